@@ -1,0 +1,1 @@
+"""What a workflow is: resources, profiles, the columnar graph and its ranks. Pure values, no behaviour in time."""

@@ -1,0 +1,107 @@
+"""The resource contract: how much of each resource a task asks for and a node has.
+
+Amounts are integers in the resource's smallest unit, so that sums of fractions are exact: cores, gpus and named
+resources count in ten-thousandths, memory and disk in bytes. A `Resources` value is a frozen vector over names; a node
+and its tasks meet in an integer tuple made by `Resources.vector`, which is what the broker adds and
+subtracts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shoal.errors import InputError
+
+FRACTION = 10_000
+BYTE_RESOURCES = ("memory", "disk")
+_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([KMGTP]?)(?:i?B)?\s*", re.IGNORECASE)
+
+
+def parse_size(text: str | int | float, what: str = "size") -> int:
+    """Bytes from `2G`, `512 MiB`, `1.5gb` or a plain number of bytes; suffixes are powers of 1024."""
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+        raise InputError(f"{what} must be a number of bytes or text such as '2G', not {text!r}")
+    if isinstance(text, (int, float)):
+        if text < 0 or text != text or text in (float("inf"),):
+            raise InputError(f"{what} must be a positive number, not {text!r}")
+        return round(text)
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InputError(f"{what} {text!r} is not a size", remedy="write a number with K, M, G or T, such as '2G'")
+    return round(float(match[1]) * _SUFFIX[match[2].upper()])
+
+
+def parse_amount(value: str | int | float, what: str) -> int:
+    """Ten-thousandths from a count that may be a fraction (`0.5`, `"1/4"`)."""
+    try:
+        if isinstance(value, str) and "/" in value:
+            above, below = value.split("/", 1)
+            number = float(above or 1) / float(below)
+        elif isinstance(value, bool):
+            raise ValueError
+        else:
+            number = float(value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise InputError(f"{what} must be a number such as 1 or 0.5, not {value!r}") from None
+    if not 0 <= number < 1e12:
+        raise InputError(f"{what} must be a positive number, not {value!r}")
+    return round(number * FRACTION)
+
+
+class Resources(msgspec.Struct, frozen=True, order=True):
+    """A vector of resources; what is not named is zero."""
+
+    amounts: tuple[tuple[str, int], ...] = ()
+    """Pairs of name and amount in the resource's smallest unit, sorted by name, no zeros."""
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, int]) -> Resources:
+        return cls(tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
+
+    @classmethod
+    def parse(cls, declared: Mapping[str, str | int | float]) -> Resources:
+        """From what a user writes: `cores=0.5, memory="2G", disk="10G", gpus=1, licence=1`."""
+        amounts = {}
+        for name, value in declared.items():
+            amounts[name] = parse_size(value, name) if name in BYTE_RESOURCES else parse_amount(value, name)
+        return cls.of(amounts)
+
+    def get(self, name: str) -> int:
+        for known, amount in self.amounts:
+            if known == name:
+                return amount
+        return 0
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.amounts]
+
+    def vector(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The amounts in the order of `names`, which must cover every resource asked for."""
+        return tuple(self.get(name) for name in names)
+
+    def lacking_in(self, node: Resources) -> list[str]:
+        """Names of the resources of which `node` has less than this asks for."""
+        return [name for name, amount in self.amounts if amount > node.get(name)]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {show_amount(name, amount)}" for name, amount in self.amounts) or "nothing"
+
+
+def show_amount(name: str, amount: int) -> str:
+    """One amount as people write it: `2 GiB`, `0.5`."""
+    if name in BYTE_RESOURCES:
+        return show_bytes(amount)
+    return f"{amount / FRACTION:g}"
+
+
+def show_bytes(amount: int | float) -> str:
+    """`1.5 GiB`: three digits are enough for a person."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
+        amount /= 1024
+    raise AssertionError("unreachable")

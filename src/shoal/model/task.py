@@ -1,0 +1,59 @@
+"""The parts of a task that many tasks share (`Profile`) and what a task does (`Call`, or a command line).
+
+A task's action is one of: `str`, a command line; `Call`, a Python function to be called in a worker process; `None`, a
+task that only groups others or stands for a source, and uses no core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from shoal.model.resources import FRACTION, Resources
+
+ONE_CORE = Resources((("cores", FRACTION),))
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What tasks of one kind have in common; interned by the graph, so a million tasks share a handful."""
+
+    category: str = ""
+    """The key for learning; empty until the graph derives it from the executable or the function's name."""
+    resources: Resources = ONE_CORE
+    retries: int = 0
+    """How many more attempts a failed one is given."""
+    timeout: float | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    directory: str | None = None
+    """Working directory, relative to the workflow's; None is the workflow's own."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A Python function to call in a worker process.
+
+    With `wants_task` the function is called with one argument, the running task (`shoal.frontend.actions.TaskView`);
+    otherwise with `arguments` and `keywords`.
+    """
+
+    function: Callable[..., Any]
+    fingerprint: str = ""
+    """Changes when the function's code changes; part of the task's identity."""
+    wants_task: bool = False
+    wildcards: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[Any, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+
+
+Action: TypeAlias = str | Call | None
+
+
+def category_of_command(command: str) -> str:
+    """The executable's base name, skipping `VAR=value` words and opening brackets: the category nobody declared."""
+    for word in command.split(maxsplit=8):
+        word = word.lstrip("({")
+        if not word or ("=" in word and "/" not in word.split("=", 1)[0]):
+            continue
+        return word.rsplit("/", 1)[-1].rstrip(";") or word
+    return "command"
