@@ -1,0 +1,1 @@
+"""The scheduler of one node: events in, commands out."""

@@ -93,7 +93,7 @@ class GraphBuilder:
         self._profile_ids: dict[Profile, int] = {}
         self._derived: dict[tuple[int, str], int] = {}
         self._by_first_word: dict[tuple[int, str], int] = {}
-        """Profile numbers by `id(profile)` and the command's first word; the profiles are kept alive by `_profile_ids`."""
+        """Profile numbers by `id(profile)` and the command's first word; `_profile_ids` keeps the profiles alive."""
 
     def task(
         self,

@@ -1,0 +1,282 @@
+"""The broker: `handle(now, event) -> [command]` is its whole interface.
+
+It holds the tasks that are ready but not over, decides which starts next on its node, and what becomes of a failed
+attempt. Live engine and simulator drive this same class. It reads no clock, starts nothing and remembers nothing of a
+task that is over: an attempt that is not the current one of a task it holds changes nothing.
+
+Lanes. Tasks with the same request share a lane, and the queue pops only from lanes that fit. A lane that does not fit
+would starve behind a stream of narrower tasks, so each start from another lane is counted against it, and a lane that
+was passed over too often is served alone until it gets its turn.
+
+Bundles. Python calls of a few microseconds are handed over several at a time (`Start.tasks`), as many as fill
+`BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
+one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from random import Random
+
+import msgspec
+
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    DrainAsked,
+    DrainEnded,
+    Event,
+    GiveUp,
+    Kill,
+    Retry,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.broker.states import TRANSITIONS, Move, State
+from shoal.model.resources import FRACTION, Resources
+from shoal.policy.contract import Contract
+from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
+from shoal.policy.retry import Outcome, retry_delay
+
+BUNDLE_SECONDS = 0.004
+LARGEST_BUNDLE = 512
+PASSED_OVER_LIMIT = 64
+
+
+class Lane(msgspec.Struct):
+    """What the tasks of one lane have in common, and what was learned of them."""
+
+    resources: Resources
+    retries: int = 0
+    bundled: bool = False
+    mean_duration: float | None = None
+    """Moving average over finished attempts, in seconds."""
+    passed_over: int = 0
+
+    def learn(self, duration: float) -> None:
+        mean = self.mean_duration
+        self.mean_duration = duration if mean is None else mean + 0.1 * (duration - mean)
+
+    def bundle_size(self) -> int:
+        if not self.bundled or self.mean_duration is None:
+            return 1
+        return max(1, min(LARGEST_BUNDLE, int(BUNDLE_SECONDS / max(self.mean_duration, 1e-7))))
+
+
+class Bundle(msgspec.Struct):
+    """Tasks that were started together and hold one lane's resources until the last of them ends."""
+
+    lane: int
+    left: int
+
+
+class Broker:
+    """The scheduler of one node."""
+
+    def __init__(
+        self,
+        node: Resources,
+        columns: TaskColumns,
+        lanes: Sequence[Lane],
+        *,
+        order: str = DEFAULT_ORDER,
+        seed: int = 0,
+    ) -> None:
+        self.columns = columns
+        self.lanes = list(lanes)
+        self.contract = Contract(node, [lane.resources for lane in lanes])
+        self.queue = ORDERS[order](columns, max(1, node.get("cores") // FRACTION), Random(seed))
+        self.state: dict[int, State] = {}
+        self.attempt: dict[int, int] = {}
+        """Number of the current or last attempt, for tasks that were started at least once and are not over."""
+        self.failures: dict[int, int] = {}
+        self.losses: dict[int, int] = {}
+        self.running: dict[int, Bundle] = {}
+        self.resting: list[tuple[float, int]] = []
+        """Heap of (when, task); an entry whose task is no longer resting is dead."""
+        self.draining = False
+        self._handlers: dict[type, Callable[..., None]] = {
+            TasksReady: self._on_ready,
+            TasksEnded: self._on_ended,
+            CancelAsked: self._on_cancel,
+            CapacityChanged: self._on_capacity,
+            DrainAsked: self._on_drain,
+            DrainEnded: self._on_drain_ended,
+            TimePassed: self._on_time,
+        }
+
+    def add_lane(self, lane: Lane) -> int:
+        """For runs whose tasks are not known beforehand."""
+        self.lanes.append(lane)
+        return self.contract.add_lane(lane.resources)
+
+    def handle(self, now: float, event: Event) -> list[Command]:
+        """Takes what happened, answers with what to do, in the order in which it must be done."""
+        commands: list[Command] = []
+        self._handlers[type(event)](now, event, commands)
+        if not self.draining and self.queue:
+            self._start_what_fits(commands)
+        while self.resting and self.state.get(self.resting[0][1]) is not State.RESTING:
+            heappop(self.resting)
+        if self.resting:
+            commands.append(WakeAt(self.resting[0][0]))
+        return commands
+
+    def idle(self) -> bool:
+        """Nothing queued, running or waiting for its next attempt."""
+        return not self.state
+
+    def _move(self, task: int, move: Move) -> None:
+        after = TRANSITIONS[self.state.get(task, State.ABSENT), move]
+        if after is State.ABSENT:
+            del self.state[task]
+            self.attempt.pop(task, None)
+            self.failures.pop(task, None)
+            self.losses.pop(task, None)
+        else:
+            self.state[task] = after
+
+    def _on_ready(self, now: float, event: TasksReady, commands: list[Command]) -> None:
+        tasks = reversed(event.tasks) if self.queue.newest_first else event.tasks
+        unable: list[int] = []
+        hopeless = [lane for lane in range(len(self.lanes)) if not self.contract.could_fit(lane)]
+        for task in tasks:
+            self._move(task, Move.ARRIVE)
+            if hopeless and self.columns.lane[task] in hopeless:
+                unable.append(task)
+            else:
+                self.queue.push(task)
+        for task in unable:
+            self._move(task, Move.FAIL)
+            commands.append(GiveUp(task, 0, Outcome.FAILED))
+
+    def _on_ended(self, now: float, event: TasksEnded, commands: list[Command]) -> None:
+        for result in event.results:
+            task = result.task
+            bundle = self.running.get(task)
+            if bundle is None or self.attempt[task] != result.attempt:
+                continue  # fenced: a late word about an attempt that is over
+            del self.running[task]
+            bundle.left -= 1
+            if not bundle.left:
+                self.contract.give_back(bundle.lane)
+            if result.outcome is Outcome.OK:
+                self.lanes[bundle.lane].learn(result.duration)
+                self.queue.learn(task, result.duration)
+                self._move(task, Move.SUCCEED)
+                commands.append(Accept(task, result.attempt))
+            else:
+                self._on_unsuccessful(now, result, commands)
+
+    def _on_unsuccessful(self, now: float, result: TaskResult, commands: list[Command]) -> None:
+        task, outcome = result.task, result.outcome
+        if self.state[task] is State.ENDING:
+            self._move(task, Move.FAIL)
+            commands.append(GiveUp(task, result.attempt, Outcome.CANCELLED))
+            return
+        counter = self.losses if outcome is Outcome.LOST else self.failures
+        counter[task] = counter.get(task, 0) + 1
+        delay = None
+        if outcome is not Outcome.CANCELLED:
+            retries = self.lanes[self.columns.lane[task]].retries
+            delay = retry_delay(outcome, self.failures.get(task, 0), self.losses.get(task, 0), retries)
+        if delay is None:
+            self._move(task, Move.FAIL)
+            commands.append(GiveUp(task, result.attempt, outcome))
+            return
+        commands.append(Retry(task, result.attempt, outcome, delay))
+        if delay:
+            self._move(task, Move.REST)
+            heappush(self.resting, (now + delay, task))
+        else:
+            self._move(task, Move.REQUEUE)
+            self.queue.push(task)
+
+    def _on_cancel(self, now: float, event: CancelAsked, commands: list[Command]) -> None:
+        for task in event.tasks:
+            state = self.state.get(task, State.ABSENT)
+            if state in (State.ABSENT, State.ENDING):
+                continue
+            attempt = self.attempt.get(task, 0)
+            self._move(task, Move.CANCEL)
+            if state is State.RUNNING:
+                commands.append(Kill(task, attempt))
+                continue
+            if state is State.QUEUED:
+                self.queue.remove(task)
+            commands.append(GiveUp(task, attempt, Outcome.CANCELLED))
+
+    def _on_capacity(self, now: float, event: CapacityChanged, commands: list[Command]) -> None:
+        self.contract.resize(event.node)
+        for task in self.queue.waiting():
+            if not self.contract.could_fit(self.columns.lane[task]):
+                attempt = self.attempt.get(task, 0)
+                self.queue.remove(task)
+                self._move(task, Move.FAIL)
+                commands.append(GiveUp(task, attempt, Outcome.FAILED))
+
+    def _on_drain(self, now: float, event: DrainAsked, commands: list[Command]) -> None:
+        self.draining = True
+
+    def _on_drain_ended(self, now: float, event: DrainEnded, commands: list[Command]) -> None:
+        self.draining = False
+
+    def _on_time(self, now: float, event: TimePassed, commands: list[Command]) -> None:
+        while self.resting and self.resting[0][0] <= now:
+            _, task = heappop(self.resting)
+            if self.state.get(task) is State.RESTING:
+                self._move(task, Move.WAKE)
+                self.queue.push(task)
+
+    def _start_what_fits(self, commands: list[Command]) -> None:
+        queue, contract = self.queue, self.contract
+        while queue:
+            fitting, waiting, urgent = [], [], False
+            for number in queue.lanes():
+                if contract.fits(number):
+                    fitting.append(number)
+                else:
+                    waiting.append(number)
+                urgent = urgent or self.lanes[number].passed_over >= PASSED_OVER_LIMIT
+            if urgent:
+                fitting = [number for number in fitting if self.lanes[number].passed_over >= PASSED_OVER_LIMIT]
+            if not fitting:
+                return
+            task = queue.pop(fitting)
+            lane_number = self.columns.lane[task]
+            lane = self.lanes[lane_number]
+            lane.passed_over = 0
+            for other in waiting:
+                self.lanes[other].passed_over += 1
+            contract.take(lane_number)
+            tasks = [task]
+            for _ in range(self._bundle_share(lane_number, lane) - 1):
+                tasks.append(queue.pop([lane_number]))
+            bundle = Bundle(lane_number, len(tasks))
+            commands.append(self._start(tasks, bundle))
+
+    def _bundle_share(self, lane_number: int, lane: Lane) -> int:
+        """Tasks to hand over at once: never more than an even share of the lane, so that no place idles at the end."""
+        size = lane.bundle_size()
+        if size == 1:
+            return 1
+        left = self.queue.queued_in(lane_number)
+        places = max(1, self.contract.places(lane_number))
+        return max(1, min(size, 1 + left // (2 * places)))
+
+    def _start(self, tasks: list[int], bundle: Bundle) -> Start:
+        attempts = []
+        for task in tasks:
+            self._move(task, Move.START)
+            attempt = self.attempt.get(task, 0) + 1
+            self.attempt[task] = attempt
+            self.running[task] = bundle
+            attempts.append(attempt)
+        return Start(tuple(tasks), tuple(attempts))

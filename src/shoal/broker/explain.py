@@ -1,0 +1,32 @@
+"""The broker's answer to "why is this task not running?" in one sentence."""
+
+from __future__ import annotations
+
+from shoal.broker.broker import Broker
+from shoal.broker.states import State
+from shoal.model.resources import show_amount
+
+
+def explain(broker: Broker, task: int) -> str:
+    """What the task waits for, as far as this node knows."""
+    state = broker.state.get(task, State.ABSENT)
+    if state is State.ABSENT:
+        return "it is not with this node's broker: either over, or something it needs is not done"
+    if state is State.RUNNING:
+        return f"it is running (attempt {broker.attempt[task]})"
+    if state is State.ENDING:
+        return "it was cancelled and is being ended"
+    if state is State.RESTING:
+        when = min(when for when, other in broker.resting if other == task)
+        return f"attempt {broker.attempt[task]} failed; the next one starts at {when:.1f}"
+    if broker.draining:
+        return "it is ready, but the run is stopping and starts nothing more"
+    contract, lane = broker.contract, broker.columns.lane[task]
+    for at, amount in contract.needs[lane]:
+        if contract.free[at] < amount:
+            name = contract.names[at]
+            return (
+                f"it is ready and waits for {name}: it needs {show_amount(name, amount)}, "
+                f"{show_amount(name, max(0, contract.free[at]))} of {show_amount(name, contract.total[at])} are free"
+            )
+    return f"it is ready and {len(broker.queue)} tasks are queued before or beside it"

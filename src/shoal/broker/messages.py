@@ -1,0 +1,112 @@
+"""The broker's whole vocabulary: events that arrive (past tense) and commands it answers with (imperative).
+
+What arrives in one wake-up travels as one event with a list, so that a batch costs one call.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.model.resources import Resources
+from shoal.policy.retry import Outcome
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """How one attempt of one task ended."""
+
+    task: int
+    attempt: int
+    outcome: Outcome
+    duration: float = 0.0
+
+
+class TasksReady(msgspec.Struct, frozen=True, tag=True):
+    """The inputs of these tasks exist."""
+
+    tasks: list[int]
+
+
+class TasksEnded(msgspec.Struct, frozen=True, tag=True):
+    """The runner reports attempts that ended."""
+
+    results: list[TaskResult]
+
+
+class CancelAsked(msgspec.Struct, frozen=True, tag=True):
+    """The user does not want these tasks any more."""
+
+    tasks: list[int]
+
+
+class CapacityChanged(msgspec.Struct, frozen=True, tag=True):
+    """The node has another amount of resources from now on."""
+
+    node: Resources
+
+
+class DrainAsked(msgspec.Struct, frozen=True, tag=True):
+    """Start nothing more (disk full, the user's Ctrl-C, a failure with fail-fast); what runs may finish."""
+
+
+class DrainEnded(msgspec.Struct, frozen=True, tag=True):
+    """Starting is allowed again."""
+
+
+class TimePassed(msgspec.Struct, frozen=True, tag=True):
+    """The moment asked for with `WakeAt` has come."""
+
+
+Event: TypeAlias = TasksReady | TasksEnded | CancelAsked | CapacityChanged | DrainAsked | DrainEnded | TimePassed
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """Run these tasks one after another in the place of one; most often it is one task.
+
+    Several tasks form a bundle: Python calls so short that handing them over one by one would cost more than they do.
+    """
+
+    tasks: tuple[int, ...]
+    attempts: tuple[int, ...]
+
+
+class Accept(msgspec.Struct, frozen=True, tag=True):
+    """This attempt's result is the task's result; nothing else will be accepted for it."""
+
+    task: int
+    attempt: int
+
+
+class Retry(msgspec.Struct, frozen=True, tag=True):
+    """The attempt did not succeed; the task is tried again after `delay` seconds."""
+
+    task: int
+    attempt: int
+    outcome: Outcome
+    delay: float
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """The task is over without a result."""
+
+    task: int
+    attempt: int
+    """0 when it never ran."""
+    outcome: Outcome
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True):
+    """End this attempt; it will be reported like any other end."""
+
+    task: int
+    attempt: int
+
+
+class WakeAt(msgspec.Struct, frozen=True, tag=True):
+    """Send `TimePassed` at this time; only the earliest one matters."""
+
+    when: float
+
+
+Command: TypeAlias = Start | Accept | Retry | GiveUp | Kill | WakeAt

@@ -1,0 +1,119 @@
+"""The flow of a static graph: dependency counters, what is ready, what can never run.
+
+Tasks without an action (grouping, sources) use no core: they are completed here the moment their last predecessor is,
+so neither broker nor runner ever sees one. Every operation takes a batch and costs O(1) per edge.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+
+from shoal.model.graph import Graph
+
+
+class Status(IntEnum):
+    """Where a task stands in the flow. `READY` covers everything from handed out to running."""
+
+    WAITING = 0
+    READY = 1
+    DONE = 2
+    FAILED = 3
+    DOOMED = 4
+    """Something it needs failed or was cancelled, so it cannot run."""
+    EXCLUDED = 5
+    """Not needed for the targets of this run."""
+
+
+class FlowState(msgspec.Struct, frozen=True):
+    """Counts of tasks that run something, by status."""
+
+    waiting: int
+    ready: int
+    done: int
+    failed: int
+    doomed: int
+
+
+class DagFlow:
+    """`ready()` once, then `complete()` and `fail()` as results come in."""
+
+    def __init__(self, graph: Graph, wanted: bytearray | None = None) -> None:
+        self.graph = graph
+        self.pending = array("i", graph.pending)
+        if wanted is None:
+            self.status = bytearray(len(graph))
+        else:
+            self.status = bytearray(Status.WAITING if mark else Status.EXCLUDED for mark in wanted)
+
+    def ready(self, already_done: Iterable[int] = ()) -> list[int]:
+        """The first ready tasks, given those that an earlier run has done; call it once, before anything else."""
+        status, pending = self.status, self.pending
+        done = list(already_done)
+        for task in done:
+            status[task] = Status.DONE
+        actions = self.graph.actions
+        found: list[int] = []
+        groups: list[int] = []
+        for task, count in enumerate(pending):
+            if not count and status[task] == Status.WAITING:
+                if actions[task] is None:
+                    groups.append(task)
+                else:
+                    status[task] = Status.READY
+                    found.append(task)
+        found += self._release(done + groups)
+        return found
+
+    def complete(self, tasks: Iterable[int]) -> list[int]:
+        """Records these tasks as done; returns those that became ready, in a fixed order."""
+        for task in tasks:
+            assert self.status[task] == Status.READY, f"task {task} completed while {Status(self.status[task]).name}"
+        return self._release(list(tasks))
+
+    def _release(self, finished: list[int]) -> list[int]:
+        status, pending, actions = self.status, self.pending, self.graph.actions
+        start, successors = self.graph.successor_start, self.graph.successors
+        found: list[int] = []
+        for task in finished:  # grows while we walk it: a group that completes releases its own successors
+            status[task] = Status.DONE
+            begin, end = start[task], start[task + 1]
+            if begin == end:
+                continue
+            for child in successors[begin:end]:
+                pending[child] -= 1
+                if not pending[child] and status[child] == Status.WAITING:
+                    if actions[child] is None:
+                        finished.append(child)
+                    else:
+                        status[child] = Status.READY
+                        found.append(child)
+        return found
+
+    def fail(self, tasks: Iterable[int]) -> list[int]:
+        """Records these tasks as failed for good; returns the tasks that can therefore never run."""
+        status = self.status
+        stack: list[int] = []
+        for task in tasks:
+            assert status[task] == Status.READY, f"task {task} failed while {Status(status[task]).name}"
+            status[task] = Status.FAILED
+            stack.append(task)
+        doomed: list[int] = []
+        while stack:
+            for child in self.graph.successors_of(stack.pop()):
+                if status[child] == Status.WAITING:
+                    status[child] = Status.DOOMED
+                    doomed.append(child)
+                    stack.append(child)
+        return doomed
+
+    def state(self) -> FlowState:
+        """Counts over the tasks that run something; O(tasks)."""
+        counts = [0] * len(Status)
+        for status, action in zip(self.status, self.graph.actions, strict=True):
+            if action is not None:
+                counts[status] += 1
+        return FlowState(counts[0], counts[1], counts[2], counts[3], counts[4])

@@ -1,0 +1,72 @@
+"""Admission by contract: a node is never committed beyond what it has.
+
+Every distinct request of the tasks is a *lane*, so a fit is looked up per lane and not per task. The sizer and the
+throttle of later work stand in front of this class: whatever they decide, `take` has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.model.resources import Resources
+
+
+class Contract:
+    """What one node has, what is free, and what each lane takes from it."""
+
+    def __init__(self, node: Resources, requests: Sequence[Resources] = ()) -> None:
+        names = {name for request in (node, *requests) for name in request.names()}
+        self.names = sorted(names)
+        self.total = list(node.vector(self.names))
+        self.free = list(self.total)
+        self.needs: list[list[tuple[int, int]]] = []
+        """Per lane: pairs of position and amount, zeros left out."""
+        for request in requests:
+            self.add_lane(request)
+
+    def add_lane(self, request: Resources) -> int:
+        """Makes a lane for a request and returns its number; names the node has never heard of have an amount of 0."""
+        for name in request.names():
+            if name not in self.names:
+                self.names.append(name)
+                self.total.append(0)
+                self.free.append(0)
+        self.needs.append([(at, amount) for at, amount in enumerate(request.vector(self.names)) if amount])
+        return len(self.needs) - 1
+
+    def fits(self, lane: int) -> bool:
+        free = self.free
+        for at, amount in self.needs[lane]:
+            if free[at] < amount:
+                return False
+        return True
+
+    def could_fit(self, lane: int) -> bool:
+        """Whether the lane's request fits on the node when nothing else runs there."""
+        return all(self.total[at] >= amount for at, amount in self.needs[lane])
+
+    def places(self, lane: int) -> int:
+        """How many tasks of a lane the whole node holds at once."""
+        return min((self.total[at] // amount for at, amount in self.needs[lane]), default=1)
+
+    def take(self, lane: int) -> None:
+        free = self.free
+        for at, amount in self.needs[lane]:
+            assert free[at] >= amount, f"{self.names[at]} oversubscribed"
+            free[at] -= amount
+
+    def give_back(self, lane: int) -> None:
+        free = self.free
+        for at, amount in self.needs[lane]:
+            free[at] += amount
+
+    def resize(self, node: Resources) -> None:
+        """The node's capacity changed; what runs keeps what it has, so `free` may be negative for a while."""
+        for name in node.names():
+            if name not in self.names:
+                self.names.append(name)
+                self.total.append(0)
+                self.free.append(0)
+        total = list(node.vector(self.names))
+        self.free = [free + new - old for free, new, old in zip(self.free, total, self.total, strict=True)]
+        self.total = total

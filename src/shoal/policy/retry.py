@@ -1,0 +1,40 @@
+"""When a failed attempt is repeated, and how long to wait before.
+
+A task is given the retries its author asked for. An attempt that was *lost* (its worker died under it, the node went
+away) is not the task's fault and is not charged, but a bound keeps a task that kills every worker from running for
+ever.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+MOST_LOSSES = 10
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+
+
+class Outcome(Enum):
+    """How an attempt ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    """Ended by a signal, or the worker process died in the middle of the call."""
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+def retry_delay(outcome: Outcome, failures: int, losses: int, retries: int) -> float | None:
+    """Seconds to wait before the next attempt, or None to give up. The first repetition does not wait.
+
+    `failures` and `losses` count this attempt too.
+    """
+    if outcome is Outcome.LOST:
+        return _delay(losses) if losses <= MOST_LOSSES else None
+    return _delay(failures) if failures <= retries else None
+
+
+def _delay(count: int) -> float:
+    return 0.0 if count <= 1 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** (count - 2))
