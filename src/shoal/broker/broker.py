@@ -5,8 +5,9 @@ attempt. Live engine and simulator drive this same class. It reads no clock, sta
 task that is over: an attempt that is not the current one of a task it holds changes nothing.
 
 Lanes. Tasks with the same request share a lane, and the queue pops only from lanes that fit. A lane that does not fit
-would starve behind a stream of narrower tasks, so each start from another lane is counted against it, and a lane that
-was passed over too often is served alone until it gets its turn.
+would starve behind a stream of narrower tasks, so each start from another lane is counted against it, and for a lane
+that was passed over too often the free part of what it asks for is kept back: the others may start only on what is left
+beside that. A task that waits for the one GPU so holds back one core, not all of them.
 
 Bundles. Python calls of a few microseconds are handed over several at a time (`Start.tasks`), as many as fill
 `BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
@@ -77,6 +78,18 @@ class Bundle(msgspec.Struct):
     left: int
 
 
+def whole_cores(node: Resources) -> int:
+    """N_c of the orders that look at it."""
+    return max(1, node.get("cores") // FRACTION)
+
+
+def _accepts_any(commands: list[Command]) -> bool:
+    for command in commands:
+        if type(command) is Accept:
+            return True
+    return False
+
+
 class Broker:
     """The scheduler of one node."""
 
@@ -92,7 +105,7 @@ class Broker:
         self.columns = columns
         self.lanes = list(lanes)
         self.contract = Contract(node, [lane.resources for lane in lanes])
-        self.queue = ORDERS[order](columns, max(1, node.get("cores") // FRACTION), Random(seed))
+        self.queue = ORDERS[order](columns, whole_cores(node), Random(seed))
         self.state: dict[int, State] = {}
         self.attempt: dict[int, int] = {}
         """Number of the current or last attempt, for tasks that were started at least once and are not over."""
@@ -102,6 +115,8 @@ class Broker:
         self.resting: list[tuple[float, int]] = []
         """Heap of (when, task); an entry whose task is no longer resting is dead."""
         self.draining = False
+        self.awaiting_ready = False
+        """A `TasksReady` was announced: starts wait for it."""
         self._handlers: dict[type, Callable[..., None]] = {
             TasksReady: self._on_ready,
             TasksEnded: self._on_ended,
@@ -121,7 +136,8 @@ class Broker:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[Command] = []
         self._handlers[type(event)](now, event, commands)
-        if not self.draining and self.queue:
+        self.awaiting_ready = type(event) is TasksEnded and event.ready_follows and _accepts_any(commands)
+        if self.queue and not self.draining and not self.awaiting_ready:
             self._start_what_fits(commands)
         while self.resting and self.state.get(self.resting[0][1]) is not State.RESTING:
             heappop(self.resting)
@@ -184,8 +200,9 @@ class Broker:
         counter = self.losses if outcome is Outcome.LOST else self.failures
         counter[task] = counter.get(task, 0) + 1
         delay = None
-        if outcome is not Outcome.CANCELLED:
-            retries = self.lanes[self.columns.lane[task]].retries
+        lane = self.columns.lane[task]
+        if outcome is not Outcome.CANCELLED and self.contract.could_fit(lane):
+            retries = self.lanes[lane].retries
             delay = retry_delay(outcome, self.failures.get(task, 0), self.losses.get(task, 0), retries)
         if delay is None:
             self._move(task, Move.FAIL)
@@ -214,13 +231,21 @@ class Broker:
             commands.append(GiveUp(task, attempt, Outcome.CANCELLED))
 
     def _on_capacity(self, now: float, event: CapacityChanged, commands: list[Command]) -> None:
+        """Nothing may wait for a node that has become too small: neither in the queue nor for its next attempt."""
         self.contract.resize(event.node)
-        for task in self.queue.waiting():
-            if not self.contract.could_fit(self.columns.lane[task]):
-                attempt = self.attempt.get(task, 0)
+        self.queue.serve(whole_cores(event.node))
+        hopeless = [lane for lane in range(len(self.lanes)) if not self.contract.could_fit(lane)]
+        if not hopeless:
+            return
+        for task in [*self.queue.waiting(), *(task for _, task in sorted(self.resting))]:
+            state = self.state.get(task)
+            if self.columns.lane[task] not in hopeless or state not in (State.QUEUED, State.RESTING):
+                continue
+            attempt = self.attempt.get(task, 0)
+            if state is State.QUEUED:
                 self.queue.remove(task)
-                self._move(task, Move.FAIL)
-                commands.append(GiveUp(task, attempt, Outcome.FAILED))
+            self._move(task, Move.FAIL)
+            commands.append(GiveUp(task, attempt, Outcome.FAILED))
 
     def _on_drain(self, now: float, event: DrainAsked, commands: list[Command]) -> None:
         self.draining = True
@@ -238,15 +263,16 @@ class Broker:
     def _start_what_fits(self, commands: list[Command]) -> None:
         queue, contract = self.queue, self.contract
         while queue:
-            fitting, waiting, urgent = [], [], False
+            fitting, waiting, urgent = [], [], []
             for number in queue.lanes():
                 if contract.fits(number):
                     fitting.append(number)
                 else:
                     waiting.append(number)
-                urgent = urgent or self.lanes[number].passed_over >= PASSED_OVER_LIMIT
+                if self.lanes[number].passed_over >= PASSED_OVER_LIMIT:
+                    urgent.append(number)
             if urgent:
-                fitting = [number for number in fitting if self.lanes[number].passed_over >= PASSED_OVER_LIMIT]
+                fitting = self._not_in_the_way(fitting, urgent)
             if not fitting:
                 return
             task = queue.pop(fitting)
@@ -254,13 +280,22 @@ class Broker:
             lane = self.lanes[lane_number]
             lane.passed_over = 0
             for other in waiting:
-                self.lanes[other].passed_over += 1
+                if self.lanes[other].passed_over < PASSED_OVER_LIMIT:
+                    self.lanes[other].passed_over += 1
             contract.take(lane_number)
             tasks = [task]
             for _ in range(self._bundle_share(lane_number, lane) - 1):
                 tasks.append(queue.pop([lane_number]))
             bundle = Bundle(lane_number, len(tasks))
             commands.append(self._start(tasks, bundle))
+
+    def _not_in_the_way(self, fitting: list[int], urgent: list[int]) -> list[int]:
+        """Of the lanes that fit: the urgent ones if there are any, else those that leave the urgent ones their part."""
+        first = [number for number in fitting if number in urgent]
+        if first:
+            return first
+        leaves_room = self.contract.leaves_room
+        return [number for number in fitting if all(leaves_room(number, other) for other in urgent)]
 
     def _bundle_share(self, lane_number: int, lane: Lane) -> int:
         """Tasks to hand over at once: never more than an even share of the lane, so that no place idles at the end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.broker.broker import Broker
+from shoal.broker.broker import PASSED_OVER_LIMIT, Broker
 from shoal.broker.states import State
 from shoal.model.resources import show_amount
 
@@ -29,4 +29,10 @@ def explain(broker: Broker, task: int) -> str:
                 f"it is ready and waits for {name}: it needs {show_amount(name, amount)}, "
                 f"{show_amount(name, max(0, contract.free[at]))} of {show_amount(name, contract.total[at])} are free"
             )
-    return f"it is ready and {len(broker.queue)} tasks are queued before or beside it"
+    if broker.lanes[lane].passed_over < PASSED_OVER_LIMIT:
+        for other in broker.queue.lanes():
+            if broker.lanes[other].passed_over >= PASSED_OVER_LIMIT and not contract.leaves_room(lane, other):
+                asked = broker.lanes[other].resources
+                return f"it is ready, but larger tasks ({asked}) were passed over too often and go first"
+    others = len(broker.queue) - 1
+    return f"it is ready; {others} other {'task is' if others == 1 else 'tasks are'} queued with it"

@@ -32,6 +32,9 @@ class TasksEnded(msgspec.Struct, frozen=True, tag=True):
     """The runner reports attempts that ended."""
 
     results: list[TaskResult]
+    ready_follows: bool = False
+    """If one of the results is accepted, a `TasksReady` follows at once, even an empty one: start nothing before it, so
+    that an order which prefers the newest tasks sees the consumers of what has just been made."""
 
 
 class CancelAsked(msgspec.Struct, frozen=True, tag=True):

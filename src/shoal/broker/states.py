@@ -29,7 +29,7 @@ class Move(IntEnum):
     START = 1
     SUCCEED = 2
     FAIL = 3
-    """The last attempt failed: the task is over."""
+    """The task is over without a result: its last attempt failed, or the node has become too small for it."""
     REST = 4
     """The attempt failed and another one follows later."""
     REQUEUE = 5
@@ -50,6 +50,7 @@ TRANSITIONS: dict[tuple[int, int], State] = {
     (State.RUNNING, Move.CANCEL): State.ENDING,
     (State.RESTING, Move.WAKE): State.QUEUED,
     (State.RESTING, Move.CANCEL): State.ABSENT,
+    (State.RESTING, Move.FAIL): State.ABSENT,
     (State.ENDING, Move.SUCCEED): State.ABSENT,
     (State.ENDING, Move.FAIL): State.ABSENT,
 }

@@ -52,7 +52,7 @@ class DagFlow:
     def ready(self, already_done: Iterable[int] = ()) -> list[int]:
         """The first ready tasks, given those that an earlier run has done; call it once, before anything else."""
         status, pending = self.status, self.pending
-        done = list(already_done)
+        done = list(dict.fromkeys(already_done))
         for task in done:
             status[task] = Status.DONE
         actions = self.graph.actions
@@ -70,9 +70,12 @@ class DagFlow:
 
     def complete(self, tasks: Iterable[int]) -> list[int]:
         """Records these tasks as done; returns those that became ready, in a fixed order."""
-        for task in tasks:
-            assert self.status[task] == Status.READY, f"task {task} completed while {Status(self.status[task]).name}"
-        return self._release(list(tasks))
+        finished = list(tasks)
+        status = self.status
+        for task in finished:
+            assert status[task] == Status.READY, f"task {task} completed while {Status(status[task]).name}"
+            status[task] = Status.DONE  # at once, so that a task named twice is found out before it is counted twice
+        return self._release(finished)
 
     def _release(self, finished: list[int]) -> list[int]:
         status, pending, actions = self.status, self.pending, self.graph.actions
@@ -94,13 +97,20 @@ class DagFlow:
         return found
 
     def fail(self, tasks: Iterable[int]) -> list[int]:
-        """Records these tasks as failed for good; returns the tasks that can therefore never run."""
+        """Records these tasks as failed for good; returns the tasks that can therefore never run.
+
+        A task that still waits may be named too: the user cancelled it before its turn came.
+        """
         status = self.status
         stack: list[int] = []
         for task in tasks:
-            assert status[task] == Status.READY, f"task {task} failed while {Status(status[task]).name}"
+            assert status[task] <= Status.READY, f"task {task} failed while {Status(status[task]).name}"
             status[task] = Status.FAILED
             stack.append(task)
+        return self._doom(stack)
+
+    def _doom(self, stack: list[int]) -> list[int]:
+        status = self.status
         doomed: list[int] = []
         while stack:
             for child in self.graph.successors_of(stack.pop()):

@@ -42,6 +42,8 @@ class Call(msgspec.Struct, frozen=True):
     """Changes when the function's code changes; part of the task's identity."""
     wants_task: bool = False
     wildcards: tuple[tuple[str, str], ...] = ()
+    named: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
+    """Needs that were given by name, for `t.needs.NAME`."""
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
 

@@ -45,6 +45,12 @@ class Contract:
         """Whether the lane's request fits on the node when nothing else runs there."""
         return all(self.total[at] >= amount for at, amount in self.needs[lane])
 
+    def leaves_room(self, lane: int, other: int) -> bool:
+        """Whether a start from `lane` would leave `other` as near to its own start as it is now."""
+        free = self.free
+        asked = dict(self.needs[other])
+        return all(at not in asked or free[at] - amount >= asked[at] for at, amount in self.needs[lane])
+
     def places(self, lane: int) -> int:
         """How many tasks of a lane the whole node holds at once."""
         return min((self.total[at] // amount for at, amount in self.needs[lane]), default=1)

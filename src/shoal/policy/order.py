@@ -19,7 +19,10 @@ import msgspec
 
 
 class TaskColumns(msgspec.Struct):
-    """What the policies may know of a task, as columns indexed by task number; they may grow while a run goes on."""
+    """What the policies may know of a task, as columns indexed by task number; they may grow while a run goes on.
+
+    A column left empty is not known: every task counts as 0 there.
+    """
 
     lane: Sequence[int]
     rank: Sequence[int] = ()
@@ -41,6 +44,7 @@ class Queue(Protocol):
     def lanes(self) -> Iterable[int]: ...
     def queued_in(self, lane: int) -> int: ...
     def learn(self, task: int, duration: float) -> None: ...
+    def serve(self, cores: int) -> None: ...
     def __len__(self) -> int: ...
 
 
@@ -91,6 +95,9 @@ class LaneQueue:
 
     def learn(self, task: int, duration: float) -> None:
         """Most orders do not learn."""
+
+    def serve(self, cores: int) -> None:
+        """The number of cores this queue serves has changed; most orders do not look at it."""
 
 
 class Fifo(LaneQueue):
@@ -191,7 +198,8 @@ class Ranked(LaneQueue):
 
     def push(self, task: int) -> None:
         lane, serial = self._enter(task)
-        rank = self.columns.rank[task]
+        known = self.columns.rank
+        rank = known[task] if known else 0
         count = self.per_rank.get(rank)
         if count is None:
             self.per_rank[rank] = 1
@@ -204,13 +212,25 @@ class Ranked(LaneQueue):
 
     def _leave(self, task: int) -> None:
         super()._leave(task)
-        rank = self.columns.rank[task]
+        known = self.columns.rank
+        rank = known[task] if known else 0
         left = self.per_rank[rank] - 1
         if left:
             self.per_rank[rank] = left
         else:
             del self.per_rank[rank]
-            self.rank_stacks.pop((self.columns.lane[task], rank), None)
+            self._forget_rank(rank)
+
+    def _forget_rank(self, rank: int) -> None:
+        """Drops what only dead entries are left in, in every lane."""
+        for lane in self.stacks:
+            self.rank_stacks.pop((lane, rank), None)
+
+    def _rank_of(self, task: int) -> int:
+        return self.columns.rank[task] if self.columns.rank else 0
+
+    def serve(self, cores: int) -> None:
+        self.cores = cores
 
     def _highest(self) -> int:
         while -self.ranks[0] not in self.per_rank:
@@ -273,11 +293,16 @@ class RankOverlap(Ranked):
     def push(self, task: int) -> None:
         super().push(task)
         size = self.columns.input_bytes[task] if self.columns.input_bytes else 0
-        key = (self.columns.lane[task], self.columns.rank[task])
+        key = (self.columns.lane[task], self._rank_of(task))
         heappush(self.largest.setdefault(key, []), (-size, self.serial, task))
 
+    def _forget_rank(self, rank: int) -> None:
+        super()._forget_rank(rank)
+        for lane in self.stacks:
+            self.largest.pop((lane, rank), None)
+
     def learn(self, task: int, duration: float) -> None:
-        rank = self.columns.rank[task]
+        rank = self._rank_of(task)
         count, total = self.finished.get(rank, (0, 0.0))
         self.finished[rank] = (count + 1, total + max(duration, 1e-6))
 
@@ -306,15 +331,15 @@ class RankOverlap(Ranked):
 
 
 def _rank(columns: TaskColumns) -> Callable[[int], float]:
-    return lambda task: -columns.rank[task]
+    return lambda task: -columns.rank[task] if columns.rank else 0
 
 
 def _bytes(columns: TaskColumns) -> Callable[[int], float]:
-    return lambda task: -columns.input_bytes[task]
+    return lambda task: -columns.input_bytes[task] if columns.input_bytes else 0
 
 
 def _length(columns: TaskColumns) -> Callable[[int], float]:
-    return lambda task: -columns.upward_length[task]
+    return lambda task: -columns.upward_length[task] if columns.upward_length else 0
 
 
 ORDERS: dict[str, Callable[[TaskColumns, int, Random], Queue]] = {

@@ -12,6 +12,8 @@ from enum import Enum
 MOST_LOSSES = 10
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
+MOST_DOUBLINGS = 10
+"""More than enough to reach the longest delay; a power without bound would overflow."""
 
 
 class Outcome(Enum):
@@ -37,4 +39,4 @@ def retry_delay(outcome: Outcome, failures: int, losses: int, retries: int) -> f
 
 
 def _delay(count: int) -> float:
-    return 0.0 if count <= 1 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** (count - 2))
+    return 0.0 if count <= 1 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(count - 2, MOST_DOUBLINGS))

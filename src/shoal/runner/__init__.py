@@ -1,0 +1,1 @@
+"""Runners start, measure, limit and reap tasks: commands as processes, Python calls in worker processes."""

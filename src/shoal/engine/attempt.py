@@ -1,0 +1,51 @@
+"""An attempt that has ended, as the engine holds it until the broker has said what becomes of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.ledger.records import TaskEnded
+from shoal.policy.retry import Outcome
+
+
+class EndedAttempt(msgspec.Struct):
+    """Everything the ledger wants to know of an attempt, whichever runner it ran in."""
+
+    task: int
+    attempt: int
+    outcome: Outcome
+    status: int
+    started: float
+    ended: float
+    user: float = 0.0
+    system: float = 0.0
+    max_rss: int = 0
+    output_at: int = 0
+    output_size: int = 0
+    message: str = ""
+    tail: bytes = b""
+    value: bytes | None = None
+
+    def record(
+        self, final: bool, place: bytes, content: bytes, inputs: bytes, outputs: list[tuple[int, int]]
+    ) -> TaskEnded:
+        return TaskEnded(
+            self.task,
+            self.attempt,
+            self.outcome.value,
+            final,
+            self.status,
+            self.started,
+            self.ended,
+            self.user,
+            self.system,
+            self.max_rss,
+            self.output_at,
+            self.output_size,
+            self.message,
+            place,
+            content,
+            inputs,
+            outputs,
+            self.value,
+        )

@@ -1,0 +1,106 @@
+"""The books of a run: what becomes of an ended attempt in ledger, statistics and on the user's screen."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shoal.broker.messages import GiveUp, Retry
+from shoal.engine.attempt import EndedAttempt
+from shoal.engine.statistics import Failure, Statistics
+from shoal.ledger.file import LedgerWriter
+from shoal.ledger.records import TaskStarted
+from shoal.model.graph import Graph
+from shoal.model.resources import FRACTION
+from shoal.plan.identity import Versions, content_of, place_of
+from shoal.policy.retry import Outcome
+
+
+class Listener(Protocol):
+    """Whoever shows the run to the user."""
+
+    def tick(self, statistics: Statistics, now: float) -> None:
+        """Called about ten times a second."""
+
+    def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
+        """An attempt ended; the verdict is `done`, `retry` or `failed`."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+
+
+class Books:
+    """Keeps ledger and statistics of one run."""
+
+    def __init__(
+        self, graph: Graph, versions: Versions, ledger: LedgerWriter, statistics: Statistics, listener: Listener
+    ) -> None:
+        self.graph = graph
+        self.versions = versions
+        self.ledger = ledger
+        self.statistics = statistics
+        self.listener = listener
+        self.tell_all = False
+        """Tell the listener of every attempt, not only of those that did not succeed."""
+        self._ended: dict[int, EndedAttempt] = {}
+        self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
+        self._categories = [profile.category for profile in graph.profiles]
+
+    def started(self, task: int, attempt: int, time: float, pid: int, boot_time: float, slot: int) -> None:
+        self.statistics.attempt_started(self._categories[self.graph.profile[task]])
+        self.ledger.add(TaskStarted(task, attempt, time, pid, boot_time, slot))
+
+    def ended(self, attempt: EndedAttempt, *, was_started: bool = True) -> None:
+        """Holds an ended attempt until the broker's verdict."""
+        self._ended[attempt.task] = attempt
+        if was_started:
+            profile = self.graph.profile[attempt.task]
+            self.statistics.attempt_ended(
+                attempt.task,
+                self._categories[profile],
+                attempt.ended - attempt.started,
+                attempt.user + attempt.system,
+                attempt.max_rss,
+                self._cores[profile],
+            )
+
+    def accept(self, task: int) -> None:
+        """The attempt's result is the task's."""
+        attempt = self._ended.pop(task)
+        graph, versions = self.graph, self.versions
+        begin, end = graph.output_start[task], graph.output_start[task + 1]
+        outputs: list[tuple[int, int]] = []
+        if begin != end:
+            outputs = [(versions.sizes[file], versions.times[file]) for file in graph.outputs[begin:end]]
+        versions.done[task] = attempt.ended
+        inputs = versions.digest_of_inputs(task)
+        self.ledger.add(attempt.record(True, place_of(graph, task), content_of(graph, task), inputs, outputs))
+        self.statistics.done += 1
+        self.statistics.category(self._categories[graph.profile[task]]).done += 1
+        if self.tell_all:
+            self.listener.attempt_over(graph.names[task], attempt, "done")
+
+    def retry(self, command: Retry) -> None:
+        attempt = self._ended.pop(command.task)
+        self.statistics.retried += 1
+        self._record_unsuccessful(attempt, final=False)
+        self.listener.attempt_over(self.graph.names[command.task], attempt, "retry")
+
+    def give_up(self, command: GiveUp) -> None:
+        """The task is over without a result. A cancelled one is not recorded as failed: the next run just runs it."""
+        task = command.task
+        attempt = self._ended.pop(task, None)
+        cancelled = command.outcome is Outcome.CANCELLED
+        if cancelled:
+            self.statistics.cancelled += 1
+        if attempt is None:
+            return
+        self._record_unsuccessful(attempt, final=not cancelled)
+        if cancelled:
+            return
+        name, category = self.graph.names[task], self._categories[self.graph.profile[task]]
+        self.statistics.task_failed(Failure(task, name, attempt.attempt, attempt.message, attempt.tail), category)
+        self.listener.attempt_over(name, attempt, "failed")
+
+    def _record_unsuccessful(self, attempt: EndedAttempt, final: bool) -> None:
+        task = attempt.task
+        self.ledger.add(attempt.record(final, place_of(self.graph, task), content_of(self.graph, task), b"", []))

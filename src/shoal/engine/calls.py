@@ -1,0 +1,149 @@
+"""The engine's side of Python calls: from a task of the graph to a request for a worker, and back to an attempt."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from shoal.engine.attempt import EndedAttempt
+from shoal.engine.values import Values
+from shoal.engine.wakeup import Wakeup
+from shoal.model.graph import NO_TASK, Graph
+from shoal.model.task import Call
+from shoal.policy.retry import Outcome
+from shoal.runner.output import TAIL_BYTES, OutputStream
+
+if TYPE_CHECKING:
+    from shoal.runner.call_messages import CallResult
+    from shoal.runner.function import FunctionRunner
+
+_OUTCOMES = {
+    "ok": Outcome.OK,
+    "error": Outcome.FAILED,
+    "crashed": Outcome.CRASHED,
+    "timeout": Outcome.TIMEOUT,
+    "cancelled": Outcome.CANCELLED,
+    "lost": Outcome.LOST,
+}
+
+
+class CallSide:
+    """Starts calls through a `FunctionRunner`, which is made when the first call is started."""
+
+    def __init__(
+        self, run: str, graph: Graph, values: Values, output: OutputStream, clock: Callable[[], float]
+    ) -> None:
+        self.run = run
+        self.graph = graph
+        self.values = values
+        self.output = output
+        self.clock = clock
+        self.runner: FunctionRunner | None = None
+        self._wakeup: Wakeup | None = None
+
+    def attach(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
+
+    def start(self, calls: Sequence[tuple[int, int]]) -> None:
+        """Starts (task, attempt) pairs one after another in one worker."""
+        from shoal.runner.call_messages import CallRequest
+        from shoal.runner.call_payload import task_payload
+
+        runner = self._runner()
+        requests = []
+        for task, attempt in calls:
+            action = self.graph.actions[task]
+            assert isinstance(action, Call)
+            needs = self._needs(task)
+            payload = task_payload(
+                self.graph.names[task],
+                self.graph.output_names(task),
+                [name for name, _ in needs],
+                values={name: value for name, value in needs if value is not None},
+                named=dict(action.named),
+                wildcards=dict(action.wildcards),
+            )
+            timeout = self.graph.profile_of(task).timeout
+            requests.append(CallRequest(task, attempt, runner.register(action.function), payload, timeout))
+        runner.start(requests)
+
+    def _needs(self, task: int) -> list[tuple[str, bytes | None]]:
+        """Names of what the task needs, with the value of the task that made each."""
+        graph = self.graph
+        needs: list[tuple[str, bytes | None]] = []
+        for file in graph.inputs_of(task):
+            maker = graph.producer[file]
+            value = self.values.get(maker) if maker != NO_TASK and isinstance(graph.actions[maker], Call) else None
+            needs.append((graph.file_names[file], value))
+        for other in graph.after_of(task):
+            value = self.values.get(other) if isinstance(graph.actions[other], Call) else None
+            needs.append((graph.names[other], value))
+        return needs
+
+    def _runner(self) -> FunctionRunner:
+        if self.runner is None:
+            from shoal.runner.function import FunctionRunner
+
+            assert self._wakeup is not None
+            self.runner = FunctionRunner(
+                directory=os.getcwd(),
+                environment=os.environ,
+                sys_path=sys.path,
+                run_id=self.run,
+                on_open=self._wakeup.add,
+                on_close=self._wakeup.discard,
+            )
+        return self.runner
+
+    def pids(self) -> list[int]:
+        return self.runner.pids() if self.runner is not None else []
+
+    def collect(self, descriptor: int) -> list[EndedAttempt]:
+        assert self.runner is not None
+        return self._attempts(self.runner.collect(descriptor))
+
+    def next_deadline(self) -> float | None:
+        return self.runner.next_deadline() if self.runner is not None else None
+
+    def enforce(self, now: float) -> list[EndedAttempt]:
+        return self._attempts(self.runner.enforce(now)) if self.runner is not None else []
+
+    def kill(self, task: int, attempt: int) -> list[EndedAttempt]:
+        return self._attempts(self.runner.kill(task, attempt)) if self.runner is not None else []
+
+    def close(self) -> None:
+        if self.runner is not None:
+            self.runner.close(0.5)
+
+    def _attempts(self, results: Iterable[CallResult]) -> list[EndedAttempt]:
+        return [self._attempt(result) for result in results]
+
+    def _attempt(self, result: CallResult) -> EndedAttempt:
+        outcome = _OUTCOMES[result.outcome]
+        at, size, tail = 0, 0, result.output[-TAIL_BYTES:]
+        text = result.output
+        if result.error_text and outcome is not Outcome.LOST:
+            text += result.error_text.rstrip().encode("utf-8", "replace") + b"\n"
+            tail = text[-TAIL_BYTES:]
+        if text:
+            at, size = self.output.append(text)
+        now = self.clock()
+        message = result.error_text.strip().rsplit("\n", 1)[-1] if outcome is not Outcome.OK else ""
+        return EndedAttempt(
+            result.task,
+            result.attempt,
+            outcome,
+            0 if outcome is Outcome.OK else 1,
+            result.started or now,
+            result.ended or now,
+            result.cpu_user,
+            result.cpu_system,
+            result.max_rss_bytes,
+            at,
+            size,
+            message,
+            tail,
+            self.values.keep(result.task, result.value) if outcome is Outcome.OK else None,
+        )

@@ -1,0 +1,41 @@
+"""The broker's view of a graph: columns for the orders, lanes for admission."""
+
+from __future__ import annotations
+
+from shoal.broker.broker import Lane
+from shoal.model.graph import Graph
+from shoal.model.rank import ranks, upward_lengths
+from shoal.model.resources import Resources
+from shoal.model.task import Call
+from shoal.plan.identity import Versions
+from shoal.policy.order import TaskColumns
+
+_LEAST_CORES = 100
+"""A task that asks for nothing at all still takes a hundredth of a core, so that not all of them start at once."""
+
+
+def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
+    """Only the columns that the order looks at are filled; each costs a walk over the graph."""
+    columns = TaskColumns(graph.profile)
+    if order in ("hrf", "lifo+hrf", "rank-overlap"):
+        columns.rank = ranks(graph)
+    if order in ("data", "rank-overlap"):
+        sizes = versions.sizes
+        columns.input_bytes = [sum(max(0, sizes[file]) for file in graph.inputs_of(task)) for task in range(len(graph))]
+    if order == "critical":
+        columns.upward_length = upward_lengths(graph, [float(action is not None) for action in graph.actions])
+    return columns
+
+
+def lanes_for(graph: Graph) -> list[Lane]:
+    """One lane per profile; those of Python calls may be bundled."""
+    calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
+    lanes = []
+    for number, profile in enumerate(graph.profiles):
+        resources = profile.resources
+        if not resources.amounts:
+            resources = Resources((("cores", _LEAST_CORES),))
+        # A call with a time limit travels alone, so that its limit is about it and nothing else.
+        bundled = number in calls and profile.timeout is None
+        lanes.append(Lane(resources, profile.retries, bundled))
+    return lanes

@@ -1,0 +1,367 @@
+"""One run on this machine: the loop around flow, broker, runners and ledger.
+
+It is a driver and decides nothing: what ended is told to the broker, what the broker answers is done. One turn of the
+loop handles everything that arrived together: one event, one ledger write, then the starts. What was finished is
+written to the ledger before anything that builds on it is started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import msgspec
+
+from shoal.broker.broker import Broker
+from shoal.broker.check import check_broker
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    Command,
+    DrainAsked,
+    Event,
+    GiveUp,
+    Kill,
+    Retry,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.engine.attempt import EndedAttempt
+from shoal.engine.books import Books, Listener
+from shoal.engine.calls import CallSide
+from shoal.engine.columns import columns_for, lanes_for
+from shoal.engine.files import Preparer
+from shoal.engine.requests import take_requests
+from shoal.engine.statistics import Statistics
+from shoal.engine.values import Values
+from shoal.engine.wakeup import Wakeup
+from shoal.engine.workspace import Workspace
+from shoal.flow.dag import DagFlow
+from shoal.ledger.file import LedgerWriter
+from shoal.model.graph import Graph
+from shoal.model.resources import FRACTION, Resources
+from shoal.plan.decide import Past, Plan
+from shoal.plan.identity import Versions
+from shoal.policy.order import DEFAULT_ORDER
+from shoal.policy.retry import Outcome
+from shoal.runner.output import OutputStream, Slots
+from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
+from shoal.runner.process import ProcessEnd, ProcessRunner
+
+TICK_SECONDS = 0.1
+LOW_DISK_BYTES = 1 << 20
+
+
+class RunOptions(msgspec.Struct):
+    """How to run, as asked for on the command line."""
+
+    node: Resources
+    order: str = DEFAULT_ORDER
+    fail_fast: bool = False
+    by_content: bool = False
+    paranoid: bool = False
+    trace: str | None = None
+    """A file that gets every event and the commands it led to, one JSON line each."""
+
+
+class LocalRun:
+    """Runs a plan to its end. `execute` may be called once."""
+
+    def __init__(
+        self,
+        run: str,
+        plan: Plan,
+        versions: Versions,
+        workspace: Workspace,
+        ledger: LedgerWriter,
+        options: RunOptions,
+        listener: Listener,
+        past: Past,
+    ) -> None:
+        graph: Graph = plan.graph
+        self.graph = graph
+        self.plan = plan
+        self.options = options
+        self.listener = listener
+        self.workspace = workspace
+        self.ledger = ledger
+        self._offset = time.time() - time.monotonic()
+        self.flow = DagFlow(graph, plan.wanted())
+        self.broker = Broker(
+            options.node, columns_for(graph, versions, options.order), lanes_for(graph), order=options.order
+        )
+        up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
+        cores = options.node.get("cores") / FRACTION
+        self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
+        self.books = Books(graph, versions, ledger, self.statistics, listener)
+        self.output = OutputStream(workspace.output)
+        self.slots = Slots(workspace.running)
+        self.processes = ProcessRunner(run, os.environ, self.slots, self.clock)
+        self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
+        self.preparer = Preparer(graph, versions)
+        self.stop_reason = ""
+        self.stop_signal = 0
+        self._arrived: list[TaskResult] = []
+        """Results that came about while commands were done; they are told at the next turn."""
+        self._wake_at: float | None = None
+        self._next_tick = 0.0
+        self._trace = open(options.trace, "wb") if options.trace else None  # noqa: SIM115  closed in _close
+
+    def clock(self) -> float:
+        """Seconds since the epoch that never jump: a run measures with the monotonic clock."""
+        return time.monotonic() + self._offset
+
+    def execute(self) -> None:
+        """Runs until every task is over, or the run is stopped."""
+        become_subreaper()
+        self.wakeup = Wakeup()
+        self.calls.attach(self.wakeup)
+        try:
+            self._settle(self._tell(TasksReady(self.flow.ready(self.plan.up_to_date()))))
+            while self._goes_on():
+                self._turn()
+        finally:
+            self._close()
+            self.statistics.ended = self.clock()
+
+    def _goes_on(self) -> bool:
+        if self.broker.draining:
+            return bool(self.broker.running)
+        return not self.broker.idle()
+
+    def _turn(self) -> None:
+        readable = self.wakeup.wait(self._patience())
+        results, self._arrived = self._arrived, []
+        if self.wakeup.child_exited:
+            self.wakeup.child_exited = False
+            self.processes.foreign = self.calls.pids()
+            for end in self.processes.reap():
+                results.append(self._process_ended(end))
+        for descriptor in readable:
+            results += map(self._call_ended, self.calls.collect(descriptor))
+        if self.wakeup.signals:
+            self._on_signals()
+        now = self.clock()
+        deadline = self.processes.next_deadline()
+        if deadline is not None and now >= deadline:
+            self.processes.enforce(now)
+        deadline = self.calls.next_deadline()
+        if deadline is not None and now >= deadline:
+            results += map(self._call_ended, self.calls.enforce(now))
+        if results:
+            self._settle(self._tell(TasksEnded(results, ready_follows=True)), results_told=True)
+        if self._wake_at is not None and now >= self._wake_at:
+            self._wake_at = None
+            self._settle(self._tell(TimePassed()))
+        if now >= self._next_tick:
+            self._tick(now)
+
+    def _patience(self) -> float:
+        if self._arrived:
+            return 0.0
+        nearest = self._next_tick
+        for moment in (self._wake_at, self.processes.next_deadline(), self.calls.next_deadline()):
+            if moment is not None and moment < nearest:
+                nearest = moment
+        return nearest - self.clock()
+
+    def _tick(self, now: float) -> None:
+        self._next_tick = now + TICK_SECONDS
+        self.ledger.flush()
+        if self.ledger.full or self.output.full:
+            self.stop("the disk is full")
+        self.listener.tick(self.statistics, now)
+
+    def _tell(self, event: Event) -> list[Command]:
+        now = self.clock()
+        commands = self.broker.handle(now, event)
+        if self._trace is not None:
+            self._trace.write(msgspec.json.encode((now, event, commands)) + b"\n")
+        if self.options.paranoid:
+            check_broker(self.broker)
+        return commands
+
+    def _settle(self, commands: list[Command], results_told: bool = False) -> None:
+        """Does what the broker says; what becomes ready by that goes straight back to it."""
+        while commands or results_told:
+            starts: list[Start] = []
+            accepted: list[int] = []
+            lost: list[int] = []
+            for command in commands:
+                match command:
+                    case Accept():
+                        self.books.accept(command.task)
+                        accepted.append(command.task)
+                    case Start():
+                        starts.append(command)
+                    case Retry():
+                        self.books.retry(command)
+                    case GiveUp():
+                        self.books.give_up(command)
+                        lost.append(command.task)
+                    case Kill():
+                        self.processes.kill(command.task, Outcome.CANCELLED, "cancelled")
+                        self._arrived += map(self._call_ended, self.calls.kill(command.task, command.attempt))
+                    case WakeAt():
+                        self._wake_at = command.when
+            self.ledger.flush()
+            for start in starts:
+                self._start(start)
+            if not (accepted or lost or results_told):
+                return
+            if lost:
+                self._lose(lost)
+            results_told = False
+            commands = self._tell(TasksReady(self.flow.complete(accepted)))
+
+    def _lose(self, tasks: list[int]) -> None:
+        doomed = self.flow.fail(tasks)
+        self.statistics.doomed += sum(self.graph.actions[task] is not None for task in doomed)
+        if self.options.fail_fast and not self.stop_reason:
+            self.stop(f"{self.graph.names[tasks[0]]!r} failed and --fail-fast was given")
+
+    def _start(self, command: Start) -> None:
+        calls: list[tuple[int, int]] = []
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            obstacle = self.preparer.prepare(task, attempt)
+            if obstacle is not None:
+                self._could_not_start(task, attempt, obstacle)
+                continue
+            action = self.graph.actions[task]
+            if isinstance(action, str):
+                self._start_process(task, attempt, action)
+            else:
+                calls.append((task, attempt))
+                self.books.started(task, attempt, self.clock(), 0, 0.0, -1)
+        if calls:
+            self.calls.start(calls)
+
+    def _start_process(self, task: int, attempt: int, command: str) -> None:
+        profile = self.graph.profiles[self.graph.profile[task]]
+        running = self.processes.start(
+            task,
+            attempt,
+            command,
+            timeout=profile.timeout,
+            environment=profile.environment,
+            directory=profile.directory,
+        )
+        if isinstance(running, str):
+            self._could_not_start(task, attempt, running)
+        else:
+            self.books.started(task, attempt, running.started, running.pid, running.boot_time, running.slot)
+
+    def _could_not_start(self, task: int, attempt: int, why: str) -> None:
+        now = self.clock()
+        self.books.ended(EndedAttempt(task, attempt, Outcome.FAILED, 127, now, now, message=why), was_started=False)
+        self._arrived.append(TaskResult(task, attempt, Outcome.FAILED))
+
+    def _process_ended(self, end: ProcessEnd) -> TaskResult:
+        running = end.running
+        slot = running.slot
+        output_at = output_size = 0
+        tail = b""
+        size = self.slots.size(slot)
+        if size:
+            output_at, output_size, tail = self.output.absorb(self.slots.descriptors[slot], size)
+        self.slots.give_back(slot)
+        outcome, message = end.outcome, end.message
+        if outcome is Outcome.OK:
+            missing = self.preparer.take_stock(running.task, self.options.by_content)
+            if missing is not None:
+                outcome, message = Outcome.FAILED, missing
+        if outcome is not Outcome.OK:
+            self._check_disk()
+        self.books.ended(
+            EndedAttempt(
+                running.task,
+                running.attempt,
+                outcome,
+                end.status,
+                running.started,
+                end.ended,
+                end.user,
+                end.system,
+                end.max_rss,
+                output_at,
+                output_size,
+                message,
+                tail,
+            )
+        )
+        return TaskResult(running.task, running.attempt, outcome, end.ended - running.started)
+
+    def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
+        if attempt.outcome is Outcome.OK:
+            missing = self.preparer.take_stock(attempt.task, self.options.by_content)
+            if missing is not None:
+                attempt.outcome = Outcome.FAILED
+                attempt.message = missing.replace("exit status 0, but it", "it returned, but")
+        if attempt.outcome is not Outcome.OK:
+            self._check_disk()
+        self.books.ended(attempt)
+        return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
+
+    def _check_disk(self) -> None:
+        """A task that fails on a full disk is not the task's fault: stop before all the others fail too."""
+        try:
+            room = os.statvfs(self.workspace.base)
+        except OSError:
+            return
+        if room.f_bavail * room.f_frsize < LOW_DISK_BYTES:
+            self.stop("the disk is full")
+
+    def stop(self, reason: str, *, end_running: bool = False) -> None:
+        """Starts nothing more; what runs may finish unless it is to be ended."""
+        if not self.stop_reason:
+            self.stop_reason = reason
+            self.listener.note(f"stopping: {reason}")
+        if not self.broker.draining:
+            self._settle(self._tell(DrainAsked()))
+        if end_running:
+            self._settle(self._tell(CancelAsked(sorted(self.broker.running))))
+
+    def _on_signals(self) -> None:
+        signals, self.wakeup.signals = self.wakeup.signals, []
+        for number in signals:
+            if number == signal.SIGUSR1:
+                self._take_requests()
+            elif self.stop_signal:
+                self.listener.note("killing what still runs")
+                for task in list(self.broker.running):
+                    self.processes.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
+                    self._arrived += map(self._call_ended, self.calls.kill(task, self.broker.attempt[task]))
+            else:
+                self.stop_signal = number
+                self.stop(f"received {signal.Signals(number).name}", end_running=True)
+
+    def _take_requests(self) -> None:
+        """Tasks that `shoal cancel` named: those that wait are lost at once, the others are the broker's."""
+        tasks = take_requests(self.workspace, self.graph)
+        self._settle(self._tell(CancelAsked(tasks)))
+        waiting = [task for task in tasks if self.flow.status[task] == 0]
+        if waiting:
+            self.statistics.cancelled += len(waiting)
+            self._lose(waiting)
+
+    def _close(self) -> None:
+        """Ends everything that was started, also what escaped from its task, and writes the last records."""
+        self.calls.close()
+        self.processes.close()
+        for pid in children_of_ours():
+            kill_process(pid)
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
+        self.wakeup.close()
+        self.slots.close()
+        self.output.close()
+        if self._trace is not None:
+            self._trace.close()
+        self.ledger.flush()

@@ -1,0 +1,91 @@
+"""Reads and executes a rules file, and whatever it includes, and hands back the filled registry.
+
+The file runs as a module named `shoal_rules` with its own directory first on `sys.path`. Whatever goes wrong in it is
+the user's to mend and becomes an `InputError` at their line. What the definitions mean is left to
+`shoal.frontend.rules`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Mapping
+from types import CodeType, ModuleType
+
+from shoal.errors import InputError
+from shoal.frontend.rules.api import collecting
+from shoal.frontend.rules.places import Blame
+from shoal.frontend.rules.registry import Rules
+
+MODULE_NAME = "shoal_rules"
+
+
+def load_rules(path: str, parameters: Mapping[str, str] | None = None) -> Rules:
+    """Executes the file at `path`; `parameters` are the `name=value` words of the command line."""
+    return _Loader(path, parameters or {}).run()
+
+
+class _Loader:
+    """The files of one workflow: the one named on the command line and those it includes."""
+
+    def __init__(self, path: str, parameters: Mapping[str, str]) -> None:
+        self._path = path
+        self._directory = os.path.dirname(os.path.abspath(path))
+        self._modules: list[ModuleType] = []
+        self._open: list[str] = []
+        """Absolute names of the files being executed, outermost first."""
+        self._rules = Rules(path, parameters, load=self._include, glob=self._glob)
+
+    def run(self) -> Rules:
+        if sys.path[:1] != [self._directory]:
+            sys.path.insert(0, self._directory)
+        with collecting(self._rules):
+            self._execute(self._path, MODULE_NAME)
+        self._rules.check_parameters()
+        if self._rules.has_functions:
+            self._let_functions_travel()
+        return self._rules
+
+    def _execute(self, path: str, module_name: str) -> ModuleType:
+        real = os.path.abspath(path)
+        if real in self._open:
+            raise InputError(f"{path} includes itself", remedy="remove one of the include() calls")
+        code = self._compile(path)
+        module = ModuleType(module_name)
+        module.__file__ = path
+        sys.modules[module_name] = module
+        self._modules.append(module)
+        self._open.append(real)
+        with Blame(self._rules.texts):
+            exec(code, module.__dict__)
+        self._open.pop()
+        return module
+
+    def _compile(self, path: str) -> CodeType:
+        try:
+            with open(path, "rb") as stream:
+                text = stream.read()
+        except OSError as error:
+            raise InputError(f"cannot read the rules file {path}: {error.strerror or error}") from None
+        self._rules.texts[path] = text.decode("utf-8", "replace")
+        with Blame(self._rules.texts):
+            try:
+                return compile(text, path, "exec", dont_inherit=True)
+            except ValueError as error:  # a NUL byte, in older versions of Python
+                raise InputError(str(error), file=path) from None
+
+    def _include(self, path: str, from_file: str) -> ModuleType:
+        found = os.path.join(os.path.dirname(from_file), path)
+        return self._execute(found, f"{MODULE_NAME}_{len(self._modules)}")
+
+    def _glob(self, pattern: str) -> list[str]:
+        return sorted(glob.glob(pattern, root_dir=self._directory, recursive=True))
+
+    def _let_functions_travel(self) -> None:
+        """Has the files' functions sent to workers as code, for no worker can import a rules file."""
+        # It has no stubs, and costs 20 ms that a workflow of commands need not pay.
+        import cloudpickle  # type: ignore[import-untyped]
+
+        for module in self._modules:
+            cloudpickle.register_pickle_by_value(module)

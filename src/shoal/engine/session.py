@@ -1,0 +1,193 @@
+"""From a file name to a finished run: load, lock, look back, plan, run.
+
+`look` does everything a reader needs (plan, why, graph) and touches nothing; `Session` is a run.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal import __version__
+from shoal.engine.books import Listener
+from shoal.engine.files import look_at_files
+from shoal.engine.history import History, mend, read_history
+from shoal.engine.leftovers import end_leftovers
+from shoal.engine.load import Workflow, load_workflow
+from shoal.engine.local import LocalRun, RunOptions
+from shoal.engine.workspace import Holder, Workspace
+from shoal.errors import InputError
+from shoal.ledger.file import LedgerWriter
+from shoal.ledger.records import RunEnded, RunStarted, SourcesSeen, TasksPlanned
+from shoal.model.graph import NO_TASK, Graph, ancestors
+from shoal.model.resources import Resources, show_amount
+from shoal.plan.decide import Plan, decide
+from shoal.plan.identity import Versions
+from shoal.runner.proc import boot_identity, start_ticks
+
+_PLAN_CHUNK = 500
+
+
+class View(msgspec.Struct):
+    """A workflow, what is known of its past, and what is to be done."""
+
+    workflow: Workflow
+    workspace: Workspace
+    history: History
+    versions: Versions
+    plan: Plan
+
+
+def enter(path: str) -> Workspace:
+    """Makes the workflow's directory the current one, where all its names are relative to."""
+    workspace = Workspace(path)
+    try:
+        os.chdir(workspace.base)
+    except OSError as error:
+        raise InputError(f"cannot enter the workflow's directory {workspace.base!r}: {error.strerror}") from None
+    return workspace
+
+
+def load(workspace: Workspace, words: Sequence[str]) -> Workflow:
+    """Loads without the garbage collector in the way: a graph is many small objects and no garbage."""
+    gc.disable()
+    try:
+        return load_workflow(os.path.basename(workspace.workflow), words)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def make_plan(workflow: Workflow, history: History, force: bool, by_content: bool) -> tuple[Plan, Versions]:
+    graph = workflow.graph
+    wanted = ancestors(graph, workflow.targets)
+    versions = Versions(graph)
+    look_at_files(graph, wanted, versions, by_content)
+    return decide(graph, wanted, history, versions, force=force), versions
+
+
+def look(path: str, words: Sequence[str], node: Resources | None, *, force: bool = False, by_content: bool = False) -> View:
+    """Loads and plans without locking or writing anything."""
+    workspace = enter(path)
+    workflow = load(workspace, words)
+    history = read_history(workspace)
+    plan, versions = make_plan(workflow, history, force, by_content)
+    if node is not None:
+        refuse_oversized(plan, node)
+    return View(workflow, workspace, history, versions, plan)
+
+
+def refuse_oversized(plan: Plan, node: Resources) -> None:
+    """A task larger than the machine would wait for ever, so it is refused before anything runs."""
+    graph = plan.graph
+    too_large = {number for number, profile in enumerate(graph.profiles) if profile.resources.lacking_in(node)}
+    if not too_large:
+        return
+    for task in plan.to_run():
+        if graph.profile[task] in too_large:
+            resources = graph.profile_of(task).resources
+            name = resources.lacking_in(node)[0]
+            raise InputError(
+                f"{graph.names[task]!r} asks for {name} {show_amount(name, resources.get(name))}, "
+                f"but this machine has {show_amount(name, node.get(name))}",
+                file=graph.source,
+                line=graph.lines[task] or None,
+                remedy=f"ask for less, or declare more with --resource {name}=N if it is there",
+            )
+
+
+class Session:
+    """One run of a workflow, from lock to last record."""
+
+    def __init__(self, path: str, words: Sequence[str], options: RunOptions, listener: Listener, *, force: bool) -> None:
+        self.options = options
+        self.listener = listener
+        self.identity = os.urandom(6).hex()
+        self.workspace = enter(path)
+        self.workflow = load(self.workspace, words)
+        self.workspace.make()
+        self.workspace.acquire(Holder(os.getpid(), socket.gethostname(), self.identity, time.time()))
+        try:
+            self.history = read_history(self.workspace)
+            self._look_back()
+            self.plan, self.versions = make_plan(self.workflow, self.history, force, options.by_content)
+            refuse_oversized(self.plan, options.node)
+        except BaseException:
+            self.workspace.release()
+            raise
+
+    def _look_back(self) -> None:
+        ended = end_leftovers(self.history)
+        if ended:
+            self.listener.note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
+        damage = mend(self.workspace, self.history)
+        if damage:
+            self.listener.note(damage)
+
+    def execute(self) -> LocalRun:
+        """Runs what is to be run and closes the ledger; the returned run holds the statistics."""
+        ledger = LedgerWriter(self.workspace.ledger, self.workspace.ballast)
+        try:
+            self._write_head(ledger)
+            run = LocalRun(
+                self.identity,
+                self.plan,
+                self.versions,
+                self.workspace,
+                ledger,
+                self.options,
+                self.listener,
+                self.history,
+            )
+            try:
+                run.execute()
+            finally:
+                totals = run.statistics
+                outcome = "ok" if totals.done == totals.to_run() else run.stop_reason or "failed"
+                left = totals.to_run() - totals.done - totals.failed
+                ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left))
+        finally:
+            ledger.close()
+            self.workspace.release()
+        return run
+
+    def _write_head(self, ledger: LedgerWriter) -> None:
+        to_run = self.plan.to_run()
+        graph = self.workflow.graph
+        up_to_date = sum(graph.actions[task] is not None for task in self.plan.up_to_date())
+        ledger.add(
+            RunStarted(
+                self.identity,
+                time.time(),
+                os.getpid(),
+                start_ticks(os.getpid()) or 0,
+                boot_identity(),
+                socket.gethostname(),
+                __version__,
+                self.workflow.target_names,
+                list(self.options.node.amounts),
+                len(to_run) + up_to_date,
+                len(to_run),
+            )
+        )
+        self._write_sources(ledger, graph)
+        categories = [profile.category for profile in graph.profiles]
+        for begin in range(0, len(to_run), _PLAN_CHUNK):
+            chunk = to_run[begin : begin + _PLAN_CHUNK]
+            names = [graph.names[task] for task in chunk]
+            ledger.add(TasksPlanned(chunk, names, [categories[graph.profile[task]] for task in chunk]))
+            ledger.flush()
+        ledger.flush()
+
+    def _write_sources(self, ledger: LedgerWriter, graph: Graph) -> None:
+        sizes, times = self.versions.sizes, self.versions.times
+        sources = [file for file, maker in enumerate(graph.producer) if maker == NO_TASK and sizes[file] >= 0]
+        for begin in range(0, len(sources), _PLAN_CHUNK):
+            chunk = sources[begin : begin + _PLAN_CHUNK]
+            names = [graph.file_names[file] for file in chunk]
+            ledger.add(SourcesSeen(names, [sizes[file] for file in chunk], [times[file] for file in chunk]))

@@ -1,0 +1,103 @@
+"""Running totals of a run, for the progress display and the summary; O(1) per task."""
+
+from __future__ import annotations
+
+from heapq import heappush, heappushpop
+
+import msgspec
+
+SLOWEST_KEPT = 5
+FAILURES_KEPT = 20
+
+
+class CategoryTotals(msgspec.Struct):
+    """What the tasks of one category have cost so far."""
+
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    longest: float = 0.0
+    most_memory: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A task that failed for good."""
+
+    task: int
+    name: str
+    attempt: int
+    message: str
+    tail: bytes
+
+
+class Statistics:
+    """Totals of one run."""
+
+    def __init__(self, total: int, up_to_date: int, started: float, cores: float) -> None:
+        self.total = total
+        """Tasks of the targets that run something."""
+        self.up_to_date = up_to_date
+        self.started = started
+        self.ended = started
+        self.cores = cores
+        self.done = 0
+        self.failed = 0
+        self.cancelled = 0
+        self.doomed = 0
+        self.retried = 0
+        self.running = 0
+        self.work = 0.0
+        """Core seconds of all attempts."""
+        self.seconds = 0.0
+        self.cpu = 0.0
+        self.categories: dict[str, CategoryTotals] = {}
+        self.slowest: list[tuple[float, int]] = []
+        self.failures: list[Failure] = []
+
+    def category(self, name: str) -> CategoryTotals:
+        totals = self.categories.get(name)
+        if totals is None:
+            totals = self.categories[name] = CategoryTotals()
+        return totals
+
+    def attempt_started(self, category: str) -> None:
+        self.running += 1
+        self.category(category).running += 1
+
+    def attempt_ended(self, task: int, category: str, seconds: float, cpu: float, memory: int, cores: float) -> None:
+        self.running -= 1
+        self.work += seconds * cores
+        self.seconds += seconds
+        self.cpu += cpu
+        totals = self.category(category)
+        totals.running -= 1
+        totals.seconds += seconds
+        totals.cpu += cpu
+        if seconds > totals.longest:
+            totals.longest = seconds
+        if memory > totals.most_memory:
+            totals.most_memory = memory
+        slowest = self.slowest
+        if len(slowest) < SLOWEST_KEPT:
+            heappush(slowest, (seconds, task))
+        elif seconds > slowest[0][0]:
+            heappushpop(slowest, (seconds, task))
+
+    def task_failed(self, failure: Failure, category: str) -> None:
+        self.failed += 1
+        self.category(category).failed += 1
+        if len(self.failures) < FAILURES_KEPT:
+            self.failures.append(failure)
+
+    def to_run(self) -> int:
+        return self.total - self.up_to_date
+
+    def over(self) -> int:
+        """Tasks of this run that will not run any more."""
+        return self.done + self.failed + self.cancelled + self.doomed
+
+    def utilisation(self) -> float:
+        wall = self.ended - self.started
+        return self.work / (wall * self.cores) if wall > 0 and self.cores else 0.0

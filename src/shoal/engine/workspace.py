@@ -1,0 +1,102 @@
+"""The `.shoal` directory beside a workflow: where its ledger, output and lock are, and who may run.
+
+Each workflow file has a directory of its own in it. The lock is held by the process of the run and by nobody it starts,
+so it is free the moment that process is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+import msgspec
+
+from shoal.errors import InputError
+
+DIRECTORY = ".shoal"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds the lock of a workflow."""
+
+    pid: int
+    host: str
+    run: str
+    since: float
+
+
+class Workspace:
+    """Paths of one workflow's own directory."""
+
+    def __init__(self, workflow: str) -> None:
+        self.workflow = os.path.abspath(workflow)
+        self.base = os.path.dirname(self.workflow)
+        """The directory tasks run in."""
+        self.directory = os.path.join(self.base, DIRECTORY, os.path.basename(self.workflow))
+        self.ledger = os.path.join(self.directory, "ledger")
+        self.ballast = os.path.join(self.directory, "ballast")
+        self.output = os.path.join(self.directory, "output")
+        self.values = os.path.join(self.directory, "values")
+        self.running = os.path.join(self.directory, "running")
+        self.requests = os.path.join(self.directory, "requests")
+        self.lock = os.path.join(self.directory, "lock")
+        self._lock_descriptor = -1
+
+    def make(self) -> None:
+        """Creates the directories; says in one sentence if the workflow's directory cannot be written."""
+        try:
+            for path in (self.directory, self.running, self.requests):
+                os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            remedy = (
+                "free some space" if error.errno == errno.ENOSPC else "make it writable or copy the workflow elsewhere"
+            )
+            raise InputError(
+                f"cannot write in the workflow's directory {self.base!r}: {error.strerror}", remedy=remedy
+            ) from None
+
+    def acquire(self, holder: Holder) -> None:
+        """Takes the lock or says who holds it."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise InputError(
+                f"cannot write in the workflow's directory {self.base!r}: {error.strerror}",
+                remedy="make it writable or copy the workflow elsewhere",
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            other = self.holder()
+            who = f"process {other.pid} on {other.host}" if other else "another process"
+            raise InputError(
+                f"{os.path.basename(self.workflow)} is being run by {who}",
+                remedy="wait for it, watch it with 'shoal status' or end it with 'shoal cancel'",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, msgspec.json.encode(holder), 0)
+        self._lock_descriptor = descriptor
+
+    def release(self) -> None:
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    def holder(self) -> Holder | None:
+        """Who runs the workflow at this moment, or None; never waits."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except OSError:
+            try:
+                return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Holder)
+            except msgspec.MsgspecError:
+                return Holder(0, "this machine", "", 0.0)
+        finally:
+            os.close(descriptor)

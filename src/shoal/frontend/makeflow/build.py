@@ -1,0 +1,132 @@
+"""From a parsed Makeflow to a graph of tasks for this machine.
+
+Resources are variables. A rule's own value counts first; otherwise the last value its category was given anywhere in
+the file (the original reads them when parsing is over), then the default category's, then the environment's. What a
+job finds in its environment, in contrast, is what the rule saw at its place in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from shoal.errors import InputError
+from shoal.frontend.makeflow.directives import LARGEST_SIZE, SIZE_RESOURCES, leading_number
+from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Makeflow, MakeflowRule
+from shoal.model.graph import Graph, GraphBuilder
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
+
+_CONTRACT = {"CORES": "cores", "MEMORY": "memory", "DISK": "disk", "GPUS": "gpus"}
+_ALWAYS_EXPORTED = ("CATEGORY", "CORES", "MEMORY", "DISK", "GPUS", "MPI_PROCESSES", "WALL_TIME")
+_SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+def build_graph(makeflow: Makeflow) -> Graph:
+    """One task per rule, in file order; a task is named by its first output or its command."""
+    builder = GraphBuilder(makeflow.source)
+    profiles = Profiles(makeflow)
+    for number, rule in enumerate(makeflow.rules):
+        inputs, command = rule.inputs, rule.command
+        if rule.renames:
+            raise _renamed(makeflow, rule, number)
+        if rule.workflow:
+            command = subworkflow_command(rule)
+            if rule.workflow not in inputs:
+                inputs = (*inputs, rule.workflow)
+        # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
+        builder.task("", command or ":", inputs=inputs, outputs=rule.outputs, profile=profiles.of(rule), line=rule.line)
+    return builder.build()
+
+
+def subworkflow_command(rule: MakeflowRule) -> str:
+    """The command line that runs the sub-workflow of a `MAKEFLOW` rule."""
+    return f"shoal run {quote(rule.workflow)}"
+
+
+def quote(word: str) -> str:
+    """The word as the shell must see it to take it as one."""
+    if _SAFE_WORD.fullmatch(word) and not word.startswith("-"):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def _renamed(makeflow: Makeflow, rule: MakeflowRule, number: int) -> InputError:
+    here, there = rule.renames[0]
+    return InputError(
+        f"remote renaming ({here}->{there}) is not supported by local execution: rule {number} (line {rule.line})",
+        file=makeflow.source,
+        line=rule.line,
+        remedy="use one name here and in the command",
+    )
+
+
+class Profiles:
+    """Makes profiles and shares equal ones; rules in a row mostly have the same."""
+
+    def __init__(self, makeflow: Makeflow) -> None:
+        self._variables = makeflow.variables
+        self._exported = tuple(dict.fromkeys((*makeflow.exports, *_ALWAYS_EXPORTED)))
+        self._shared: dict[Profile, Profile] = {}
+        self._of_place: dict[tuple[tuple[str, str], ...], Profile] = {}
+        """Profiles by the rules' own variables, all of one category at one version."""
+        self._place: tuple[str, int] = ("", -1)
+
+    def of(self, rule: MakeflowRule) -> Profile:
+        place = (rule.category, rule.version)
+        if place != self._place:
+            self._place = place
+            self._of_place.clear()
+        profile = self._of_place.get(rule.variables)
+        if profile is None:
+            profile = self._of_place[rule.variables] = self._make(rule, dict(rule.variables))
+        return profile
+
+    def _make(self, rule: MakeflowRule, own: dict[str, str]) -> Profile:
+        contract: dict[str, str] = {}
+        for name in (*_CONTRACT, "WALL_TIME"):
+            value = own.get(name) or self._variables.latest(rule.category, name)
+            if value is not None:
+                contract[name] = value
+        wall_time = leading_number(contract.get("WALL_TIME", ""))
+        profile = Profile(
+            category="" if rule.category == DEFAULT_CATEGORY else rule.category,
+            resources=resources_of(contract),
+            timeout=wall_time[0] if wall_time is not None and wall_time[0] > 0 else None,
+            environment=self._environment(rule, own),
+        )
+        return self._shared.setdefault(profile, profile)
+
+    def _environment(self, rule: MakeflowRule, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """Exported variables the file gives a value, and the two names for a task's number of threads.
+
+        Variables that only the environment gives are inherited anyway and stay out, so that a task's identity does
+        not depend on them.
+        """
+
+        def seen(name: str) -> str | None:
+            return own[name] if name in own else self._variables.assigned(rule.category, name, rule.version)
+
+        found = {name: value for name in self._exported if (value := seen(name)) is not None}
+        inherited = self._variables.environment
+        threads = seen("OMP_NUM_THREADS") or inherited.get("OMP_NUM_THREADS")
+        if threads:
+            found["CORES"] = threads
+        else:
+            found["CORES"] = found["OMP_NUM_THREADS"] = found.get("CORES") or inherited.get("CORES") or "1"
+        return tuple(sorted(found.items()))
+
+
+def resources_of(values: Mapping[str, str]) -> Resources:
+    """The contract; a value that is no positive number asks for nothing, except that every task needs a core."""
+    amounts = {"cores": FRACTION}
+    for variable, resource in _CONTRACT.items():
+        number = leading_number(values.get(variable, ""))
+        if number is None or number[0] <= 0:
+            continue
+        if variable in SIZE_RESOURCES:
+            # A bare number counts megabytes; one with a suffix says its unit itself.
+            amounts[resource] = min(round(number[0] * 1024 ** (number[1] or 2)), LARGEST_SIZE)
+        else:
+            amounts[resource] = round(number[0] * FRACTION)
+    return Resources.of(amounts)

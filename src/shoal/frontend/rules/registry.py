@@ -1,0 +1,165 @@
+"""`Rules`: the registry a rules file writes into, and the way from it to a graph.
+
+What needs a disk is handed in as functions: `load` executes another rules file (for `include`), `glob` finds files.
+Words such as `n=3` on the command line are the `parameters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, ModuleType
+
+from shoal.errors import InputError
+from shoal.frontend.rules.assemble import Assembly
+from shoal.frontend.rules.definitions import Definitions
+from shoal.frontend.rules.paths import Files
+from shoal.frontend.rules.pattern import Pattern
+from shoal.frontend.rules.places import Place, place_of
+from shoal.frontend.rules.search import NOBODY, Search
+from shoal.model.graph import Graph
+
+USUAL_TARGETS = ("default", "all")
+NO_DEFAULT = object()
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_COMPARED_NAMES = 10_000
+
+
+class Rules(Definitions):
+    """The definitions of one rules file, with everything they may ask of the world."""
+
+    def __init__(
+        self,
+        source: str = "<rules>",
+        parameters: Mapping[str, str] | None = None,
+        *,
+        load: Callable[[str, str], ModuleType] | None = None,
+        glob: Callable[[str], Sequence[str]] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.parameters = dict(parameters or {})
+        self.known_parameters: list[str] = []
+        self.load = load
+        """Executes a file, named as in the file that includes it, with this registry; takes both names."""
+        self.glob = glob
+        self._awaited: dict[int, Place] = {}
+        """Places of decorators that have not met their function, by `id`."""
+
+    def await_function(self, decorator: object, frame: FrameType) -> None:
+        self._awaited[id(decorator)] = place_of(frame, self.source)
+
+    def function_came(self, decorator: object) -> None:
+        self._awaited.pop(id(decorator), None)
+
+    def graph(self, targets: Sequence[str], exists: Callable[[str], bool]) -> tuple[Graph, list[int]]:
+        """The graph of what the targets need, and the numbers of the targets' tasks in it.
+
+        A target that exists and that nothing makes has no task. Without targets: `default`, else `all`, else
+        everything that is defined by name.
+        """
+        for place in self._awaited.values():
+            error = InputError("task() without a name must decorate a function", remedy="give it a name")
+            raise self.placed(error, place)
+        search = Search(self, exists)
+        nodes = [self._target(name, search) for name in targets] if targets else self._usual_targets()
+        return Assembly(self, search).build([node for node in nodes if node != NOBODY])
+
+    def _usual_targets(self) -> list[int]:
+        for name in USUAL_TARGETS:
+            if name in self.explicit:
+                return [self.explicit[name]]
+        if self.names:
+            return list(range(len(self.names)))
+        if self.rules:
+            raise InputError(
+                "the file has rules but no target",
+                file=self.source,
+                remedy="name one, or define task('all', needs=...)",
+            )
+        raise InputError("the file defines no task, file or rule", file=self.source)
+
+    def _target(self, name: str, search: Search) -> int:
+        plain = name
+        while plain.startswith("./"):
+            plain = plain[2:]
+        for form in (name, plain):
+            node = search.maker(form)
+            if node != NOBODY or search.exists(form):
+                return node
+        raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name))
+
+    def _suggestion(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        alike = [known for known in self.names if abs(len(known) - len(name)) < 4][:_COMPARED_NAMES]
+        close = get_close_matches(name, alike, 3)
+        if close:
+            return f"did you mean {' or '.join(map(repr, close))}?"
+        some = [*self.names[:3], *(rule.patterns[0].text for rule in self.rules[:3])]
+        return f"there are {', '.join(map(repr, some))}" + (", ..." if len(self.names) + len(self.rules) > 6 else "")
+
+    def parameter(self, name: str, default: object) -> object:
+        """The value given for `name`, in the type of the default."""
+        if name not in self.known_parameters:
+            self.known_parameters.append(name)
+        if name in self.parameters:
+            return convert(name, self.parameters[name], default)
+        if default is NO_DEFAULT:
+            raise InputError(f"the parameter {name!r} has no value", remedy=f"add {name}=... to the command line")
+        return default
+
+    def check_parameters(self) -> None:
+        """Refuses words on the command line that the file never asked for."""
+        for name in self.parameters:
+            if name not in self.known_parameters:
+                known = ", ".join(self.known_parameters) or "none"
+                raise InputError(
+                    f"there is no parameter {name!r}", file=self.source, remedy=f"the file's parameters are: {known}"
+                )
+
+    def include(self, path: str, prefix: str | None, frame: FrameType) -> ModuleType:
+        """Executes another rules file; with a prefix, its tasks stand in that namespace."""
+        if self.load is None:
+            raise InputError("include() needs a file system", remedy="run this file with shoal run")
+        outer = self.scope
+        self.enter(prefix)
+        try:
+            return self.load(path, frame.f_code.co_filename)
+        finally:
+            self.scope = outer
+
+    def enter(self, prefix: str | None) -> None:
+        """Goes into a namespace; the caller puts `scope` back."""
+        if prefix:
+            self.scope = f"{self.scope}:{prefix}" if self.scope else prefix
+
+    def find_files(self, patterns: Sequence[str]) -> Files:
+        """The files that match, sorted, each once; `{x}` matches as `*` does, and the list remembers it for `map`."""
+        if self.glob is None:
+            raise InputError("files() needs a file system", remedy="run this file with shoal run")
+        found: dict[str, None] = {}
+        for text in patterns:
+            if "{" in text:
+                pattern = Pattern(text)
+                found.update(dict.fromkeys(name for name in self.glob(pattern.glob()) if pattern.match(name)))
+            else:
+                found.update(dict.fromkeys(self.glob(text)))
+        names = Files(sorted(found))
+        names.pattern = patterns[0] if len(patterns) == 1 and "{" in patterns[0] else None
+        return names
+
+
+def convert(name: str, text: str, default: object) -> object:
+    """The text in the type of the default; text as it is if there is none."""
+    if isinstance(default, bool):
+        if text.lower() not in _TRUTH:
+            raise InputError(f"{name}={text}: {name} must be yes or no")
+        return _TRUTH[text.lower()]
+    if default is None or default is NO_DEFAULT or isinstance(default, str):
+        return text
+    if isinstance(default, (int, float)) or hasattr(default, "__fspath__"):
+        try:
+            return type(default)(text)  # type: ignore[call-arg]
+        except ValueError:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise InputError(f"{name}={text}: {name} must be {kind}") from None
+    raise InputError(f"the default of the parameter {name!r} must be text, a number, yes/no or a path")

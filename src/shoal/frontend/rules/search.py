@@ -1,0 +1,217 @@
+"""Who makes a file: the search from a name back to the definition, or to the rule and wildcards that fit.
+
+An explicit definition comes first, then pattern rules in the order of their definition. As in Rake, a rule is passed
+over if something it needs cannot be had, that is, neither exists nor is made by anything. The search is iterative,
+so a chain of a million rules works; a name met again below itself cannot be had there. If no rule applies fully and the
+file does not exist, the first rule that matches is taken anyway: then the missing input at the far end is reported,
+not the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shoal.errors import InputError
+from shoal.frontend.rules.definitions import Definitions
+from shoal.frontend.rules.needs import Needed
+from shoal.frontend.rules.pattern import Match, Pattern
+from shoal.frontend.rules.places import Blame
+
+NOBODY = -1
+_HOPELESS = -2
+_UNKNOWN = -3
+_NEVER = 1 << 62
+
+LONGEST_NAME = 4096
+"""No file system has longer paths; stops rules whose needs grow: `{x}` from `{x}.src`."""
+DEEPEST_CHAIN = 1_500_000
+"""Rules in a row. A rule that counts down without end must be stopped; honest chains of a million must not."""
+
+
+class Instance(NamedTuple):
+    """A rule with its wildcards filled in: one task."""
+
+    rule: int
+    wildcards: dict[str, str]
+    outs: tuple[str, ...]
+    needed: Needed
+
+
+class _Attempt:
+    """One name on the way down: which rule is being tried, and how far its needs are known to be available."""
+
+    __slots__ = ("instance", "low", "name", "next_pattern", "node", "position")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.next_pattern = 0
+        self.instance: Instance | None = None
+        self.position = 0
+        self.low = _NEVER
+        """Depth of the highest name on the way down that stood in the way: a failure holds only below it."""
+        self.node = _UNKNOWN
+
+
+class Search:
+    """Finds makers, and keeps what it found. Nodes are numbers of definitions, then (from `base`) of instances."""
+
+    def __init__(self, definitions: Definitions, exists: Callable[[str], bool]) -> None:
+        self.base = len(definitions.names)
+        self.instances: list[Instance] = []
+        self._definitions = definitions
+        self._exists = exists
+        self._existing: dict[str, bool] = {}
+        self._patterns: list[tuple[int, Pattern]] = [
+            (number, pattern) for number, rule in enumerate(definitions.rules) for pattern in rule.patterns
+        ]
+        self._made: dict[str, int] = {}
+        self._hopeless: dict[str, None] = {}
+        self._refusals: dict[str, InputError] = {}
+
+    def maker(self, name: str, consumer: Instance | None = None) -> int:
+        """The node that makes `name`, or `NOBODY`; `consumer` is who needs it, if that is a rule."""
+        node = self._definitions.explicit.get(name)
+        if node is not None:
+            return node
+        if not self._patterns:
+            return NOBODY
+        node = self._made.get(name)
+        if node is None:
+            node = self._search(name)
+            if node == _HOPELESS:
+                node = self._guess(name, consumer)
+        return node
+
+    def exists(self, name: str) -> bool:
+        known = self._existing.get(name)
+        if known is None:
+            known = self._existing[name] = self._exists(name)
+        return known
+
+    def _search(self, name: str) -> int:
+        stack = [_Attempt(name)]
+        depths = {name: 0}
+        while True:
+            attempt = stack[-1]
+            deeper = self._advance(attempt, depths)
+            if deeper is not None:
+                if len(stack) >= DEEPEST_CHAIN:
+                    raise self._endless(attempt)
+                depths[deeper] = len(stack)
+                stack.append(_Attempt(deeper))
+                continue
+            stack.pop()
+            del depths[attempt.name]
+            if not stack:
+                return attempt.node
+            above = stack[-1]
+            if attempt.node == _HOPELESS:
+                above.instance = None
+                above.low = min(above.low, attempt.low)
+            else:
+                above.position += 1
+
+    def _advance(self, attempt: _Attempt, depths: dict[str, int]) -> str | None:
+        """Goes on with an attempt until it is settled (None) or a need must be looked into first (its name)."""
+        while True:
+            if attempt.instance is None:
+                attempt.instance = self._next_instance(attempt)
+                attempt.position = 0
+                if attempt.instance is None:
+                    attempt.node = self._without_rule(attempt, depths[attempt.name])
+                    return None
+            needed = attempt.instance.needed.names
+            while attempt.position < len(needed):
+                need = needed[attempt.position]
+                state = self._state(need)
+                if state == _UNKNOWN and need not in depths:
+                    return need
+                if state < NOBODY:
+                    attempt.low = min(attempt.low, depths.get(need, _NEVER))
+                    attempt.instance = None
+                    break
+                attempt.position += 1
+            else:
+                attempt.node = self._settle(attempt.instance)
+                return None
+
+    def _state(self, need: str) -> int:
+        node = self._definitions.explicit.get(need)
+        if node is None:
+            node = self._made.get(need, _UNKNOWN)
+        if node == NOBODY:
+            return NOBODY if self.exists(need) else _HOPELESS
+        return _HOPELESS if node == _UNKNOWN and need in self._hopeless else node
+
+    def _without_rule(self, attempt: _Attempt, depth: int) -> int:
+        if self.exists(attempt.name):
+            self._made[attempt.name] = NOBODY
+            return NOBODY
+        if attempt.low >= depth:
+            self._hopeless[attempt.name] = None
+        return _HOPELESS
+
+    def _next_instance(self, attempt: _Attempt) -> Instance | None:
+        """The next rule that fits the name, with its needs."""
+        name = attempt.name
+        if len(name) > LONGEST_NAME:
+            return None
+        for index in range(attempt.next_pattern, len(self._patterns)):
+            number, pattern = self._patterns[index]
+            wildcards = pattern.match(name)
+            if wildcards is None:
+                continue
+            attempt.next_pattern = index + 1
+            instance = self._instance(number, name, wildcards)
+            if instance is not None:
+                return instance
+        attempt.next_pattern = len(self._patterns)
+        return None
+
+    def _instance(self, number: int, name: str, wildcards: dict[str, str]) -> Instance | None:
+        definitions = self._definitions
+        rule = definitions.rules[number]
+        first = rule.patterns[0]
+        outs = (name,) if first.is_expression else tuple(pattern.fill(wildcards) for pattern in rule.patterns)
+        try:
+            with Blame(definitions.texts, rule.place):
+                needed = rule.needs.expand(Match(outs[0], outs, wildcards))
+        except InputError as error:
+            # A table that does not know the name: the rule is not meant for it, unless no other is.
+            if not isinstance(error.__cause__, LookupError):
+                raise
+            self._refusals[name] = error
+            return None
+        if rule.scope:
+            needed = needed.renamed(lambda need: definitions.in_scope(need, rule.scope))
+        return Instance(number, wildcards, outs, needed)
+
+    def _settle(self, instance: Instance) -> int:
+        node = self.base + len(self.instances)
+        self.instances.append(instance)
+        for out in instance.outs:
+            if self._made.get(out, NOBODY) == NOBODY:
+                self._made[out] = node
+        return node
+
+    def _guess(self, name: str, consumer: Instance | None) -> int:
+        instance = self._next_instance(_Attempt(name))
+        if instance is None and name in self._refusals:
+            raise self._refusals[name]
+        growing = (
+            instance is not None
+            and consumer is not None
+            and consumer.rule == instance.rule
+            and len(name) > len(consumer.outs[0])
+        )
+        if instance is None or growing:
+            self._made[name] = NOBODY
+            return NOBODY
+        return self._settle(instance)
+
+    def _endless(self, attempt: _Attempt) -> InputError:
+        assert attempt.instance is not None
+        rule = self._definitions.rules[attempt.instance.rule]
+        error = InputError(f"the rule for {rule.patterns[0].text!r} leads to itself without end, at {attempt.name!r}")
+        return self._definitions.placed(error, rule.place)

@@ -1,0 +1,167 @@
+"""What a ledger holds, and how records become bytes and come back from damaged ones.
+
+Each record is a frame of its own: mark, length, checksum, payload. A reader that meets bytes that are no whole frame
+looks for the next mark whose checksum holds, so damage anywhere costs the records it touches and no others. Records of
+finished tasks carry the task's identity by content (`place`, `content`), never by position, so they stand on their own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TypeAlias
+from zlib import crc32
+
+import msgspec
+
+MARK = b"\xf5SHL"
+_HEADER = struct.Struct("<4sII")
+LARGEST_RECORD = 1 << 28
+
+
+class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+    """A run begins here; the records up to the next one of these belong to it."""
+
+    run: str
+    time: float
+    pid: int
+    pid_started: int
+    """Start time of the process in clock ticks since boot, so that the pid can be trusted later."""
+    boot: str
+    """Names the boot of the machine: after another boot no process of this run can be alive."""
+    host: str
+    version: str
+    targets: list[str]
+    node: list[tuple[str, int]]
+    """The node's resources, as in `Resources.amounts`."""
+    total: int
+    """Tasks of the targets that run something, whether up to date or not."""
+    to_run: int
+
+
+class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
+    """Names for the numbers that the other records of this run use; several of these make up the plan."""
+
+    first: list[int]
+    names: list[str]
+    categories: list[str]
+
+
+class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
+    """Size and modification time of source files as this run found them."""
+
+    names: list[str]
+    sizes: list[int]
+    times: list[int]
+
+
+class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
+    """An attempt was started; `boot_time` and `pid` together name its process."""
+
+    task: int
+    attempt: int
+    time: float
+    pid: int
+    boot_time: float
+    """Seconds since boot when it was started."""
+    slot: int
+
+
+class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    """An attempt ended; with outcome `ok` it is the task's accepted result."""
+
+    task: int
+    attempt: int
+    outcome: str
+    final: bool
+    """False when another attempt follows."""
+    status: int
+    """Exit status, or the negated signal that ended it."""
+    started: float
+    ended: float
+    user: float
+    system: float
+    max_rss: int
+    """Peak memory in bytes."""
+    output_at: int
+    output_size: int
+    """Where its output stands in the output stream."""
+    message: str
+    """Why it did not succeed; empty for `ok`."""
+    place: bytes
+    content: bytes
+    inputs: bytes
+    """Digest over what it read: sizes and times of files, versions of the tasks it came after."""
+    outputs: list[tuple[int, int]]
+    """Size and modification time of each file it made."""
+    value: bytes | None
+    """Pickled return value; None if it has none or it lies in a file of its own."""
+
+
+class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
+    """The run came to its own end; a run without this was killed."""
+
+    time: float
+    outcome: str
+    done: int
+    failed: int
+    not_run: int
+
+
+Record: TypeAlias = RunStarted | TasksPlanned | SourcesSeen | TaskStarted | TaskEnded | RunEnded
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """The record as one frame."""
+    payload = _encoder.encode(record)
+    return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
+
+
+def decode(payload: bytes | memoryview) -> Record | None:
+    """The record of a payload; None if it was written by a version that knew more than this one."""
+    try:
+        return _decoder.decode(payload)
+    except msgspec.MsgspecError:
+        return None
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stretch of a ledger that is not made of whole frames."""
+
+    offset: int
+    size: int
+
+
+def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yields (end offset, payload) of every whole frame; appends to `damage` what lies between them.
+
+    A frame cut off at the very end counts as damage too; a reader of a ledger that is being written asks again from the
+    last end offset it was given.
+    """
+    data = bytes(data)
+    size = len(data)
+    at = start
+    header_size, unpack = _HEADER.size, _HEADER.unpack_from
+    broken_since = -1
+    while at < size:
+        if size - at >= header_size:
+            mark, length, checksum = unpack(data, at)
+            if mark == MARK and length <= size - at - header_size:
+                end = at + header_size + length
+                payload = data[at + header_size : end]
+                if crc32(payload) == checksum:
+                    if broken_since >= 0:
+                        damage.append(Damage(broken_since, at - broken_since))
+                        broken_since = -1
+                    yield end, payload
+                    at = end
+                    continue
+        if broken_since < 0:
+            broken_since = at
+        following = data.find(MARK, at + 1)
+        at = size if following < 0 else following
+    if broken_since >= 0:
+        damage.append(Damage(broken_since, size - broken_since))

@@ -1,0 +1,73 @@
+"""What the runner sends to a worker about one call: the function, and the call's arguments, as bytes.
+
+Everything is pickled the plain way where that suffices and by value (cloudpickle) where a worker could not find the
+definition: a lambda, a closure, whatever the user's main program or rules file defines.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shoal.runner.call_page import ACTION, PLAIN
+from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
+
+_OF_MAIN = b"__main__"
+
+
+class ValueOf:
+    """Stands in an argument for the result of an earlier call, of which only the pickled bytes are here.
+
+    It may stand anywhere inside the arguments. Its own pickled form is "unpickle these bytes", so the worker gets the
+    value and neither side has to look for it.
+    """
+
+    __slots__ = ("pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return pickle.loads, (self.pickled,)
+
+
+def plain_payload(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bytes:
+    """The payload of a plain call; raises what pickling raises if an argument cannot be pickled."""
+    return _dumps((PLAIN, arguments, keywords))
+
+
+def task_payload(
+    name: str,
+    outputs: Sequence[str],
+    needs: Sequence[str],
+    *,
+    values: Mapping[str, bytes] | None = None,
+    named: Mapping[str, str | Sequence[str]] | None = None,
+    wildcards: Mapping[str, str] | None = None,
+) -> bytes:
+    """The payload of a rules action, which is called with a `shoal.runner.action.RunningTask`.
+
+    `values` holds the pickled results of those needs that have one; `named` is for needs that were given as a dict:
+    each of its names stands for one need or several.
+    """
+    parts = (ACTION, name, list(outputs), list(needs), dict(values or {}), dict(named or {}), dict(wildcards or {}))
+    return pickle.dumps(parts, 5)
+
+
+def function_payload(function: Callable[..., Any]) -> bytes:
+    """The function itself, by reference if a worker can import it, else by value."""
+    # Whoever had a module pickled by value (the rules file) has loaded cloudpickle, which alone knows about that.
+    if "cloudpickle" in sys.modules:
+        return dumps_by_value(function)
+    return _dumps(function)
+
+
+def _dumps(value: object) -> bytes:
+    try:
+        data = pickle.dumps(value, 5)
+    except PICKLING_ERRORS:
+        return dumps_by_value(value)
+    # Plain pickle refers to what the main program defines by name, but the main module of a worker is another one.
+    return dumps_by_value(value) if _OF_MAIN in data else data

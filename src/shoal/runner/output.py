@@ -1,0 +1,100 @@
+"""Output of tasks: written by the task into its slot's file, kept in one stream per workflow.
+
+A slot's file is opened once and inherited by one task after another; a silent task costs one `lseek`. What a task
+wrote is appended to the stream when it ends, and the ledger says where it stands there.
+"""
+
+from __future__ import annotations
+
+import os
+from heapq import heappop, heappush
+
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_PIECE = 1 << 20
+TAIL_BYTES = 8192
+
+
+class Slots:
+    """Capture files, lowest free number first, so that a run uses as many as it has tasks at once."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.descriptors: list[int] = []
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        if self._free:
+            return heappop(self._free)
+        slot = len(self.descriptors)
+        self.descriptors.append(os.open(os.path.join(self.directory, str(slot)), _APPEND | os.O_TRUNC, 0o644))
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        heappush(self._free, slot)
+
+    def size(self, slot: int) -> int:
+        return os.lseek(self.descriptors[slot], 0, os.SEEK_END)
+
+    def close(self) -> None:
+        for slot, descriptor in enumerate(self.descriptors):
+            os.close(descriptor)
+            try:
+                os.unlink(os.path.join(self.directory, str(slot)))
+            except OSError:
+                pass
+        self.descriptors.clear()
+
+
+class OutputStream:
+    """The stream; appended to by the run, read by anybody with an offset and a size from the ledger."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.full = False
+        """There was no room for some output; the run should stop."""
+        self._descriptor = -1
+        self._end = 0
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, _APPEND, 0o644)
+            self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        return self._descriptor
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """Where the data stands now; (0, 0) if there was no room for it."""
+        descriptor = self._open()
+        begin = self._end
+        view = memoryview(data)
+        while view:
+            try:
+                written = os.write(descriptor, view)
+            except OSError:
+                self.full = True
+                os.ftruncate(descriptor, begin)
+                self._end = begin
+                return 0, 0
+            self._end += written
+            view = view[written:]
+        return begin, len(data)
+
+    def absorb(self, source: int, size: int) -> tuple[int, int, bytes]:
+        """Moves a slot's content into the stream and empties the slot; also returns the tail for messages."""
+        begin, moved = -1, 0
+        while moved < size:
+            piece = os.pread(source, min(_PIECE, size - moved), moved)
+            if not piece:
+                break
+            at, length = self.append(piece)
+            if not length:
+                break
+            begin = at if begin < 0 else begin
+            moved += length
+        tail = os.pread(source, TAIL_BYTES, max(0, size - TAIL_BYTES))
+        os.ftruncate(source, 0)
+        return max(0, begin), moved, tail
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

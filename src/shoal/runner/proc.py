@@ -1,0 +1,114 @@
+"""Finding and ending processes that are ours, by mark, pid and start time; never one that is not.
+
+Every task carries `SHOAL_TASK=<run>:<task>:<attempt>` in its environment. On Linux `/proc` shows it, also for what
+left its process group by a double fork. Where there is no `/proc` only process groups can be ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+MARK_NAME = b"SHOAL_TASK"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SUBREAPER = 36
+
+
+def become_subreaper() -> bool:
+    """Makes orphans of our tasks our own children, so that they can be seen and reaped. Linux only."""
+    try:
+        return bool(ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def boot_identity() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process was started, in clock ticks since boot; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def started_at(pid: int, boot_time: float, tolerance: float = 0.1) -> bool:
+    """Whether the process with this pid is the one that was started at `boot_time` seconds after boot."""
+    ticks = start_ticks(pid)
+    return ticks is not None and abs(ticks / _TICKS - boot_time) <= tolerance
+
+
+def marked_processes(mark: bytes) -> list[int]:
+    """Pids whose environment holds `SHOAL_TASK=` followed by `mark`; our own process is left out."""
+    found = []
+    wanted = MARK_NAME + b"=" + mark
+    own = os.getpid()
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if not name.isdigit() or int(name) == own:
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+        except OSError:
+            continue
+        at = environment.find(wanted)
+        if at == 0 or (at > 0 and environment[at - 1] == 0):
+            found.append(int(name))
+    return found
+
+
+def group_members(group: int) -> list[int]:
+    """Pids of a process group."""
+    found = []
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group and fields[0] != b"Z":
+                found.append(int(name))
+    return found
+
+
+def children_of_ours() -> list[int]:
+    """Pids of our children, adopted orphans among them."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/{own}/task/{own}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Sends a signal to a process group of ours; False if it is gone."""
+    try:
+        os.killpg(group, number)
+        return True
+    except (ProcessLookupError, PermissionError):
+        return False
+
+
+def kill_process(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

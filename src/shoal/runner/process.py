@@ -1,0 +1,242 @@
+"""Commands as processes: started by `posix_spawn`, reaped with `wait4`, ended as a whole tree.
+
+There is no thread and no Python between spawn and exec. Each task is the leader of its own process group. What is left
+of the group when its leader exits is ended with it; a task that is killed also loses what escaped from the group, found
+by the mark in its environment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from shoal.policy.retry import Outcome
+from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
+from shoal.runner.output import Slots
+from shoal.runner.proc import MARK_NAME, kill_process, marked_processes, signal_group
+
+KILL_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+_WAIT_FLAGS = os.WEXITED | os.WNOWAIT | os.WNOHANG
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
+_DEFAULTED = [signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ]
+
+
+class Running(NamedTuple):
+    """A process that was started and has not been reaped."""
+
+    task: int
+    attempt: int
+    slot: int
+    started: float
+    pid: int
+    boot_time: float
+
+
+class ProcessEnd(NamedTuple):
+    """A process that has ended; its output still lies in its slot."""
+
+    running: Running
+    outcome: Outcome
+    status: int
+    ended: float
+    user: float
+    system: float
+    max_rss: int
+    message: str
+
+
+class ProcessRunner:
+    """Starts and reaps the processes of one run. Not thread-safe: it belongs to the engine's loop."""
+
+    def __init__(self, run: str, environment: Mapping[str, str], slots: Slots, clock: Callable[[], float]) -> None:
+        self.run = run.encode()
+        self.clock = clock
+        self.slots = slots
+        self.running: dict[int, Running] = {}
+        """By pid."""
+        self.pid_of: dict[int, int] = {}
+        """By task; a task has one attempt at a time."""
+        self._environment = task_environment(environment)
+        self._resolver = CommandResolver(environment.get("PATH", os.defpath))
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._deadlines: list[tuple[float, int, int]] = []
+        self._killed: dict[int, tuple[Outcome, str]] = {}
+        """Pids we asked to end, and what to call it."""
+        self.foreign: list[int] = []
+        """Children that exited and are not ours to reap here; see `reap`."""
+
+    def start(
+        self,
+        task: int,
+        attempt: int,
+        command: str,
+        *,
+        timeout: float | None = None,
+        environment: tuple[tuple[str, str], ...] = (),
+        directory: str | None = None,
+    ) -> Running | str:
+        """Starts a command; a string says why it could not be started."""
+        vector = self._resolver.vector(command)
+        if directory is not None:
+            vector = in_directory(vector, directory)
+        variables = self._environment
+        variables[MARK_NAME] = b"%s:%d:%d" % (self.run, task, attempt)
+        if environment:
+            variables = variables | {name.encode(): value.encode() for name, value in environment}
+        slot = self.slots.take()
+        try:
+            pid = self._spawn(vector, variables, command, slot)
+        except OSError as error:
+            self.slots.give_back(slot)
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
+                return f"the system would not start a process: {error.strerror}"
+            return f"cannot start {vector[0]!r}: {error.strerror}"
+        now = self.clock()
+        running = Running(task, attempt, slot, now, pid, time.clock_gettime(_BOOT_CLOCK))
+        self.running[pid] = running
+        self.pid_of[task] = pid
+        if timeout is not None:
+            heappush(self._deadlines, (now + timeout, pid, attempt))
+        return running
+
+    def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
+        output = self.slots.descriptors[slot]
+        actions = (
+            (os.POSIX_SPAWN_DUP2, self._null, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        )
+        try:
+            return os.posix_spawn(
+                vector[0], vector, environment, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
+            )
+        except OSError as error:
+            if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+                raise
+        # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other.
+        return os.posix_spawn(
+            SHELL,
+            [SHELL, "-c", command],
+            environment,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_DEFAULTED,
+        )
+
+    def reap(self) -> list[ProcessEnd]:
+        """All processes that have ended, without waiting.
+
+        Children that are not tasks are adopted orphans and are reaped, except those in `foreign_pids`, which another
+        runner reaps: `waitid` would show them again and again, so reaping goes on without it then.
+        """
+        ends: list[ProcessEnd] = []
+        while True:
+            try:
+                child = os.waitid(os.P_ALL, 0, _WAIT_FLAGS)
+            except ChildProcessError:
+                return ends
+            if child is None:
+                return ends
+            pid = child.si_pid
+            running = self.running.get(pid)
+            if running is None:
+                if pid in self.foreign:
+                    return ends + self._reap_each()
+                os.waitpid(pid, 0)
+                continue
+            ends.append(self._finish(pid, running))
+
+    def _reap_each(self) -> list[ProcessEnd]:
+        ends = []
+        for pid, running in list(self.running.items()):
+            if os.waitid(os.P_PID, pid, _WAIT_FLAGS) is not None:
+                ends.append(self._finish(pid, running))
+        return ends
+
+    def _finish(self, pid: int, running: Running) -> ProcessEnd:
+        """Reaps one ended leader after ending what is left of its group, while its pid cannot belong to another."""
+        killed = self._killed.pop(pid, None)
+        signal_group(pid, signal.SIGKILL)
+        if killed is not None:
+            self._end_escaped(running)
+        _, status, usage = os.wait4(pid, 0)
+        del self.running[pid]
+        del self.pid_of[running.task]
+        code = os.waitstatus_to_exitcode(status)
+        outcome, message = Outcome.OK, ""
+        if killed is not None:
+            outcome, message = killed
+        elif code < 0:
+            outcome, message = Outcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"
+        elif code:
+            outcome, message = Outcome.FAILED, f"exit status {code}"
+        return ProcessEnd(
+            running,
+            outcome,
+            code,
+            self.clock(),
+            usage.ru_utime,
+            usage.ru_stime,
+            usage.ru_maxrss * _RSS_UNIT,
+            message,
+        )
+
+    def _end_escaped(self, running: Running) -> None:
+        mark = b"%s:%d:%d\0" % (self.run, running.task, running.attempt)
+        for pid in marked_processes(mark):
+            if pid != running.pid:
+                kill_process(pid)
+
+    def kill(self, task: int, outcome: Outcome, message: str, *, at_once: bool = False) -> None:
+        """Asks a task's whole group to end, and ends it after a grace period."""
+        pid = self.pid_of.get(task)
+        if pid is None:
+            return
+        self._killed.setdefault(pid, (outcome, message))
+        if at_once:
+            signal_group(pid, signal.SIGKILL)
+            return
+        signal_group(pid, signal.SIGTERM)
+        signal_group(pid, signal.SIGCONT)
+        heappush(self._deadlines, (self.clock() + KILL_GRACE, pid, self.running[pid].attempt))
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def enforce(self, now: float) -> None:
+        """Ends what ran out of time; reaping reports it."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, pid, attempt = heappop(self._deadlines)
+            running = self.running.get(pid)
+            if running is None or running.attempt != attempt:
+                continue
+            if pid in self._killed:
+                signal_group(pid, signal.SIGKILL)
+            else:
+                self.kill(
+                    running.task, Outcome.TIMEOUT, f"ran longer than its time limit ({now - running.started:.1f} s)"
+                )
+
+    def close(self) -> None:
+        """Ends and reaps whatever still runs."""
+        for pid in self.running:
+            signal_group(pid, signal.SIGKILL)
+        for pid, running in list(self.running.items()):
+            self._killed.setdefault(pid, (Outcome.CANCELLED, "the run ended"))
+            self._finish(pid, running)
+        os.close(self._null)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,123 @@
+"""The virtual node: it runs what the broker starts, one bundle in one place, and counts what that takes.
+
+The count is its own, from the requests in the graph: a start that does not fit is refused with `Violation`, whatever
+the broker believes. It draws no faults by itself; `Fates` and the driver decide what goes wrong.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.broker.messages import Start, TaskResult
+from shoal.model.graph import Graph
+from shoal.model.resources import Resources
+from shoal.policy.retry import Outcome
+from shoal.sim.faults import Fate, Fates
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is, not what it is called in Python
+    """Something happened that must never happen: a defect of Shoal."""
+
+
+class Place(msgspec.Struct, eq=False):
+    """One bundle at work: its first entry runs, the others wait behind it."""
+
+    number: int
+    request: Resources
+    tasks: list[tuple[int, int]]
+    """(task, attempt), the running one first."""
+    fate: Fate
+    started: float
+    turn: int = 0
+    """Counts the fates of this place, so that an end that was overtaken by a kill is known to be void."""
+
+
+class VirtualNode:
+    """Places and what they take from the node."""
+
+    def __init__(self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates) -> None:
+        self.graph = graph
+        self.capacity = capacity
+        self.durations = durations
+        self.fates = fates
+        self.places: dict[int, Place] = {}
+        self.taken: dict[str, int] = {}
+        self.place_of: dict[int, int] = {}
+        self.busy = 0.0
+        """Seconds of work so far, times cores."""
+        self._numbers = 0
+
+    def start(self, now: float, command: Start) -> Place:
+        """Takes the resources of one task of the bundle and sets the first to work."""
+        requests = [self.graph.profile_of(task).resources for task in command.tasks]
+        request = requests[0]
+        if any(other != request for other in requests):
+            raise Violation(f"a bundle of different requests: {command}")
+        for name, amount in request.amounts:
+            taken = self.taken.get(name, 0) + amount
+            if taken > self.capacity.get(name):
+                raise Violation(f"{name} of the node is committed beyond its contract by {command}")
+            self.taken[name] = taken
+        self._numbers += 1
+        tasks = list(zip(command.tasks, command.attempts, strict=True))
+        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now)
+        self.places[place.number] = place
+        for task, _ in tasks:
+            if task in self.place_of:
+                raise Violation(f"task {task} runs twice at once")
+            self.place_of[task] = place.number
+        return place
+
+    def _fate(self, task: int, attempt: int) -> Fate:
+        return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+
+    def end_turn(self, now: float, place: Place) -> list[TaskResult]:
+        """The running attempt meets its fate; a crash or a timeout takes the worker and the rest of the bundle along."""
+        results = [self._end_first(now, place, place.fate.outcome)]
+        if place.fate.outcome in (Outcome.CRASHED, Outcome.TIMEOUT):
+            results += [self._end_first(now, place, Outcome.LOST) for _ in range(len(place.tasks))]
+        self._next_turn(now, place)
+        return results
+
+    def lose_worker(self, now: float, place: Place) -> list[TaskResult]:
+        """The worker dies under its bundle: the running call crashed, the others were lost."""
+        results = [self._end_first(now, place, Outcome.CRASHED)]
+        results += [self._end_first(now, place, Outcome.LOST) for _ in range(len(place.tasks))]
+        self._next_turn(now, place)
+        return results
+
+    def kill(self, now: float, task: int, attempt: int, latency: float) -> Place | None:
+        """A kill on its way: the attempt ends after `latency`, unless its own end comes first.
+
+        Returns the place whose end has to be put on the agenda anew, or None if the task only waited in its bundle
+        (then it is out of it now) or is not here any more.
+        """
+        place = self.places.get(self.place_of.get(task, 0))
+        if place is None or (task, attempt) not in place.tasks:
+            return None
+        if place.tasks[0] != (task, attempt):
+            place.tasks.remove((task, attempt))
+            del self.place_of[task]
+            return None
+        if place.started + place.fate.seconds > now + latency:
+            place.fate = Fate(Outcome.CANCELLED, now + latency - place.started)
+            place.turn += 1
+        return place
+
+    def _end_first(self, now: float, place: Place, outcome: Outcome) -> TaskResult:
+        task, attempt = place.tasks.pop(0)
+        del self.place_of[task]
+        seconds = now - place.started
+        self.busy += seconds * place.request.get("cores")
+        place.started = now
+        return TaskResult(task, attempt, outcome, seconds)
+
+    def _next_turn(self, now: float, place: Place) -> None:
+        place.turn += 1
+        if place.tasks:
+            place.started = now
+            place.fate = self._fate(*place.tasks[0])
+            return
+        del self.places[place.number]
+        for name, amount in place.request.amounts:
+            self.taken[name] -= amount

@@ -1,0 +1,219 @@
+"""The onlooker: follows events and commands with bookkeeping of its own and knows what must never happen.
+
+`check_broker` asks whether the broker agrees with itself; the oracle asks whether what it does is right (design §5):
+inputs exist before a start, one accepted result per task, attempts rise by one, no end without a cause, nothing about
+a task that is over, and in the end every task is accounted for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    DrainAsked,
+    DrainEnded,
+    Event,
+    GiveUp,
+    Kill,
+    Retry,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    WakeAt,
+)
+from shoal.flow.dag import Status
+from shoal.model.graph import Graph, topological_order
+from shoal.model.resources import Resources
+from shoal.policy.retry import LONGEST_DELAY, MOST_LOSSES, Outcome
+from shoal.sim.node import Violation
+
+
+class Life(msgspec.Struct):
+    """What the onlooker has seen of one task."""
+
+    announced: bool = False
+    attempt: int = 0
+    running: bool = False
+    unwanted: bool = False
+    """Cancelled while it ran."""
+    failures: int = 0
+    losses: int = 0
+    not_before: float = 0.0
+    end: str = ""
+    """`accepted`, the outcome it was given up for, or empty while it is not over."""
+
+
+class Oracle:
+    """`before` and `after` every event, `cancelled_waiting` beside the broker, `finish` in the end."""
+
+    def __init__(self, graph: Graph, capacity: Resources) -> None:
+        self.graph = graph
+        self.capacity = capacity
+        self.draining = False
+        self.lives = [Life() for _ in range(len(graph))]
+        self.needs = direct_needs(graph)
+        self.fresh: dict[int, TaskResult] = {}
+        """Results of this event that are the first word about a current attempt."""
+        self.to_kill: dict[int, int] = {}
+        self.asked: set[int] = set()
+        self._watch = {
+            Start: self._on_start,
+            Accept: self._on_accept,
+            Retry: self._on_retry,
+            GiveUp: self._on_give_up,
+            Kill: self._on_kill,
+        }
+
+    def before(self, event: Event) -> None:
+        self.fresh, self.to_kill = {}, {}
+        match event:
+            case TasksReady(tasks):
+                for task in tasks:
+                    self.lives[task].announced = True
+            case TasksEnded(results):
+                for result in results:
+                    life = self.lives[result.task]
+                    if life.running and life.attempt == result.attempt:
+                        life.running = False
+                        self.fresh[result.task] = result
+            case CancelAsked(tasks):
+                self._note_cancels(tasks)
+            case CapacityChanged(node):
+                self.capacity = node
+            case DrainAsked():
+                self.draining = True
+            case DrainEnded():
+                self.draining = False
+
+    def _note_cancels(self, tasks: list[int]) -> None:
+        for task in tasks:
+            life = self.lives[task]
+            self.asked.add(task)
+            if life.running and not life.unwanted:
+                life.unwanted = True
+                self.to_kill[task] = life.attempt
+
+    def after(self, now: float, commands: list[Command]) -> None:
+        for command in commands:
+            if not isinstance(command, WakeAt):
+                self._watch[type(command)](now, command)
+        if self.fresh:
+            raise Violation(f"results that nothing came of: {self.fresh}")
+        if self.to_kill:
+            raise Violation(f"cancelled tasks that run on: {self.to_kill}")
+
+    def _on_start(self, now: float, command: Start) -> None:
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            life = self.lives[task]
+            self._expect_open(task, "started")
+            if self.draining or not life.announced or life.running:
+                raise Violation(f"task {task} starts while draining, before it is ready, or twice at once")
+            if attempt != life.attempt + 1:
+                raise Violation(f"task {task}: attempt {attempt} follows attempt {life.attempt}")
+            if now < life.not_before:
+                raise Violation(f"task {task} starts at {now}, before its rest is over at {life.not_before}")
+            missing = [other for other in self.needs[task] if self.lives[other].end != "accepted"]
+            if missing:
+                raise Violation(f"task {task} starts before {missing} are made")
+            life.attempt, life.running = attempt, True
+
+    def _on_accept(self, now: float, command: Accept) -> None:
+        self._expect_open(command.task, "accepted")
+        result = self.fresh.pop(command.task, None)
+        if result is None or result.attempt != command.attempt or result.outcome is not Outcome.OK:
+            raise Violation(f"{command} without a success of the current attempt: {result}")
+        self.lives[command.task].end = "accepted"
+
+    def _on_retry(self, now: float, command: Retry) -> None:
+        task, life = command.task, self.lives[command.task]
+        self._expect_open(task, "retried")
+        if life.unwanted or self._is_charged_off(task, command.attempt, command.outcome):
+            raise Violation(f"{command} although the task is cancelled, out of attempts, or too large: {life}")
+        if not 0 <= command.delay <= LONGEST_DELAY:
+            raise Violation(f"{command} waits too long")
+        life.not_before = now + command.delay
+
+    def _on_give_up(self, now: float, command: GiveUp) -> None:
+        task, life = command.task, self.lives[command.task]
+        self._expect_open(task, "given up")
+        if life.running or command.attempt != life.attempt:
+            raise Violation(f"{command} while attempt {life.attempt} is current, running: {life.running}")
+        if command.outcome is Outcome.CANCELLED:
+            if task not in self.asked:
+                raise Violation(f"{command} although nobody cancelled it")
+            self.fresh.pop(task, None)
+        elif task in self.fresh:
+            if not self._is_charged_off(task, command.attempt, command.outcome):
+                raise Violation(f"{command} with attempts left: {life}")
+        elif not self._too_large(task):
+            raise Violation(f"{command} without a cause: {life}")
+        life.end = command.outcome.value
+
+    def _on_kill(self, now: float, command: Kill) -> None:
+        if self.to_kill.pop(command.task, None) != command.attempt:
+            raise Violation(f"{command} that nobody asked for")
+
+    def _is_charged_off(self, task: int, attempt: int, outcome: Outcome) -> bool:
+        """Takes the fresh result of the task into account; says whether that was its last attempt."""
+        life, result = self.lives[task], self.fresh.pop(task, None)
+        if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is Outcome.OK:
+            raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
+        if outcome is Outcome.LOST:
+            life.losses += 1
+            spent = life.losses > MOST_LOSSES
+        else:
+            life.failures += 1
+            spent = life.failures > self.graph.profile_of(task).retries
+        return spent or self._too_large(task)
+
+    def _too_large(self, task: int) -> bool:
+        return bool(self.graph.profile_of(task).resources.lacking_in(self.capacity))
+
+    def _expect_open(self, task: int, verb: str) -> None:
+        if self.lives[task].end:
+            raise Violation(f"task {task} is {verb} although it is over: {self.lives[task].end}")
+
+    def cancelled_waiting(self, task: int) -> None:
+        """The user cancelled a task that had not become ready."""
+        self._expect_open(task, "cancelled")
+        if self.lives[task].announced:
+            raise Violation(f"task {task} is cancelled in the flow although the broker has it")
+        self.asked.add(task)
+        self.lives[task].end = Outcome.CANCELLED.value
+
+    def finish(self, status: bytearray) -> dict[str, int]:
+        """Every task must be accounted for, by the oracle and by the flow alike; returns how many ended how."""
+        ends: dict[str, int] = {}
+        for task in topological_order(self.graph):
+            life = self.lives[task]
+            if self.graph.actions[task] is None:
+                continue
+            if not life.end and any(self.lives[other].end not in ("", "accepted", "queued") for other in self.needs[task]):
+                life.end = "doomed"
+            if not life.end:
+                if not self.draining:
+                    raise Violation(f"task {task} never ended: {life}")
+                life.end = "queued"
+            expected = {"accepted": (Status.DONE,), "doomed": (Status.DOOMED,), "queued": (Status.READY, Status.WAITING)}
+            if status[task] not in expected.get(life.end, (Status.FAILED,)):
+                raise Violation(f"task {task} is {life.end} but {Status(status[task]).name} in the flow")
+            if life.running or (life.end == "doomed" and life.attempt):
+                raise Violation(f"task {task} is {life.end} but ran or still runs: {life}")
+            ends[life.end] = ends.get(life.end, 0) + 1
+        return dict(sorted(ends.items()))
+
+
+def direct_needs(graph: Graph) -> list[list[int]]:
+    """For each task the tasks that run something and must be done first, seen through groups."""
+    needs: list[list[int]] = [[] for _ in range(len(graph))]
+    for task in topological_order(graph):
+        found: dict[int, None] = {}
+        for other in graph.predecessors_of(task):
+            found.update(dict.fromkeys([other] if graph.actions[other] is not None else needs[other]))
+        needs[task] = list(found)
+    return needs
