@@ -5,4 +5,52 @@ Public names are loaded when first used, so that `import shoal` and `shoal --hel
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from shoal.errors import InputError, RunError, ShoalError
+    from shoal.frontend.rules.api import directory, file, files, include, namespace, param, rule, task
+    from shoal.frontend.rules.paths import pathmap
+    from shoal.futures import Executor, function
+    from shoal.runner.action import CommandFailed, capture, sh
+
+_HOMES = {
+    "shoal.errors": ("InputError", "RunError", "ShoalError"),
+    "shoal.frontend.rules.api": ("directory", "file", "files", "include", "namespace", "param", "rule", "task"),
+    "shoal.frontend.rules.paths": ("pathmap",),
+    "shoal.futures": ("Executor", "function"),
+    "shoal.runner.action": ("CommandFailed", "capture", "sh"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CommandFailed",
+    "Executor",
+    "InputError",
+    "RunError",
+    "ShoalError",
+    "capture",
+    "directory",
+    "file",
+    "files",
+    "function",
+    "include",
+    "namespace",
+    "param",
+    "pathmap",
+    "rule",
+    "sh",
+    "task",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

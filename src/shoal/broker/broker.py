@@ -101,6 +101,7 @@ class Broker:
         *,
         order: str = DEFAULT_ORDER,
         seed: int = 0,
+        patience: int = PASSED_OVER_LIMIT,
     ) -> None:
         self.columns = columns
         self.lanes = list(lanes)
@@ -114,6 +115,8 @@ class Broker:
         self.running: dict[int, Bundle] = {}
         self.resting: list[tuple[float, int]] = []
         """Heap of (when, task); an entry whose task is no longer resting is dead."""
+        self.patience = patience
+        """How often a lane may be passed over before room is kept for it."""
         self.draining = False
         self.awaiting_ready = False
         """A `TasksReady` was announced: starts wait for it."""
@@ -269,7 +272,7 @@ class Broker:
                     fitting.append(number)
                 else:
                     waiting.append(number)
-                if self.lanes[number].passed_over >= PASSED_OVER_LIMIT:
+                if self.lanes[number].passed_over >= self.patience:
                     urgent.append(number)
             if urgent:
                 fitting = self._not_in_the_way(fitting, urgent)
@@ -280,7 +283,7 @@ class Broker:
             lane = self.lanes[lane_number]
             lane.passed_over = 0
             for other in waiting:
-                if self.lanes[other].passed_over < PASSED_OVER_LIMIT:
+                if self.lanes[other].passed_over < self.patience:
                     self.lanes[other].passed_over += 1
             contract.take(lane_number)
             tasks = [task]

@@ -6,7 +6,7 @@ whole run) is checked beside the broker, in `shoal.sim.oracle`.
 
 from __future__ import annotations
 
-from shoal.broker.broker import PASSED_OVER_LIMIT, Broker
+from shoal.broker.broker import Broker
 from shoal.broker.states import State
 
 
@@ -75,7 +75,7 @@ def _check_progress(broker: Broker) -> None:
     """Every wait is resolved by something: a timer, a running task, a drain or an announced batch of ready tasks."""
     contract, lane_of = broker.contract, broker.columns.lane
     for number, lane in enumerate(broker.lanes):
-        _expect(lane.passed_over <= PASSED_OVER_LIMIT, f"lane {number} was passed over without end")
+        _expect(lane.passed_over <= broker.patience, f"lane {number} was passed over without end")
     hopeless = {lane for lane in range(len(broker.lanes)) if not contract.could_fit(lane)}
     if hopeless:
         for task, state in broker.state.items():
@@ -85,7 +85,7 @@ def _check_progress(broker: Broker) -> None:
         return
     lanes = list(broker.queue.lanes())
     _expect(not lanes or bool(broker.running), "tasks wait although the node is empty")
-    urgent = [number for number in lanes if broker.lanes[number].passed_over >= PASSED_OVER_LIMIT]
+    urgent = [number for number in lanes if broker.lanes[number].passed_over >= broker.patience]
     for number in lanes:
         kept_back = number not in urgent and not all(contract.leaves_room(number, other) for other in urgent)
         _expect(kept_back or not contract.fits(number), f"tasks of lane {number} wait although there is room")

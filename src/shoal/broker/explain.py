@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.broker.broker import PASSED_OVER_LIMIT, Broker
+from shoal.broker.broker import Broker
 from shoal.broker.states import State
 from shoal.model.resources import show_amount
 
@@ -29,9 +29,9 @@ def explain(broker: Broker, task: int) -> str:
                 f"it is ready and waits for {name}: it needs {show_amount(name, amount)}, "
                 f"{show_amount(name, max(0, contract.free[at]))} of {show_amount(name, contract.total[at])} are free"
             )
-    if broker.lanes[lane].passed_over < PASSED_OVER_LIMIT:
+    if broker.lanes[lane].passed_over < broker.patience:
         for other in broker.queue.lanes():
-            if broker.lanes[other].passed_over >= PASSED_OVER_LIMIT and not contract.leaves_room(lane, other):
+            if broker.lanes[other].passed_over >= broker.patience and not contract.leaves_room(lane, other):
                 asked = broker.lanes[other].resources
                 return f"it is ready, but larger tasks ({asked}) were passed over too often and go first"
     others = len(broker.queue) - 1

@@ -131,7 +131,9 @@ CATEGORIES = (
 """Every category the shapes use."""
 
 
-def several_lanes(random: Random, node: Resources, retries: int = 0, timeout: float | None = None) -> dict[str, Profile]:
+def several_lanes(
+    random: Random, node: Resources, retries: int = 0, timeout: float | None = None
+) -> dict[str, Profile]:
     """A profile per category whose requests differ and fit on the node: some narrow, some as wide as the node."""
     profiles = {}
     for category in CATEGORIES:

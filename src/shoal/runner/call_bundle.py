@@ -57,7 +57,7 @@ class OutputFile:
 class Bundle:
     """Calls that were sent to a worker together; `unsettled` are those without a result."""
 
-    __slots__ = ("_page", "_position", "cancelled", "flagged_at", "shortest", "unsettled", "withdrawn")
+    __slots__ = ("_held", "_page", "_position", "cancelled", "flagged_at", "shortest", "unsettled", "withdrawn")
 
     def __init__(self, calls: Sequence[CallRequest], page: Page) -> None:
         self.unsettled = dict(enumerate(calls))
@@ -69,9 +69,20 @@ class Bundle:
         """The shortest time-out of all calls."""
         self._page = page
         self._position = RECORDS
+        self._held: list[CallResult] = []
 
-    def take(self, output: OutputFile) -> list[CallResult]:
-        """Read the records that have been completed since the last time."""
+    def take(self, output: OutputFile, done: bool) -> list[CallResult]:
+        """The results that have been completed since the last time; `done` if the worker is through.
+
+        The last results are held back until it is, a moment later: whoever gets them will want to use the worker.
+        """
+        results = self._held + self._read(output)
+        self._held = []
+        if not self.unsettled and not done:
+            self._held, results = results, []
+        return results
+
+    def _read(self, output: OutputFile) -> list[CallResult]:
         written = self._page.words[WRITTEN]
         start, position = self._position, 0
         if start >= written:

@@ -97,8 +97,8 @@ class CallWorker:
         bundle = self.bundle
         if bundle is None:
             return []
-        done = self._page.words[DONE]  # read first: once it is set, everything has been written
-        results = bundle.take(self._output)
+        done = bool(self._page.words[DONE])  # read first: once it is set, everything has been written
+        results = bundle.take(self._output, done)
         if done:
             self._finish(bundle)
         elif len(bundle.unsettled) > 1:
@@ -121,7 +121,7 @@ class CallWorker:
             return []
         slot, started = self._running()
         age = now - started if slot >= 0 else 0.0
-        results = bundle.take(self._output) if age >= STABLE else []
+        results = bundle.take(self._output, False) if age >= STABLE else []
         if bundle.withdrawn and now - bundle.flagged_at >= STABLE:
             results += self._settle_withdrawn(bundle, slot, age)
         call = bundle.unsettled.get(slot)
@@ -157,7 +157,7 @@ class CallWorker:
         if bundle is None:
             self.process.reap()
             return []
-        results = bundle.take(self._output)
+        results = bundle.take(self._output, True)
         slot, began = self._running()
         output = self._output.read_all()
         how = self.process.reap()

@@ -99,6 +99,7 @@ def run_bundle(page: Page, calls: Calls, usage: Usage) -> None:
     words, times, memory = page.words, page.times, page.memory
     position = RECORDS
     rung = monotonic()
+    last = len(requests) - 1
     for slot, (function, payload) in enumerate(requests):
         began = monotonic()
         times[STARTED] = began
@@ -110,7 +111,7 @@ def run_bundle(page: Page, calls: Calls, usage: Usage) -> None:
         head = RECORD.pack(slot, outcome, began, ended, user, system, peak, output_end, len(body))
         position = page.store(position, head + body)
         words[WRITTEN] = position
-        if ended - rung > RING_INTERVAL:
+        if ended - rung > RING_INTERVAL and slot != last:
             os.write(BELL_FD, b".")
             rung = ended
     words[DONE] = 1

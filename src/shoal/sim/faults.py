@@ -43,9 +43,9 @@ class FaultMix(msgspec.Struct, frozen=True):
 CALM = FaultMix()
 
 _LARGEST = {
-    "fails": 0.4,
-    "crashes": 0.3,
-    "hangs": 0.2,
+    "fails": 0.25,
+    "crashes": 0.15,
+    "hangs": 0.15,
     "losses": 0.5,
     "stubborn": 0.5,
     "duplicates": 0.5,

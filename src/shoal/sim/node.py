@@ -72,7 +72,7 @@ class VirtualNode:
         return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
 
     def end_turn(self, now: float, place: Place) -> list[TaskResult]:
-        """The running attempt meets its fate; a crash or a timeout takes the worker and the rest of the bundle along."""
+        """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
         results = [self._end_first(now, place, place.fate.outcome)]
         if place.fate.outcome in (Outcome.CRASHED, Outcome.TIMEOUT):
             results += [self._end_first(now, place, Outcome.LOST) for _ in range(len(place.tasks))]

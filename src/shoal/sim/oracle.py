@@ -7,6 +7,8 @@ a task that is over, and in the end every task is accounted for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.broker.messages import (
@@ -61,7 +63,7 @@ class Oracle:
         """Results of this event that are the first word about a current attempt."""
         self.to_kill: dict[int, int] = {}
         self.asked: set[int] = set()
-        self._watch = {
+        self._watch: dict[type, Callable[..., None]] = {
             Start: self._on_start,
             Accept: self._on_accept,
             Retry: self._on_retry,
@@ -193,13 +195,19 @@ class Oracle:
             life = self.lives[task]
             if self.graph.actions[task] is None:
                 continue
-            if not life.end and any(self.lives[other].end not in ("", "accepted", "queued") for other in self.needs[task]):
+            if not life.end and any(
+                self.lives[other].end not in ("", "accepted", "queued") for other in self.needs[task]
+            ):
                 life.end = "doomed"
             if not life.end:
                 if not self.draining:
                     raise Violation(f"task {task} never ended: {life}")
                 life.end = "queued"
-            expected = {"accepted": (Status.DONE,), "doomed": (Status.DOOMED,), "queued": (Status.READY, Status.WAITING)}
+            expected = {
+                "accepted": (Status.DONE,),
+                "doomed": (Status.DOOMED,),
+                "queued": (Status.READY, Status.WAITING),
+            }
             if status[task] not in expected.get(life.end, (Status.FAILED,)):
                 raise Violation(f"task {task} is {life.end} but {Status(status[task]).name} in the flow")
             if life.running or (life.end == "doomed" and life.attempt):

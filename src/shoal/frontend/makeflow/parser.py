@@ -27,6 +27,7 @@ _PLAIN_FILES_LINE = re.compile(_PLAIN_FILE_LIST)
 # Leads to the first `:` or `=` outside quotes, which decides what a line is.
 _LINE_START = re.compile(r"(?:[^\\\"':=\n#]++|\\.|\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+')*+", re.DOTALL)
 _NAME = re.compile(NAME_CHARACTERS + "+")
+_COLON_ASSIGNMENT = re.compile(rf"{NAME_CHARACTERS}+[ \t]*:=")
 _MODIFIER = re.compile(r"(LOCAL|MAKEFLOW)(?: |\Z)")
 _WORKFLOW_NAME = re.compile(r"\"([^\"]+)\"|'([^']+)'|([^\s\"'<>|&;]+)")
 _TRUE = re.compile(r"(?:true|yes|0*[1-9][0-9]*)\Z", re.IGNORECASE)
@@ -141,8 +142,8 @@ class Parser:
         return self.source.error(skip_blanks(self.text, position), message, remedy=remedy)
 
     def _not_understood(self, position: int) -> InputError:
-        word = re.compile(r"\S*").match(self.text, position)
-        shown = word[0][:40] if word else ""
+        line = self.text[position : position + 40].partition("\n")[0]
+        shown = line.replace("\t", " ").partition(" ")[0]
         if shown.startswith("."):
             return self.source.error(
                 position, f"there is no directive {shown!r}", remedy="use .MAKEFLOW, .SIZE or .UMBRELLA"
@@ -163,12 +164,13 @@ class Parser:
             tokens, position = self.lexer.words(start)
             outputs, inputs, renames = self._split_files(tokens)
         self.rule_variables, self.rule_category = {}, self.category
-        command = ""
+        command, place = "", start
         while not command:
             if position >= len(self.text):
                 raise self._no_command(start)
             if self.text[position] in " \t":
-                command, position = self.lexer.command(position)
+                place = skip_blanks(self.text, position)
+                command, position = self.lexer.command(place)
             else:
                 position = self._line_in_rule(position, start)
         local = self._batch_local()
@@ -176,7 +178,7 @@ class Parser:
         rule.variables = tuple(self.rule_variables.items())
         rule.renames = renames
         self.rule_variables = None
-        self._take_modifiers(rule, start)
+        self._take_modifiers(rule, place)
         self.makeflow.rules.append(rule)
         return position
 
@@ -196,9 +198,10 @@ class Parser:
         raise self._no_command(start)
 
     def _no_command(self, start: int) -> InputError:
-        return self.source.error(
-            start, "this rule has no command", remedy="write it on the next line, starting with a tab"
-        )
+        remedy = "write it on the next line, starting with a tab"
+        if _COLON_ASSIGNMENT.match(self.text, start):
+            remedy = "if this is meant to be a variable, write = in place of :="
+        return self.source.error(start, "this rule has no command", remedy=remedy)
 
     def _split_files(self, tokens: list[Token]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
         """Outputs, inputs and renames. A second colon separates nothing, as in the original."""
@@ -222,7 +225,7 @@ class Parser:
                     index += 2
         return tuple(outputs), tuple(inputs), tuple(renames)
 
-    def _take_modifiers(self, rule: MakeflowRule, start: int) -> None:
+    def _take_modifiers(self, rule: MakeflowRule, place: int) -> None:
         """Takes `LOCAL` and `MAKEFLOW` off the front of the command, in any order and number."""
         command, nested = rule.command, False
         while modifier := _MODIFIER.match(command):
@@ -234,7 +237,7 @@ class Parser:
             name = _WORKFLOW_NAME.fullmatch(command)
             if name is None:
                 raise self.source.error(
-                    start, "MAKEFLOW takes the name of one workflow file, nothing less and nothing more"
+                    place, "MAKEFLOW takes the name of one workflow file, nothing less and nothing more"
                 )
             rule.command, rule.workflow = "", name[1] or name[2] or name[3]
 

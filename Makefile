@@ -1,0 +1,37 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+VENV := .venv
+PYTHON ?= python3
+READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.dev-ready
+
+.PHONY: demo test lint bench clean packages
+
+$(READY): pyproject.toml
+	tools/make-venv $(PYTHON) $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV_READY): $(READY)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+packages:  # what the tests need from Debian; only root can install it
+	tools/install-packages
+
+demo: $(READY)
+	examples/mosaic/demo $(VENV)/bin/shoal
+
+lint: $(DEV_READY)
+	$(VENV)/bin/ruff check src tests bench examples
+	$(VENV)/bin/ruff format --check src tests bench examples
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+test: packages $(DEV_READY) lint
+	$(VENV)/bin/python -m pytest -n 2
+
+bench: $(DEV_READY)
+	$(VENV)/bin/python bench/run.py
+
+clean:
+	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

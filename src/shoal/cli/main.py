@@ -1,0 +1,98 @@
+"""The `shoal` command: finds the sub-command, and turns what goes wrong into one sentence and an exit status.
+
+Nothing of the engine is imported here, and of the sub-commands only the one that is called, so that `--help` is quick.
+Each sub-command is a module of this package with `add_arguments(parser)` and `execute(arguments) -> exit status`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from shoal import __version__
+from shoal.cli.parser import CommandParser, close_match
+from shoal.errors import InputError, ShoalError
+
+COMMANDS = {
+    "run": "run a workflow, or what is left of it",
+    "plan": "show what would run, and why",
+    "status": "show how a run stands, live or afterwards",
+    "why": "say why a task runs, waits, failed or need not run",
+    "output": "print what a task wrote",
+    "cancel": "stop a run, or some of its tasks",
+    "clean": "remove what a workflow made",
+    "graph": "draw the tasks and what they need",
+}
+OK, FAILED, BAD_INPUT, DEFECT, INTERRUPTED = 0, 1, 2, 70, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = dispatch(words)
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        return _complain(str(error), BAD_INPUT)
+    except ShoalError as error:
+        return _complain(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception:  # the top of the process: whatever comes here is a defect of Shoal, not of the user's workflow
+        return _own_up()
+
+
+def dispatch(words: list[str]) -> int:
+    """Finds the sub-command and executes it."""
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help", "help"):
+        if len(words) > 1 and words[1] in COMMANDS:
+            return dispatch([words[1], "--help"])
+        print(overview())
+        return OK
+    if first in ("-V", "--version"):
+        print(f"shoal {__version__}")
+        return OK
+    if first not in COMMANDS:
+        kind = "option" if first.startswith("-") else "command"
+        hint = close_match(first, [*COMMANDS, "--help", "--version"])
+        raise InputError(f"there is no {kind} {first!r}", remedy=hint or "'shoal --help' lists the commands")
+    module = import_module(f"shoal.cli.{first}")
+    parser = CommandParser(first, module.SUMMARY, module.USAGE, module.EXAMPLE)
+    module.add_arguments(parser)
+    arguments = parser.parse(words[1:])
+    status: int = OK if arguments is None else module.execute(arguments)
+    return status
+
+
+def overview() -> str:
+    """The text of `shoal --help`."""
+    lines = ["usage: shoal COMMAND [OPTION...]", "", "Runs workflows of many tasks, and only what is left of them.", ""]
+    lines += [f"  {name:8} {summary}" for name, summary in COMMANDS.items()]
+    lines += ["", "'shoal COMMAND --help' says more; 'shoal --version' which version this is."]
+    lines += ["", "example:", "  shoal run flow.py --jobs 4"]
+    return "\n".join(lines)
+
+
+def _complain(sentence: str, status: int) -> int:
+    try:
+        sys.stdout.flush()
+        print(f"shoal: {sentence}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        pass
+    return status
+
+
+def _own_up() -> int:
+    import traceback
+
+    _complain("this is a defect of Shoal, please report it with the lines below; what had finished is kept", DEFECT)
+    traceback.print_exc()
+    return DEFECT

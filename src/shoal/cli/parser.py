@@ -1,0 +1,119 @@
+"""Reading of command lines: argparse with errors that are one sentence, and words that are file, targets or values.
+
+What the words of one command mean beyond that is left to the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from shoal.errors import InputError
+
+_WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf")
+_DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one sub-command."""
+
+    def __init__(self, name: str, summary: str, usage: str, example: str) -> None:
+        super().__init__(
+            prog=f"shoal {name}",
+            usage=f"shoal {name} {usage}",
+            description=summary,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.name = name
+        self.add_argument("-h", "--help", action="store_true", help="show this and do nothing else")
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
+        """The arguments, or None after help was asked for and printed."""
+        if "-h" in words or "--help" in words:
+            self.print_help()
+            return None
+        arguments, unknown = self.parse_known_intermixed_args(words)
+        if unknown:
+            self._refuse(unknown[0])
+        return arguments
+
+    def _refuse(self, word: str) -> None:
+        option = word.split("=", 1)[0]
+        hint = close_match(option, self._option_string_actions)
+        raise InputError(
+            f"'shoal {self.name}' has no option {option!r}",
+            remedy=hint or f"'shoal {self.name} --help' lists its options",
+        )
+
+    def error(self, message: str) -> None:  # type: ignore[override]  # argparse's own never returns either
+        """Says argparse's complaint in words of ours."""
+        match = re.fullmatch(r"argument (?:\S+/)?(\S+): (.*)", message, re.DOTALL)
+        if match is None:
+            raise InputError(message, remedy=f"see 'shoal {self.name} --help'")
+        option, complaint = match.groups()
+        choice = re.fullmatch(r"invalid choice: ('.*?') \(choose from (.*)\)", complaint, re.DOTALL)
+        if choice:
+            known = choice[2].replace("'", "")
+            raise InputError(f"{option} cannot be {choice[1]}", remedy=f"it is one of {known}")
+        if complaint.startswith("expected"):
+            raise InputError(f"{option} needs a value", remedy=f"see 'shoal {self.name} --help'")
+        raise InputError(f"{option}: {complaint}", remedy=f"see 'shoal {self.name} --help'")
+
+
+def close_match(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean ...?`, or None if nothing comes close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def add_workflow(parser: CommandParser, what: str = "the workflow file, targets and name=value parameters") -> None:
+    """The words of a command, and the option that names the workflow file beyond doubt."""
+    parser.add_argument("words", nargs="*", metavar="WORD", help=what)
+    parser.add_argument("-w", "--workflow", metavar="FILE", help="the workflow file, when a word could be mistaken for it")
+
+
+def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | None, list[str]]:
+    """The workflow file, if the first word is one, and the other words.
+
+    A word that is a file is taken for the workflow unless there is one under a default name here and the word does not
+    look like a workflow: `shoal run result.txt` means the target, also when it has been made before.
+    """
+    if named is not None:
+        return named, list(words)
+    if not words or "=" in words[0]:
+        return None, list(words)
+    first = words[0]
+    if looks_like_workflow(first):
+        return first, list(words[1:])
+    return None, list(words)
+
+
+def looks_like_workflow(word: str) -> bool:
+    name = os.path.basename(word)
+    if name.endswith(_WORKFLOW_ENDINGS) or name in _DEFAULT_NAMES:
+        return True
+    if os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name)):
+        return True
+    return not any(map(os.path.isfile, _DEFAULT_NAMES))
+
+
+def whole_number(least: int, what: str) -> object:
+    """A converter for argparse: a whole number that is at least so much."""
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise InputError(f"{what} must be a whole number, not {text!r}") from None
+        if number < least:
+            raise InputError(f"{what} must be at least {least}, not {text}")
+        return number
+
+    return convert

@@ -1,0 +1,117 @@
+"""`shoal run`: runs a workflow and shows it to the user."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from typing import TYPE_CHECKING
+
+from shoal.cli.parser import CommandParser, add_workflow, split_words
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.engine.local import LocalRun
+    from shoal.model.resources import Resources
+
+SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
+Flowfile.py or Makeflow. Exit status: 0 if every target was made, 1 if tasks failed or the run had to stop, 2 if
+something was asked that cannot be (nothing is run then), 130 after Ctrl-C."""
+USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
+EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
+ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
+INTERRUPTED, TERMINATED = 130, 143
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser)
+    machine = parser.add_argument_group("what tasks may use")
+    machine.add_argument("-j", "--jobs", metavar="N", help="cores to use (default: all this process may use)")
+    machine.add_argument("--memory", metavar="SIZE", help="memory to use, such as 8G (default: all there is)")
+    machine.add_argument("--disk", metavar="SIZE", help="disk to use (default: what is free here)")
+    machine.add_argument(
+        "--resource", metavar="NAME=N", action="append", default=[], help="declare a resource tasks ask for by name"
+    )
+    how = parser.add_argument_group("what runs, and in which order")
+    how.add_argument("-n", "--dry-run", action="store_true", help="only show what would run, as 'shoal plan'")
+    how.add_argument("-f", "--force", action="store_true", help="run everything, also what is up to date")
+    how.add_argument("-k", "--keep-going", action="store_true", help="go on with what does not need a failed task (default)")
+    how.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
+    how.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
+    how.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
+    shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
+    shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
+    shown.add_argument("--explain", action="store_true", help="say why each task runs before it is run")
+    inner = parser.add_argument_group("for developers of Shoal")
+    inner.add_argument("--trace", metavar="FILE", help="write every event and the commands it led to")
+    inner.add_argument("--paranoid", action="store_true", help="check every invariant after every event")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cli.display import choose_display
+    from shoal.cli.summary import summarise
+    from shoal.engine.load import find_workflow
+    from shoal.engine.local import RunOptions
+    from shoal.engine.session import Session
+    from shoal.policy.order import DEFAULT_ORDER
+
+    path, words = split_words(arguments.words, arguments.workflow)
+    path = find_workflow(path)
+    options = RunOptions(
+        node_for(arguments, path),
+        order=arguments.order or DEFAULT_ORDER,
+        fail_fast=arguments.fail_fast,
+        by_content=arguments.check == "content",
+        paranoid=arguments.paranoid,
+        trace=arguments.trace,
+    )
+    display = choose_display(arguments)
+    session = Session(path, words, options, display, force=arguments.force)
+    display.begin(session)
+    run = session.execute()
+    display.end(run)
+    if not (arguments.quiet or arguments.json):
+        print(summarise(session, run))
+    return exit_status(run)
+
+
+def node_for(arguments: argparse.Namespace, path: str) -> Resources:
+    """What the tasks may use, from the machine and from the options."""
+    import os
+
+    from shoal.engine.node import this_node
+
+    declared = {}
+    for word in arguments.resource:
+        name, equals, amount = word.partition("=")
+        if not (name and equals and amount):
+            raise InputError(f"--resource {word!r} says no amount", remedy="write it as NAME=N, such as licence=2")
+        declared[name] = amount
+    for name in ("memory", "disk"):
+        if getattr(arguments, name) is not None:
+            declared[name] = getattr(arguments, name)
+    directory = os.path.dirname(os.path.abspath(path))
+    node = this_node(directory, declared=declared | ({"cores": jobs_of(arguments.jobs)} if arguments.jobs else {}))
+    return node
+
+
+def jobs_of(text: str) -> str:
+    """The number of cores asked for, if it can be one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise InputError(f"--jobs must be a positive number of cores, not {text!r}", remedy="leave it out to use all")
+    return text
+
+
+def exit_status(run: LocalRun) -> int:
+    """0 only if everything that was to be run is done."""
+    totals = run.statistics
+    if totals.done == totals.to_run():
+        return 0
+    if run.stop_signal == signal.SIGINT:
+        return INTERRUPTED
+    return TERMINATED if run.stop_signal else 1

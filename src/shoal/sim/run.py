@@ -1,0 +1,308 @@
+"""Drives one flow and one broker over a virtual node to the end, with everything checked after every event.
+
+Two phases. Until `faults.until` things go wrong: attempts fail, workers die, the node shrinks, the disk is full, the
+user cancels. Then the node is healed and everything that is left must finish. The driver is as dull as the live one: it
+performs commands and reports what became of them; a decision about scheduling in here would be a mistake.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from shoal.broker.broker import Broker
+from shoal.broker.check import check_broker
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    DrainAsked,
+    DrainEnded,
+    Event,
+    GiveUp,
+    Kill,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.flow.dag import DagFlow, Status
+from shoal.model.resources import Resources
+from shoal.policy.retry import Outcome
+from shoal.sim.clock import Agenda
+from shoal.sim.faults import CALM, Fates
+from shoal.sim.node import Place, Violation, VirtualNode
+from shoal.sim.oracle import Oracle
+from shoal.sim.scenario import Scenario, draw_scenario
+from shoal.sim.trace import Trace
+
+MOST_EVENTS_PER_TASK = 400
+KILL_LATENCY = 0.01
+
+
+class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
+    """The running attempt of a place ends, if that has not been overtaken."""
+
+    place: Place
+    turn: int
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """A fault of some kind strikes the run."""
+
+    kind: str
+
+
+class Heal(msgspec.Struct, frozen=True):
+    """From now on nothing goes wrong."""
+
+
+Item = EndOfTurn | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
+
+
+class Run:
+    """One simulated run; `execute` may be called once. `trace` is complete up to the point where a check failed."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.faults = scenario.faults
+        self.random = Random(2 * scenario.seed + 1)
+        self.flow = DagFlow(scenario.graph)
+        self.broker = Broker(
+            scenario.node,
+            scenario.columns(),
+            scenario.lanes(),
+            order=scenario.order,
+            seed=scenario.seed,
+            patience=scenario.patience,
+        )
+        self.fates = Fates(self.random, self.faults, len(scenario.graph))
+        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates)
+        self.oracle = Oracle(scenario.graph, scenario.node)
+        self.agenda: Agenda[Item] = Agenda()
+        self.trace = Trace(scenario.seed)
+        self.drained_for_good = False
+        self._wake: float | None = None
+
+    def execute(self) -> Trace:
+        self._plan_faults()
+        self._tell(TasksReady(self.flow.ready()))
+        while self.agenda:
+            self._take(self.agenda.next())
+            if len(self.trace.entries) > MOST_EVENTS_PER_TASK * len(self.scenario.graph):
+                raise Violation("the run does not come to an end")
+        if not self.broker.idle() and not self.drained_for_good:
+            raise Violation(f"nothing is going to happen, but the broker holds {sorted(self.broker.state)}")
+        trace = self.trace
+        trace.ends = self.oracle.finish(self.flow.status)
+        if trace.makespan:
+            trace.utilisation = self.node.busy / (self.scenario.node.get("cores") * trace.makespan)
+        trace.next_random = self.random.random()
+        return trace
+
+    def _tell(self, event: Event) -> None:
+        now = self.agenda.now
+        self.oracle.before(event)
+        commands = self.broker.handle(now, event)
+        self.trace.entries.append((now, event, commands))
+        check_broker(self.broker)
+        self.oracle.after(now, commands)
+        self._perform(commands)
+
+    def _perform(self, commands: list[Command]) -> None:
+        now = self.agenda.now
+        accepted: list[int] = []
+        for command in commands:
+            match command:
+                case Start():
+                    self._schedule(self.node.start(now, command))
+                case Accept(task):
+                    accepted.append(task)
+                case GiveUp(task):
+                    self.flow.fail([task])
+                case Kill(task, attempt):
+                    self._kill(task, attempt)
+                case WakeAt(when):
+                    if self._wake is None or when < self._wake:
+                        self._wake = when
+                        self.agenda.at(when, TimePassed())
+        if accepted:
+            ready = TasksReady(self.flow.complete(accepted))
+            if self.scenario.announces:
+                self._tell(ready)
+            elif ready.tasks:
+                self.agenda.after(self.random.choice((0.0, 0.005)), ready)
+
+    def _schedule(self, place: Place) -> None:
+        self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
+
+    def _kill(self, task: int, attempt: int) -> None:
+        if self.random.random() < self.faults.slow_kills:
+            latency = 10.0 * self.scenario.durations[task]
+        else:
+            latency = KILL_LATENCY
+        waited = self.node.place_of.get(task)
+        place = self.node.kill(self.agenda.now, task, attempt, latency)
+        if place is not None:
+            self._schedule(place)
+        elif waited is not None:
+            self.agenda.after(latency, TasksEnded([TaskResult(task, attempt, Outcome.CANCELLED)], self._announces()))
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case EndOfTurn():
+                self._report(self._ends_falling_together(item))
+            case Strike(kind):
+                self._strike(kind)
+            case Heal():
+                self._heal()
+            case TimePassed():
+                if self._wake is not None and self.agenda.now >= self._wake:
+                    self._wake = None
+                self._tell(item)
+            case _:
+                self._tell(item)
+
+    def _ends_falling_together(self, first: EndOfTurn) -> list[TaskResult]:
+        """What ends at the same moment is one batch, as in one wake-up of the engine."""
+        results: list[TaskResult] = []
+        item: Item | None = first
+        while isinstance(item, EndOfTurn):
+            if item is not first:
+                self.agenda.next()
+            place = item.place
+            if place.number in self.node.places and place.turn == item.turn:
+                results += self.node.end_turn(self.agenda.now, place)
+                if place.tasks:
+                    self._schedule(place)
+            item = self.agenda.due_now()
+        return results
+
+    def _report(self, results: list[TaskResult]) -> None:
+        if not results:
+            return
+        self.trace.makespan = self.agenda.now
+        random, faults = self.random, self.faults
+        batch: list[TaskResult] = []
+        for result in results:
+            batch.append(result)
+            if faults is CALM:
+                continue
+            if random.random() < faults.duplicates:
+                if random.random() < 0.3:
+                    batch.append(result)
+                else:
+                    self._report_later(result)
+            if result.outcome is not Outcome.OK and random.random() < faults.echoes:
+                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration))
+        self._tell(TasksEnded(batch, self._announces()))
+
+    def _report_later(self, result: TaskResult) -> None:
+        delay = self.random.expovariate(1.0) * 2.0 * self.scenario.durations[result.task]
+        self.agenda.after(delay, TasksEnded([result], self._announces()))
+
+    def _announces(self) -> bool:
+        return self.scenario.announces
+
+    def _plan_faults(self) -> None:
+        if self.faults is CALM:
+            return
+        for kind in ("worker_losses", "capacity_changes", "cancels", "drains"):
+            self._plan_strike(kind)
+        self.agenda.at(self.faults.until, Heal())
+
+    def _plan_strike(self, kind: str) -> None:
+        rate: float = getattr(self.faults, kind)
+        if not rate:
+            return
+        when = self.agenda.now + self.random.expovariate(rate)
+        if when < self.faults.until:
+            self.agenda.at(when, Strike(kind))
+
+    def _strike(self, kind: str) -> None:
+        match kind:
+            case "worker_losses":
+                self._lose_worker()
+            case "capacity_changes":
+                self._change_capacity(self._other_size())
+            case "cancels":
+                self._cancel()
+            case "drains":
+                self._drain()
+        self._plan_strike(kind)
+
+    def _lose_worker(self) -> None:
+        if self.node.places:
+            place = self.random.choice(list(self.node.places.values()))
+            self._report(self.node.lose_worker(self.agenda.now, place))
+
+    def _other_size(self) -> Resources:
+        """The whole node again, half the time; else less of some resources, more of others, or none at all."""
+        node, random = self.scenario.node, self.random
+        if random.random() < 0.5:
+            return node
+        return Resources.of(
+            {
+                name: int(amount * random.choice((0.0, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.5)))
+                for name, amount in node.amounts
+            }
+        )
+
+    def _change_capacity(self, capacity: Resources) -> None:
+        self.node.capacity = capacity
+        self._tell(CapacityChanged(capacity))
+
+    def _cancel(self) -> None:
+        """The user cancels a few tasks, rarely all; those that still wait are the flow's, the rest the broker's."""
+        tasks = [task for task, action in enumerate(self.scenario.graph.actions) if action is not None]
+        if self.random.random() > 0.05:
+            tasks = self.random.sample(tasks, min(len(tasks), self.random.randint(1, 3)))
+        for task in tasks:
+            if self.flow.status[task] == Status.WAITING:
+                self.oracle.cancelled_waiting(task)
+                self.flow.fail([task])
+        self._tell(CancelAsked(tasks))
+
+    def _drain(self) -> None:
+        if self.broker.draining:
+            return
+        self._tell(DrainAsked())
+        if self.random.random() < self.faults.final_drain:
+            self.drained_for_good = True
+        else:
+            self.agenda.after(self.random.expovariate(self.faults.drains) / 4, DrainEnded())
+
+    def _heal(self) -> None:
+        self.faults = self.fates.mix = CALM
+        self._change_capacity(self.scenario.node)
+        if self.broker.draining and not self.drained_for_good:
+            self._tell(DrainEnded())
+
+
+class SeedFailedError(AssertionError):
+    """A simulated run broke a rule; says how to see it again, and keeps the trace up to there."""
+
+    def __init__(self, trace: Trace, problem: Exception) -> None:
+        super().__init__(
+            f"seed {trace.seed}: {type(problem).__name__}: {problem}\n"
+            f"  to see it again: python -m shoal.sim --seed {trace.seed} --trace"
+        )
+        self.trace = trace
+
+
+def run_seed(seed: int) -> Trace:
+    """Simulates the scenario of a seed; raises `SeedFailedError` if anything went wrong that must not."""
+    run = Run(draw_scenario(seed))
+    try:
+        return run.execute()
+    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
+        raise SeedFailedError(run.trace, problem) from problem
+
+
+def simulate(scenario: Scenario) -> Trace:
+    """Runs a scenario made by hand."""
+    return Run(scenario).execute()

@@ -1,0 +1,58 @@
+"""Running the installed command as a user does, and waiting for conditions with a deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+SHOAL = [sys.executable, "-m", "shoal"]
+PATIENCE = 60.0
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours, without what would change the command's looks."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL", "PYTEST"))}
+    return inherited | {"NO_COLOR": "1"} | dict(extra or {})
+
+
+def shoal(directory: Path, *words: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Runs `shoal WORDS` in a directory and checks its exit status, showing what it said if that is not as expected."""
+    done = subprocess.run(
+        [*SHOAL, *words],
+        cwd=directory,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 5,
+        stdin=subprocess.DEVNULL,
+    )
+    said = f"$ shoal {' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    assert expect is None or done.returncode == expect, f"exit status {done.returncode}, expected {expect}:\n{said}"
+    assert "Traceback" not in done.stderr, said
+    return done
+
+
+def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Starts `shoal WORDS` in the background."""
+    return subprocess.Popen(
+        [*SHOAL, *words],
+        cwd=directory,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Waits for a condition; says what did not come true in time."""
+    deadline = time.monotonic() + patience
+    pause = 0.001
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {patience} s in vain: {what}"
+        time.sleep(pause)  # polls a condition with a deadline; not a fixed wait
+        pause = min(pause * 1.5, 0.05)
