@@ -81,6 +81,8 @@ class Books:
 
     def retry(self, command: Retry) -> None:
         attempt = self._ended.pop(command.task)
+        if command.outcome is Outcome.LOST and attempt.started == attempt.ended:
+            return  # it was bundled behind another call and never began: nothing to tell
         self.statistics.retried += 1
         self._record_unsuccessful(attempt, final=False)
         self.listener.attempt_over(self.graph.names[command.task], attempt, "retry")

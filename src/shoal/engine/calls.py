@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -105,13 +106,16 @@ class CallSide:
         return self._attempts(self.runner.collect(descriptor))
 
     def next_deadline(self) -> float | None:
+        """When `enforce` is due, by the monotonic clock."""
         return self.runner.next_deadline() if self.runner is not None else None
 
-    def enforce(self, now: float) -> list[EndedAttempt]:
-        return self._attempts(self.runner.enforce(now)) if self.runner is not None else []
+    def enforce(self) -> list[EndedAttempt]:
+        return self._attempts(self.runner.enforce(time.monotonic())) if self.runner is not None else []
 
-    def kill(self, task: int, attempt: int) -> list[EndedAttempt]:
-        return self._attempts(self.runner.kill(task, attempt)) if self.runner is not None else []
+    def kill(self, task: int, attempt: int) -> None:
+        """Ends a call; it is reported like any other end."""
+        if self.runner is not None:
+            self.runner.kill(task, attempt)
 
     def close(self) -> None:
         if self.runner is not None:

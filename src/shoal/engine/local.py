@@ -151,8 +151,8 @@ class LocalRun:
         if deadline is not None and now >= deadline:
             self.processes.enforce(now)
         deadline = self.calls.next_deadline()
-        if deadline is not None and now >= deadline:
-            results += map(self._call_ended, self.calls.enforce(now))
+        if deadline is not None and now >= deadline + self._offset:
+            results += map(self._call_ended, self.calls.enforce())
         if results:
             self._settle(self._tell(TasksEnded(results, ready_follows=True)), results_told=True)
         if self._wake_at is not None and now >= self._wake_at:
@@ -165,9 +165,12 @@ class LocalRun:
         if self._arrived:
             return 0.0
         nearest = self._next_tick
-        for moment in (self._wake_at, self.processes.next_deadline(), self.calls.next_deadline()):
+        for moment in (self._wake_at, self.processes.next_deadline()):
             if moment is not None and moment < nearest:
                 nearest = moment
+        moment = self.calls.next_deadline()
+        if moment is not None and moment + self._offset < nearest:
+            nearest = moment + self._offset
         return nearest - self.clock()
 
     def _tick(self, now: float) -> None:
@@ -206,7 +209,7 @@ class LocalRun:
                         lost.append(command.task)
                     case Kill():
                         self.processes.kill(command.task, Outcome.CANCELLED, "cancelled")
-                        self._arrived += map(self._call_ended, self.calls.kill(command.task, command.attempt))
+                        self.calls.kill(command.task, command.attempt)
                     case WakeAt():
                         self._wake_at = command.when
             self.ledger.flush()
@@ -335,7 +338,7 @@ class LocalRun:
                 self.listener.note("killing what still runs")
                 for task in list(self.broker.running):
                     self.processes.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
-                    self._arrived += map(self._call_ended, self.calls.kill(task, self.broker.attempt[task]))
+                    self.calls.kill(task, self.broker.attempt[task])
             else:
                 self.stop_signal = number
                 self.stop(f"received {signal.Signals(number).name}", end_running=True)
