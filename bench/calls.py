@@ -16,6 +16,8 @@ SHOAL = "shoal.Executor"
 RAY = "Ray"
 DASK = "Dask"
 DASK_SATURATED = "Dask, saturated"
+EXECUTORLIB = "executorlib"
+LISTEN_EVERYWHERE = (RAY, EXECUTORLIB)
 
 
 def all_pools(shop: Workshop, calls: int, few: int, singles: int) -> list[Contestant]:
@@ -28,7 +30,7 @@ def all_pools(shop: Workshop, calls: int, few: int, singles: int) -> list[Contes
         peer(shop, DASK_SATURATED, ("dask", "distributed"), "dask_calls.py", few, singles, "inf"),
         peer(shop, RAY, ("ray",), "ray_calls.py", few, singles),
         peer(shop, "Parsl HTEX", ("parsl",), "parsl_calls.py", few, singles),
-        peer(shop, "executorlib", ("executorlib",), "executorlib_calls.py", few, singles),
+        peer(shop, EXECUTORLIB, ("executorlib",), "executorlib_calls.py", few, singles),
     ]
 
 
@@ -53,6 +55,8 @@ def pool(
 ) -> Contestant:
     peers = shop.bench / "peers"
     command = [str(python), str(peers / script), str(calls), str(singles), *more]
+    if name in LISTEN_EVERYWHERE:
+        command = shop.isolated(command)
     # Workers have to find the module of the no-op, and Parsl its own scripts.
     environment = {"PYTHONPATH": str(peers), "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     return Contestant(

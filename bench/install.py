@@ -81,6 +81,10 @@ class Workshop:
             reason = run_all([["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(path), *libraries]])
         return program, reason
 
+    def isolated(self, command: list[str]) -> list[str]:
+        """The command in a network that has only loopback, for peers that listen on every interface."""
+        return [str(self.compiled("peers/loopback.c")[0]), *command]
+
     def work_queue_manager(self) -> tuple[Path, str]:
         """Debian's package has no Python binding, so the manager is a small C program."""
         reason = self.missing("work_queue_worker")

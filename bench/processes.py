@@ -127,7 +127,7 @@ def work_queue(shop: Workshop, shape: Shape, fewer: str) -> Contestant:
 
     def prepare(directory: Path) -> list[str]:
         (directory / "password").write_text(secrets.token_hex(16))
-        return [str(program), str(len(shape)), SLOTS, PROGRAM, "password"]
+        return shop.isolated([str(program), str(len(shape)), SLOTS, PROGRAM, "password"])
 
     return Contestant(
         "Work Queue (Debian)",
@@ -145,7 +145,7 @@ def hyperqueue(shop: Workshop, shape: Shape, fewer: str) -> Contestant:
 
     def prepare(directory: Path) -> list[str]:
         write_needs(shape, directory / "needs")
-        return [str(python), str(shop.bench / "peers" / "hq_run.py"), "needs"]
+        return shop.isolated([str(python), str(shop.bench / "peers" / "hq_run.py"), "needs"])
 
     return Contestant(
         "HyperQueue (PyPI)",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from contest import Result
 
 NOTHING = "-"
+UNSTEADY = 1.15
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,53 @@ def processes_table(title: str, results: list[Result], base: str) -> str:
     rows = []
     for result in by_rate(results):
         if result.best is None:
-            rows.append([result.name, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, result.error])
+            rows.append([result.name, *[NOTHING] * 6, result.error])
             continue
-        milliseconds = 1000 * min(result.cpu_seconds) / result.tasks
-        share = rate_ratio(results, result.name, base)
         rows.append(
             [
                 result.name,
                 f"{result.tasks:,}",
                 f"{result.best:.2f}",
                 f"{result.rate:,.0f}",
-                show(share),
-                f"{milliseconds:.2f}",
+                show(rate_ratio(results, result.name, base)),
+                f"{1000 * cpu_per_task(result):.2f}",
+                show(cpu_ratio(results, result.name, base)),
                 result.note,
             ]
         )
-    heads = ["contestant", "tasks", "seconds", "tasks/s", "of the C loop", "CPU ms/task", "remark"]
-    return table(title, heads, rows)
+    heads = [
+        "contestant",
+        "tasks",
+        "seconds",
+        "tasks/s",
+        "of the C loop",
+        "CPU ms/task",
+        "of the C loop, by CPU",
+        "remark",
+    ]
+    return table(title, heads, rows, steadiness(results, base))
+
+
+def cpu_per_task(result: Result) -> float:
+    return min(result.cpu_seconds) / result.tasks
+
+
+def cpu_ratio(results: Sequence[Result], name: str, base: str) -> float | None:
+    """The share that processor time alone would give: what is left of a ratio when others use the machine, too."""
+    one, other = find(results, name), find(results, base)
+    if one is None or other is None or one.best is None or other.best is None:
+        return None
+    return cpu_per_task(other) / cpu_per_task(one)
+
+
+def steadiness(results: Sequence[Result], base: str) -> str:
+    """A line about how much the base itself varied from round to round."""
+    result = find(results, base)
+    if result is None or result.best is None or len(result.seconds) < 2:
+        return ""
+    spread = max(result.seconds) / min(result.seconds)
+    warning = " The machine was busy: run it again, or trust the CPU column." if spread > UNSTEADY else ""
+    return f"Slowest round of the {base}: {spread:.2f} times its best.{warning}"
 
 
 def calls_table(title: str, results: list[Result], base: str) -> str:
@@ -67,7 +98,7 @@ def calls_table(title: str, results: list[Result], base: str) -> str:
     for result in by_rate(results):
         trip = result.least("round_trip_ms")
         if result.best is None or trip is None:
-            rows.append([result.name, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, result.error])
+            rows.append([result.name, *[NOTHING] * 5, result.error])
             continue
         rows.append(
             [
@@ -81,7 +112,7 @@ def calls_table(title: str, results: list[Result], base: str) -> str:
             ]
         )
     heads = ["pool", "calls", "calls/s", "times ProcessPool", "one call, ms", "of ProcessPool's", "remark"]
-    return table(title, heads, rows)
+    return table(title, heads, rows, steadiness(results, base))
 
 
 def least_trip(results: Sequence[Result], name: str) -> float | None:
@@ -118,7 +149,7 @@ def scaling_table(title: str, results: list[Result]) -> str:
     for name in dict.fromkeys(result.name for result in results):
         small, large = (result for result in results if result.name == name)
         if small.best is None or large.best is None:
-            rows.append([name, NOTHING, NOTHING, NOTHING, small.error or large.error])
+            rows.append([name, *[NOTHING] * 3, small.error or large.error])
             continue
         costs = [1000 * result.best / result.tasks for result in (small, large) if result.best]
         rows.append([name, f"{costs[0]:.3f}", f"{costs[1]:.3f}", show(growth(results, name)), small.note])
@@ -155,8 +186,8 @@ def show(number: float | None) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
 
 
-def table(title: str, heads: list[str], rows: list[list[str]]) -> str:
+def table(title: str, heads: list[str], rows: list[list[str]], remark: str = "") -> str:
     lines = [f"### {title}", "", "| " + " | ".join(heads) + " |"]
     lines.append("|" + "|".join("---" if head in (heads[0], heads[-1]) else "--:" for head in heads) + "|")
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(["", remark] if remark else [])]) + "\n"

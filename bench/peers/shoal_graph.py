@@ -1,10 +1,10 @@
 """A graph of a million tasks, built, planned and drained without running anything.
 
 Arguments: the shape (`independent`, `chain` or `layers`) and the number of tasks. *Built* is the columnar graph with
-edges laid out and cycles looked for; *planned* is the choice of what the target needs, the ranks and the first ready
-tasks; *drained* completes ready tasks until none is left; *brokered* does the same once more through the broker of a
-node of two cores, two tasks at a time, as a live run does: it stands beside the total, not in it. Prints one line of
-JSON.
+edges laid out and cycles looked for. *Planned* is what `shoal run` does before it starts anything: what the target
+needs, a look at every file, the verdict on every task, the ranks and the first ready tasks. *Drained* completes ready
+tasks until none is left. *Brokered* does that once more through the broker of a node of two cores, two tasks at a time,
+as a live run does: it stands beside the total, not in it. Prints one line of JSON.
 """
 
 import json
@@ -15,6 +15,9 @@ from collections.abc import Sequence
 
 from shoal.broker.broker import Broker, Lane
 from shoal.broker.messages import Start, TaskResult, TasksEnded, TasksReady
+from shoal.engine.history import History
+from shoal.engine.load import Workflow
+from shoal.engine.session import make_plan
 from shoal.flow.dag import DagFlow
 from shoal.model.graph import Graph, GraphBuilder, ancestors
 from shoal.model.rank import ranks
@@ -74,16 +77,17 @@ def main() -> None:
     clock = Laps()
     graph = build(shape, tasks)
     clock.lap("built")
-    wanted = ancestors(graph, [len(graph) - 1])
-    flow = DagFlow(graph, wanted)
+    target = len(graph) - 1
+    plan, _ = make_plan(Workflow("bench", graph, [target], ["all"]), History(), force=False, by_content=False)
     rank = ranks(graph)
-    ready = flow.ready()
+    flow = DagFlow(graph, ancestors(graph, [target]))
+    ready = flow.ready(plan.up_to_date())
     clock.lap("planned")
     done = drain(flow, ready)
     clock.lap("drained")
     seconds = sum(clock.laps.values())
     peak = peak_mib()
-    flow = DagFlow(graph, wanted)
+    flow = DagFlow(graph, ancestors(graph, [target]))
     brokered = drain_through_broker(graph, flow, flow.ready(), rank)
     clock.lap("brokered")
     if done != tasks or brokered != tasks:

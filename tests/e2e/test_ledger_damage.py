@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.command import shoal
-from support.ledgers import ledger_path
 
 from shoal.engine.history import read_history
 from shoal.engine.session import look
 from shoal.engine.workspace import Workspace
 from shoal.ledger.records import Damage, TaskEnded, decode, frames
+from support.command import shoal
+from support.ledgers import ledger_path
 
 TASKS = 120
 DAMAGES = 200
@@ -29,7 +29,11 @@ def damage_bytes(data: bytes, dice: random.Random) -> tuple[bytes, int, int]:
     if kind == "zero":
         return data[:begin] + bytes(end - begin) + data[end:], begin, end
     if kind == "flip":
-        return data[:begin] + bytes(byte ^ (1 << dice.randrange(8)) for byte in data[begin:end]) + data[end:], begin, end
+        return (
+            data[:begin] + bytes(byte ^ (1 << dice.randrange(8)) for byte in data[begin:end]) + data[end:],
+            begin,
+            end,
+        )
     return data[:begin] + dice.randbytes(end - begin) + data[end:], begin, end
 
 

@@ -13,10 +13,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.command import shoal, start, wait_until
-from support.ledgers import accepted, ledger_path, run_ids
 
 from shoal.runner.proc import marked_processes
+from support.command import shoal, start, wait_until
+from support.ledgers import accepted, ledger_path, run_ids
 
 WIDTH = 40
 DEPTH = 50
@@ -43,9 +43,10 @@ def write_workflow(directory: Path) -> Path:
     return workflow
 
 
-def expected_outputs(directory: Path) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an undisturbed run makes."""
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("expected")
     write_workflow(directory)
     shoal(directory, "run", "Makeflow", "-j2", "--quiet")
     return {path.name: path.read_bytes() for path in (directory / "o").iterdir()}
@@ -65,11 +66,9 @@ def kill_at_random_moment(directory: Path, workflow: Path, dice: random.Random) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_runs_resume_without_loss_or_repetition(tmp_path: Path, seed: int) -> None:
+def test_killed_runs_resume_without_loss_or_repetition(tmp_path: Path, expected: dict[str, bytes], seed: int) -> None:
     dice = random.Random(seed)
-    expected = expected_outputs(tmp_path / "expected")
-    directory = tmp_path / "killed"
-    directory.mkdir()
+    directory = tmp_path
     workflow = write_workflow(directory)
     for _ in range(KILLS):
         kill_at_random_moment(directory, workflow, dice)

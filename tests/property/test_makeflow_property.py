@@ -58,13 +58,13 @@ def read(content: bytes | str) -> Makeflow | None:
     return makeflow
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_parse_or_give_one_error_with_a_position(content: bytes) -> None:
     read(content)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join))
 def test_any_mixture_of_the_languages_pieces_parses_or_gives_one_error(text: str) -> None:
     read(text)
@@ -84,7 +84,7 @@ def damaged_files(draw: st.DrawFn) -> bytes:
     return content
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(damaged_files())
 def test_a_damaged_file_parses_or_gives_one_error(content: bytes) -> None:
     read(content)
@@ -117,7 +117,7 @@ def plain_files(draw: st.DrawFn) -> list[tuple[str, str]]:
     return pairs
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(plain_files())
 def test_plain_rules_read_the_same_by_the_short_path_and_by_the_lexer(pairs: list[tuple[str, str]]) -> None:
     def outcome(text: str) -> object:
@@ -162,7 +162,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_time_grows_no_faster_than_the_text(family: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     read(FAMILIES[family])
     # A linear parser needs well under a second; a quadratic one would need minutes.
-    assert time.perf_counter() - started < 15
+    assert time.process_time() - started < 15

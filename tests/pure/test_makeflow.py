@@ -136,6 +136,7 @@ def test_a_whole_file_becomes_a_graph() -> None:
         ('echo "a\nb"', 'echo "a\nb"'),
         ('echo "  a"', 'echo "  a"'),
         ("echo \"'$HOME'\"", "echo \"'$HOME'\""),
+        ('echo "it\'s $HOME" "\'"', 'echo "it\'s /home/u" "\'"'),
         ("< a > b cat", "< a > b cat"),
         ("LOCALLY x", "LOCALLY x"),
         ("x A=1 b:c d->e", "x A=1 b:c d->e"),
@@ -297,7 +298,7 @@ def test_lines_are_counted_over_blanks_comments_quotes_and_continuations() -> No
         ("a:\n\techo $$\n", 2, 7, "no variable name"),
         ("a:\n\techo $(ls x)\n", 2, 7, "not closed by ')'"),
         ('a:\n\techo "x\n', 2, 7, 'no closing "'),
-        ('a:\n\techo "it\'s"\n', 2, 10, "no closing '"),
+        ("a:\n\techo it's\n", 2, 9, "no closing '"),
         ('a "b: c\n\tx\n', 1, 3, 'no closing "'),
         ("A='x\n", 1, 3, "no closing '"),
         ("A?=x\n", 1, 2, "'?=' assigns nothing"),
@@ -329,7 +330,7 @@ def test_what_cannot_be_understood_is_shown_where_it_stands(text: str, line: int
 
 
 def test_the_caret_stands_under_the_place_even_behind_tabs_and_control_characters() -> None:
-    assert str(error_of("a:\n\t\x01 $X\n")).split("\n")[1:] == ["      \ufffd $X", "        ^"]
+    assert str(error_of("a:\n\t\x01 $X\n")).split("\n")[1:] == ["     \ufffd $X", "       ^"]
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,113 @@
-"""What the user sees of a run while it goes on: the choice among the displays, and the plain one."""
+"""What the user sees of a run while it goes on: the choice among the displays, and those that print lines.
+
+The live one, redrawn in place, is in `shoal.cli.live`; the summary at the end in `shoal.cli.summary`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from shoal.cli.screen import Screen
+from shoal.cli.text import count, show_percent, show_rate, show_seconds, tail_lines
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.local import LocalRun
+from shoal.engine.pace import Pace
 from shoal.engine.session import Session
 from shoal.engine.statistics import Statistics
+from shoal.model.resources import FRACTION
+
+FULL_FAILURES = 20
+NAMED_FAILURES = 200
+TAIL_LINES = 4
+PLAIN_SECONDS = 10.0
 
 
 class QuietDisplay:
     """Shows failures and errors, nothing else; the other displays add to it."""
 
+    tell_all = False
+    """Whether `attempt_over` is to be called for attempts that succeeded, too."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self._failures = 0
+
     def begin(self, session: Session) -> None:
         """The plan is made and nothing has been started."""
+
+    def explain(self, name: str, reason: str) -> None:
+        """A task will run for this reason."""
+        self.screen.say(f"{name}: {reason}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
         """Called about ten times a second."""
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
-        if verdict == "failed":
-            self.say(f"failed: {name}: {attempt.message}")
+        """A task failed: its name, the cause and its last words, as long as there are not too many of them."""
+        if verdict != "failed":
+            return
+        self._failures += 1
+        if self._failures > NAMED_FAILURES:
+            return
+        lines = [self.screen.paint(f"failed: {name}: {attempt.message}", "red")]
+        if self._failures <= FULL_FAILURES:
+            lines += [f"    | {line}" for line in tail_lines(attempt.tail, TAIL_LINES)]
+        if self._failures == NAMED_FAILURES:
+            lines.append("shoal: further failures are only counted; 'shoal status' lists them")
+        self.screen.say("\n".join(lines))
 
     def note(self, text: str) -> None:
-        self.say(text)
+        self.screen.say(f"shoal: {text}")
 
-    def end(self, run: LocalRun) -> None:
+    def end(self, session: Session, run: LocalRun, status: int) -> None:
         """The run is over."""
 
-    def say(self, text: str) -> None:
-        print(f"shoal: {text}", file=sys.stderr, flush=True)
+
+class PlainDisplay(QuietDisplay):
+    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._next_time = 0.0
+        self._next_share = 0.1
+        self._pace: Pace | None = None
+
+    def begin(self, session: Session) -> None:
+        to_run = len(session.plan.to_run())
+        if to_run:
+            cores = session.options.node.get("cores") / FRACTION
+            self.screen.say(f"running {count(to_run, 'task')} on {cores:g} core{'s' * (cores != 1)}")
+
+    def tick(self, statistics: Statistics, now: float) -> None:
+        if self._pace is None:
+            self._pace = Pace(statistics.started)
+            self._next_time = statistics.started + PLAIN_SECONDS
+        self._pace.update(now, statistics.done, statistics.running)
+        over, to_run = statistics.over(), statistics.to_run()
+        much = over >= self._next_share * to_run and now >= self._next_time - PLAIN_SECONDS + 1.0
+        if now < self._next_time and not much:
+            return
+        self._next_time = now + PLAIN_SECONDS
+        self._next_share = (10 * over // max(1, to_run) + 1) / 10
+        failed = f", {statistics.failed:,} failed" if statistics.failed else ""
+        self.screen.say(
+            f"{show_percent(over, to_run)}: {statistics.done:,} of {to_run:,} done{failed}, "
+            f"{statistics.running:,} running, {show_rate(self._pace.rate)}, {show_seconds(now - statistics.started)}"
+        )
 
 
 def choose_display(arguments: argparse.Namespace) -> QuietDisplay:
-    return QuietDisplay()
+    """The display that was asked for, or that fits where standard error goes."""
+    if arguments.json:
+        from shoal.cli.jsonlines import JsonDisplay
+
+        return JsonDisplay(sys.stdout)
+    screen = Screen(sys.stderr)
+    if arguments.quiet:
+        return QuietDisplay(screen)
+    if arguments.plain or not screen.live:
+        return PlainDisplay(screen)
+    from shoal.cli.live import LiveDisplay
+
+    return LiveDisplay(screen)

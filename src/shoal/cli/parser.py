@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from shoal.errors import InputError
 
@@ -76,7 +76,9 @@ def close_match(word: str, known: Iterable[str]) -> str | None:
 def add_workflow(parser: CommandParser, what: str = "the workflow file, targets and name=value parameters") -> None:
     """The words of a command, and the option that names the workflow file beyond doubt."""
     parser.add_argument("words", nargs="*", metavar="WORD", help=what)
-    parser.add_argument("-w", "--workflow", metavar="FILE", help="the workflow file, when a word could be mistaken for it")
+    parser.add_argument(
+        "-w", "--workflow", metavar="FILE", help="the workflow file, when a word could be mistaken for it"
+    )
 
 
 def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | None, list[str]]:
@@ -104,7 +106,7 @@ def looks_like_workflow(word: str) -> bool:
     return not any(map(os.path.isfile, _DEFAULT_NAMES))
 
 
-def whole_number(least: int, what: str) -> object:
+def whole_number(least: int, what: str) -> Callable[[str], int]:
     """A converter for argparse: a whole number that is at least so much."""
 
     def convert(text: str) -> int:

@@ -10,7 +10,8 @@ from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.engine.local import LocalRun
+    from shoal.engine.local import LocalRun, RunOptions
+    from shoal.engine.session import Session
     from shoal.model.resources import Resources
 
 SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
@@ -24,17 +25,13 @@ INTERRUPTED, TERMINATED = 130, 143
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
-    machine = parser.add_argument_group("what tasks may use")
-    machine.add_argument("-j", "--jobs", metavar="N", help="cores to use (default: all this process may use)")
-    machine.add_argument("--memory", metavar="SIZE", help="memory to use, such as 8G (default: all there is)")
-    machine.add_argument("--disk", metavar="SIZE", help="disk to use (default: what is free here)")
-    machine.add_argument(
-        "--resource", metavar="NAME=N", action="append", default=[], help="declare a resource tasks ask for by name"
-    )
+    add_machine(parser)
     how = parser.add_argument_group("what runs, and in which order")
     how.add_argument("-n", "--dry-run", action="store_true", help="only show what would run, as 'shoal plan'")
     how.add_argument("-f", "--force", action="store_true", help="run everything, also what is up to date")
-    how.add_argument("-k", "--keep-going", action="store_true", help="go on with what does not need a failed task (default)")
+    how.add_argument(
+        "-k", "--keep-going", action="store_true", help="go on with what does not need a failed task (default)"
+    )
     how.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
     how.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
     how.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
@@ -48,32 +45,75 @@ def add_arguments(parser: CommandParser) -> None:
     inner.add_argument("--paranoid", action="store_true", help="check every invariant after every event")
 
 
+def add_machine(parser: CommandParser) -> None:
+    """The options that say what tasks may use."""
+    machine = parser.add_argument_group("what tasks may use")
+    machine.add_argument("-j", "--jobs", metavar="N", help="cores to use (default: all this process may use)")
+    machine.add_argument("--memory", metavar="SIZE", help="memory to use, such as 8G (default: all there is)")
+    machine.add_argument("--disk", metavar="SIZE", help="disk to use (default: what is free here)")
+    machine.add_argument(
+        "--resource", metavar="NAME=N", action="append", default=[], help="declare a resource tasks ask for by name"
+    )
+
+
 def execute(arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        from shoal.cli.plan import show_plan
+
+        return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
     from shoal.cli.display import choose_display
-    from shoal.cli.summary import summarise
     from shoal.engine.load import find_workflow
-    from shoal.engine.local import RunOptions
     from shoal.engine.session import Session
+
+    named, words = split_words(arguments.words, arguments.workflow)
+    path = find_workflow(named)
+    options = options_from(arguments, path)
+    display = choose_display(arguments)
+    session = Session(path, words, options, display, force=arguments.force)
+    session.tell_all = display.tell_all
+    display.begin(session)
+    if arguments.explain:
+        for task in session.plan.to_run():
+            display.explain(session.plan.graph.names[task], f"runs because {session.plan.why(task)}")
+    run = session.execute()
+    status = exit_status(run)
+    display.end(session, run, status)
+    if not (arguments.quiet or arguments.json):
+        _print_summary(session, run, [named] if named else [], words)
+    return status
+
+
+def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
+    """How to run, as the command line says it; the current directory is still the user's."""
+    import os
+
+    from shoal.engine.local import RunOptions
     from shoal.policy.order import DEFAULT_ORDER
 
-    path, words = split_words(arguments.words, arguments.workflow)
-    path = find_workflow(path)
-    options = RunOptions(
+    if arguments.trace:
+        try:
+            open(arguments.trace, "ab").close()
+        except OSError as error:
+            raise InputError(f"cannot write the trace {arguments.trace!r}: {error.strerror}") from None
+    return RunOptions(
         node_for(arguments, path),
         order=arguments.order or DEFAULT_ORDER,
         fail_fast=arguments.fail_fast,
         by_content=arguments.check == "content",
         paranoid=arguments.paranoid,
-        trace=arguments.trace,
+        trace=os.path.abspath(arguments.trace) if arguments.trace else None,
     )
-    display = choose_display(arguments)
-    session = Session(path, words, options, display, force=arguments.force)
-    display.begin(session)
-    run = session.execute()
-    display.end(run)
-    if not (arguments.quiet or arguments.json):
-        print(summarise(session, run))
-    return exit_status(run)
+
+
+def _print_summary(session: Session, run: LocalRun, workflow: list[str], words: list[str]) -> None:
+    """On standard output; whether anybody reads it has no bearing on how the run ended."""
+    import sys
+
+    from shoal.cli.screen import Screen
+    from shoal.cli.summary import summarise
+
+    text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, words)
+    Screen(sys.stdout).say(text)
 
 
 def node_for(arguments: argparse.Namespace, path: str) -> Resources:
@@ -92,8 +132,9 @@ def node_for(arguments: argparse.Namespace, path: str) -> Resources:
         if getattr(arguments, name) is not None:
             declared[name] = getattr(arguments, name)
     directory = os.path.dirname(os.path.abspath(path))
-    node = this_node(directory, declared=declared | ({"cores": jobs_of(arguments.jobs)} if arguments.jobs else {}))
-    return node
+    if arguments.jobs is not None:
+        declared["cores"] = jobs_of(arguments.jobs)
+    return this_node(directory, declared=declared)
 
 
 def jobs_of(text: str) -> str:

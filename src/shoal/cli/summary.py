@@ -1,11 +1,112 @@
-"""The summary at the end of a run."""
+"""The summary at the end of a run: what was made, what it cost, what failed, and how to go on."""
 
 from __future__ import annotations
 
-from shoal.engine.local import LocalRun
-from shoal.engine.session import Session
+import shlex
+from collections.abc import Sequence
+
+from shoal.cli.text import count, show_seconds, table, tail_lines
+from shoal.engine.statistics import CategoryTotals, Statistics
+from shoal.model.resources import show_bytes
+
+MOST_CATEGORIES = 8
+MOST_SLOW = 4
+MOST_FAILURES = 5
+TAIL_LINES = 8
+_WORTH_A_TABLE = 4
 
 
-def summarise(session: Session, run: LocalRun) -> str:
-    totals = run.statistics
-    return f"{totals.done} done, {totals.up_to_date} up to date, {totals.failed} failed"
+def summarise(
+    totals: Statistics, names: Sequence[str], stopped: str, workflow: Sequence[str], words: Sequence[str]
+) -> str:
+    """The whole text. `names` are those of the tasks by number; `workflow` and `words` are what the user typed."""
+    if not totals.to_run():
+        return nothing_to_do(totals.up_to_date)
+    lines = [headline(totals, stopped), _cost(totals)]
+    if totals.done >= _WORTH_A_TABLE:
+        lines += category_table(totals.categories)
+        slowest = sorted(totals.slowest, reverse=True)[:MOST_SLOW]
+        lines.append("slowest: " + ", ".join(f"{names[task]} {show_seconds(seconds)}" for seconds, task in slowest))
+    if totals.failed:
+        lines += _failures(totals)
+    if totals.done < totals.to_run():
+        lines.append(_how_to_go_on(totals, workflow, words))
+    return "\n".join(lines)
+
+
+def nothing_to_do(up_to_date: int) -> str:
+    if not up_to_date:
+        return "nothing to do: there is no task that runs anything"
+    return f"nothing to do: {count(up_to_date, 'task')} {'is' if up_to_date == 1 else 'are'} up to date"
+
+
+def headline(totals: Statistics, stopped: str) -> str:
+    """How it ended, with the counts."""
+    counts = [f"{count(totals.done, 'task')} done"]
+    if totals.up_to_date:
+        counts.append(f"{totals.up_to_date:,} up to date")
+    if totals.failed:
+        counts.append(f"{totals.failed:,} failed")
+    left = totals.to_run() - totals.done - totals.failed
+    if left:
+        counts.append(f"{left:,} not run")
+    if totals.retried:
+        counts.append(f"{totals.retried:,} tried again")
+    if totals.done == totals.to_run():
+        how = "all done"
+    else:
+        how = f"stopped ({stopped})" if stopped else "not everything could be made"
+    return f"{how}: {', '.join(counts)}"
+
+
+def _cost(totals: Statistics) -> str:
+    wall = totals.ended - totals.started
+    return (
+        f"{show_seconds(wall)} wall time, {show_seconds(totals.seconds)} of task time "
+        f"({show_seconds(totals.cpu)} cpu), {100 * totals.utilisation():.0f} % of {totals.cores:g} "
+        f"core{'s' * (totals.cores != 1)} used"
+    )
+
+
+def category_table(categories: dict[str, CategoryTotals]) -> list[str]:
+    """The categories that took most time, each with count, mean, longest and peak memory."""
+    ranked = sorted(categories.items(), key=lambda item: -item[1].seconds)
+    rows = [("category", "tasks", "failed", "mean", "longest", "most memory")]
+    for name, totals in ranked[:MOST_CATEGORIES]:
+        ended = totals.done + totals.failed
+        rows.append(
+            (
+                name,
+                f"{totals.done:,}",
+                f"{totals.failed:,}",
+                show_seconds(totals.seconds / ended) if ended else "-",
+                show_seconds(totals.longest),
+                show_bytes(totals.most_memory) if totals.most_memory else "-",
+            )
+        )
+    if not any(totals.failed for totals in categories.values()):
+        rows = [(name, done, *rest) for name, done, _, *rest in rows]  # type: ignore[misc]  # a column less
+    lines = table(rows)
+    if len(ranked) > MOST_CATEGORIES:
+        lines.append(f"  and {len(ranked) - MOST_CATEGORIES} more categories")
+    return lines
+
+
+def _failures(totals: Statistics) -> list[str]:
+    lines = [f"failed ({totals.failed:,}):"]
+    for failure in totals.failures[:MOST_FAILURES]:
+        attempts = f" (attempt {failure.attempt})" if failure.attempt > 1 else ""
+        lines.append(f"  {failure.name}{attempts}: {failure.message}")
+        lines += [f"    | {line}" for line in tail_lines(failure.tail, TAIL_LINES)]
+    more = totals.failed - min(len(totals.failures), MOST_FAILURES)
+    if more:
+        lines.append(f"  and {more:,} more, which 'shoal status' lists")
+    return lines
+
+
+def _how_to_go_on(totals: Statistics, workflow: Sequence[str], words: Sequence[str]) -> str:
+    sentence = f"go on with '{shlex.join(['shoal', 'run', *workflow, *words])}', which runs only what is left"
+    if totals.failures:
+        command = shlex.join(["shoal", "output", totals.failures[0].name, *workflow])
+        sentence += f"; '{command}' prints all that it wrote"
+    return sentence

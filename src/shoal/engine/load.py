@@ -20,6 +20,7 @@ class Workflow(msgspec.Struct):
     graph: Graph
     targets: list[int]
     target_names: list[str]
+    """The words it was loaded with: targets, and for a rules file also `name=value` parameters."""
 
 
 def find_workflow(path: str | None) -> str:
@@ -55,7 +56,7 @@ def _load_rules(path: str, words: Sequence[str]) -> Workflow:
     names = [word for word in words if "=" not in word]
     rules = load_rules(path, parameters)
     graph, targets = rules.graph(names, os.path.exists)
-    return Workflow(path, graph, targets, names)
+    return Workflow(path, graph, targets, list(words))
 
 
 def _load_makeflow(path: str, words: Sequence[str]) -> Workflow:

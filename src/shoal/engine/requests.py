@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 
 import msgspec
 
@@ -19,15 +20,29 @@ def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
         raise InputError(
             f"{os.path.basename(workspace.workflow)} is not being run", remedy="see 'shoal status' for its last run"
         )
+    if holder.host != socket.gethostname():
+        raise InputError(
+            f"{os.path.basename(workspace.workflow)} is being run on {holder.host}, not on this machine",
+            remedy="cancel it there",
+        )
     if not names:
-        os.kill(holder.pid, signal.SIGTERM)
+        _signal(holder.pid, signal.SIGTERM)
         return holder.pid
     path = os.path.join(workspace.requests, f"{os.getpid()}")
     with open(path + ".part", "wb") as file:
         file.write(msgspec.json.encode(names))
     os.rename(path + ".part", path + ".cancel")
-    os.kill(holder.pid, signal.SIGUSR1)
+    _signal(holder.pid, signal.SIGUSR1)
     return holder.pid
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise InputError(f"process {pid} has just ended") from None
+    except PermissionError:
+        raise InputError(f"process {pid} belongs to somebody else") from None
 
 
 def take_requests(workspace: Workspace, graph: Graph) -> list[int]:

@@ -71,7 +71,9 @@ def make_plan(workflow: Workflow, history: History, force: bool, by_content: boo
     return decide(graph, wanted, history, versions, force=force), versions
 
 
-def look(path: str, words: Sequence[str], node: Resources | None, *, force: bool = False, by_content: bool = False) -> View:
+def look(
+    path: str, words: Sequence[str], node: Resources | None, *, force: bool = False, by_content: bool = False
+) -> View:
     """Loads and plans without locking or writing anything."""
     workspace = enter(path)
     workflow = load(workspace, words)
@@ -104,9 +106,13 @@ def refuse_oversized(plan: Plan, node: Resources) -> None:
 class Session:
     """One run of a workflow, from lock to last record."""
 
-    def __init__(self, path: str, words: Sequence[str], options: RunOptions, listener: Listener, *, force: bool) -> None:
+    def __init__(
+        self, path: str, words: Sequence[str], options: RunOptions, listener: Listener, *, force: bool
+    ) -> None:
         self.options = options
         self.listener = listener
+        self.tell_all = False
+        """Tell the listener of every attempt, not only of those that did not succeed."""
         self.identity = os.urandom(6).hex()
         self.workspace = enter(path)
         self.workflow = load(self.workspace, words)
@@ -144,6 +150,7 @@ class Session:
                 self.listener,
                 self.history,
             )
+            run.books.tell_all = self.tell_all
             try:
                 run.execute()
             finally:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 
 import msgspec
 
 from shoal.errors import InputError
 
 DIRECTORY = ".shoal"
+_LOCK_TRIES = 4
+_LOCK_PAUSE = 0.01
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -65,16 +68,14 @@ class Workspace:
                 f"cannot write in the workflow's directory {self.base!r}: {error.strerror}",
                 remedy="make it writable or copy the workflow elsewhere",
             ) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _lock(descriptor):
             os.close(descriptor)
             other = self.holder()
             who = f"process {other.pid} on {other.host}" if other else "another process"
             raise InputError(
                 f"{os.path.basename(self.workflow)} is being run by {who}",
                 remedy="wait for it, watch it with 'shoal status' or end it with 'shoal cancel'",
-            ) from None
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)
         self._lock_descriptor = descriptor
@@ -100,3 +101,14 @@ class Workspace:
                 return Holder(0, "this machine", "", 0.0)
         finally:
             os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Takes the lock, if it is free; one who only looks who has it keeps it for a moment, so it is tried again."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            time.sleep(_LOCK_PAUSE)
+    return False

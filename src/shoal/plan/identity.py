@@ -25,6 +25,11 @@ def place_of(graph: Graph, task: int) -> bytes:
         text = graph.file_names[graph.outputs[begin]]
     else:
         text = "\0".join(graph.output_names(task))
+    return place_of_text(text)
+
+
+def place_of_text(text: str) -> bytes:
+    """The place of a task that makes the files of this text (with a NUL between them), or is named so behind a \\1."""
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=PLACE_BYTES).digest()
 
 

@@ -23,6 +23,7 @@ MARKER = "SHOAL_TASK"
 """Environment variable by which a later run recognises processes of a run that was killed."""
 
 _DEFAULTS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD]
+_SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
 _FIRST_FREE = 16  # descriptors to be passed on are moved out of the way of the numbers they get in the worker
 
 _not_for_children: set[int] = set()
@@ -57,10 +58,12 @@ class Lifeline:
         fcntl.fcntl(branch, fcntl.F_SETFL, os.O_RDONLY | os.O_ASYNC)
 
     def close(self) -> None:
-        """Cut it: whoever still hangs on it ends."""
-        _not_for_children.discard(self._write_end)
-        os.close(self._write_end)
-        os.close(self._read_end)
+        """Cut it: whoever still hangs on it ends. A second time does nothing."""
+        if self._write_end >= 0:
+            _not_for_children.discard(self._write_end)
+            os.close(self._write_end)
+            os.close(self._read_end)
+            self._write_end = self._read_end = -1
 
 
 class WorkerProcess:
@@ -118,14 +121,24 @@ class WorkerProcess:
 
     def reap(self) -> str:
         """Once `death` is readable: end the rest of the group, close everything, say how the process ended."""
-        self.signal_group(signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        how = self._reap()
         self.hang_up()
         for descriptor in (self.death, self.memory, self.output):
             os.close(descriptor)
+        return how
+
+    def _reap(self) -> str:
+        try:
+            # Not reaped yet, so the number of its group is still its own and may be signalled.
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            self.signal_group(signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:
+            # The program we are part of ignores SIGCHLD or waits for any child.
+            return "ended (its exit status was taken by another part of the program)"
         if status >= 0:
             return f"exited with status {status}"
-        return f"was ended by signal {-status} ({signal.Signals(-status).name})"
+        return f"was ended by signal {-status} ({_SIGNAL_NAMES.get(-status, 'real-time')})"
 
 
 def _spawn(arguments: list[str], environment: Mapping[str, str], given: Mapping[int, int]) -> int:

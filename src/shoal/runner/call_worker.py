@@ -31,6 +31,8 @@ STABLE = 0.002
 """After this long, what one process wrote into shared memory is visible to the other."""
 HOLD = 0.005
 """A result waits about this long behind a call that turns out to be long."""
+START_LIMIT = 60.0
+"""A new worker that has not begun its first call by then is given up."""
 
 
 class CallWorker:
@@ -50,6 +52,8 @@ class CallWorker:
         self._forgotten: list[int] = []
         self._grown = False
         self._proven = False
+        self._given_at = 0.0
+        self._gave_up = False
 
     def forget(self, function: int) -> None:
         """Let the worker drop a function with its next bundle."""
@@ -73,7 +77,8 @@ class CallWorker:
         words[WRITTEN] = RECORDS
         words[FRAME] = len(frame)
         self.bundle = bundle = Bundle(calls, page)
-        self.look_at = None
+        self._given_at = now
+        self.look_at = None if self._proven else now + START_LIMIT
         if bundle.shortest is not None:
             self._look_by(now + bundle.shortest)
         if len(calls) > 1:
@@ -121,6 +126,10 @@ class CallWorker:
             return []
         slot, started = self._running()
         age = now - started if slot >= 0 else 0.0
+        if slot < 0 and not self._proven and now - self._given_at >= START_LIMIT:
+            self._gave_up = True
+            self.process.signal_group(signal.SIGKILL)
+            return []
         results = bundle.take(self._output, False) if age >= STABLE else []
         if bundle.withdrawn and now - bundle.flagged_at >= STABLE:
             results += self._settle_withdrawn(bundle, slot, age)
@@ -165,6 +174,7 @@ class CallWorker:
         if slot < 0 and not self._proven and not self.ending:
             # Somebody must be charged, or a set-up in which no worker starts would be tried for ever.
             slot = min(bundle.unsettled)
+            how = f"took longer than {START_LIMIT:g} s" if self._gave_up else how
             text = f"the worker process {how} before it could begin a call: {_last_line(output)}"
         for unsettled in list(bundle.unsettled):
             if unsettled == slot:
@@ -224,6 +234,8 @@ class CallWorker:
 
     def _plan_look(self, bundle: Bundle, slot: int, started: float, now: float, patience: float | None) -> None:
         call = bundle.unsettled.get(slot)
+        if slot < 0 and not self._proven:
+            self._look_by(self._given_at + START_LIMIT)
         if call is not None and call.timeout is not None:
             self._look_by(started + call.timeout)
         if bundle.withdrawn:
@@ -231,7 +243,7 @@ class CallWorker:
         if len(bundle.unsettled) <= (call is not None):
             return
         if bundle.shortest is not None:
-            self._look_by(now + bundle.shortest)
+            self._look_by(now + max(bundle.shortest, HOLD))
         if slot < 0 or now - started < HOLD:
             self._look_by(now + HOLD)
         elif patience is not None and not bundle.withdrawn:

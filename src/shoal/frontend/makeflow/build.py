@@ -54,7 +54,7 @@ def quote(word: str) -> str:
 def _renamed(makeflow: Makeflow, rule: MakeflowRule, number: int) -> InputError:
     here, there = rule.renames[0]
     return InputError(
-        f"remote renaming ({here!r} to {there!r}) is not supported by local execution: rule {number} (line {rule.line})",
+        f"remote renaming ({here!r} to {there!r}) is not supported by local execution: rule {number}",
         file=makeflow.source,
         line=rule.line,
         remedy="use one name here and in the command",

@@ -7,7 +7,8 @@ and commands, so it may hold several names, quotes or modifiers; `#` and line en
 
 Departures from the original, all towards accepting more: a bare `$NAME` ends at the first character that cannot be in
 a name, a backslash at the end of a line separates names in file lists, the end of the text ends a line, a comment
-behind a value ends the value only, and blanks after an opening double quote are kept.
+behind a value ends the value only, blanks after an opening double quote are kept, and a single quote that is not closed
+inside the same double quotes is a plain character.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ MAX_DEPTH = 32
 """Values inside values, as in the original."""
 EXPANSION_BASE = 32 * 2**20
 EXPANSION_FACTOR = 64
-"""All substitutions together may yield this many characters, plus this many per character of the file: what doubles
-itself line by line must end in a message and not in a full memory."""
+COST_OF_SUBSTITUTION = 64
+COST_OF_WORD = 8
+"""All substitutions together may yield `EXPANSION_BASE` characters, plus `EXPANSION_FACTOR` per character of the file,
+where a substitution and a word count as this many: what doubles itself line by line must end in a message and not in
+a full memory."""
 NAME_CHARACTERS = r"[^\\\"'$#\n\t ,.\-(){}\[\]<>=+!?/:]"
 CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -36,6 +40,8 @@ _VALUE_RUN = re.compile(r"[^\\\"'$#\n]++")
 _DOUBLE_QUOTED_RUN = re.compile(r"[^\\\"'$]++")
 _SINGLE_QUOTED_RUN = re.compile(r"[^\\']++")
 _BLANKS = re.compile(r"[ \t]*+")
+_INNER_SINGLE_QUOTED = re.compile(r"'(?:[^'\"\\]++|\\.)*+'", re.DOTALL)
+_PLAIN_LIST = re.compile(r"(?:[^\\\"'$#\n\t:\-]++|-(?!>))++")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 Token = tuple[str, str, int]
@@ -56,6 +62,15 @@ class Words:
         if not self._parts:
             self._start = position
         self._parts.append(text)
+
+    def add_list(self, text: str, position: int) -> None:
+        """Adds words with blanks between them; the first may be glued to what stands before, the last stays open."""
+        first, *others = text.split(" ")
+        self.add(first, position)
+        if others:
+            self.end_word()
+            self.tokens.extend(("word", word, position) for word in others[:-1] if word)
+            self.add(others[-1], position)
 
     def end_word(self) -> None:
         word = "".join(self._parts)
@@ -147,7 +162,10 @@ class Lexer:
                 position += 2
             elif character == "$":
                 value, position = self._substitution(text, position, origin, depth)
-                self._read_words(words, value, 0, place, depth + 1)
+                if words.marks and _PLAIN_LIST.fullmatch(value):
+                    words.add_list(value, place)
+                else:
+                    self._read_words(words, value, 0, place, depth + 1)
             elif text.startswith("\\\n", position):
                 words.end_word()
                 position += 2
@@ -211,16 +229,13 @@ class Lexer:
             if run := _SINGLE_QUOTED_RUN.match(text, position):
                 position = run.end()
             elif text[position] == "'":
-                quoted = text[start : position + 1]
-                if "\\" in quoted:
-                    quoted = _ESCAPED.sub(lambda found: " " if found[1] == "\n" else found[1], quoted)
-                return quoted, position + 1
+                return drop_backslashes(text[start : position + 1]), position + 1
             else:
                 position += 2
         raise self._unclosed("'", start if origin is None else origin)
 
     def _double_quoted(self, text: str, start: int, origin: int | None) -> tuple[str, int]:
-        """Single quotes keep their meaning inside double quotes, as in the original: `"'$X'"` leaves `$X` alone."""
+        """What single quotes enclose inside double quotes is left alone, as in the original; a single one is plain."""
         parts = ['"']
         position = start + 1
         while position < len(text):
@@ -230,6 +245,10 @@ class Lexer:
             elif text[position] == '"':
                 parts.append('"')
                 return "".join(parts), position + 1
+            elif text[position] == "'":
+                inner = _INNER_SINGLE_QUOTED.match(text, position)
+                parts.append(drop_backslashes(inner[0]) if inner else "'")
+                position = inner.end() if inner else position + 1
             else:
                 part, position = self._read_special(text, position, origin, escape=unescape)
                 parts.append(part)
@@ -270,12 +289,12 @@ class Lexer:
             )
         if depth >= MAX_DEPTH:
             raise self.source.error(place, f"the variable {name[0]!r} stands for itself in the end")
-        self.charge(place, len(value))
+        self.charge(place, len(value) + COST_OF_WORD * value.count(" "))
         return value, position
 
     def charge(self, place: int, size: int) -> None:
         """Takes what a variable yields at `place` off the allowance of the whole file."""
-        self._allowance -= size + EXPANSION_FACTOR
+        self._allowance -= size + COST_OF_SUBSTITUTION
         if self._allowance < 0:
             raise self.source.error(place, "up to here the variables of this file yield more text than can be right")
 
@@ -283,6 +302,13 @@ class Lexer:
 def unescape(character: str) -> str:
     """The character after a backslash in values and double quotes; a continued line becomes a blank."""
     return " " if character == "\n" else CONTROL.get(character, character)
+
+
+def drop_backslashes(quoted: str) -> str:
+    """A stretch in single quotes as the original hands it on; a continued line becomes a blank."""
+    if "\\" not in quoted:
+        return quoted
+    return _ESCAPED.sub(lambda found: " " if found[1] == "\n" else found[1], quoted)
 
 
 def skip_blanks(text: str, position: int) -> int:

@@ -203,6 +203,8 @@ def _define_function(rules: Rules, function: F, needs: Needs, options: Options, 
 
 
 def _names(outputs: Name | Sequence[Name], rules: Rules, frame: FrameType) -> list[str]:
+    if type(outputs) is str and outputs:
+        return [outputs]
     single = isinstance(outputs, str) or hasattr(outputs, "__fspath__")
     given = [outputs] if single or not isinstance(outputs, (list, tuple)) else list(outputs)
     for name in given:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from shoal.errors import InputError
 from shoal.frontend.rules.calls import Calls
 from shoal.frontend.rules.definitions import FILE, Definitions, Run
-from shoal.frontend.rules.needs import NO_GROUPS, NOTHING, Needed, Wanted
+from shoal.frontend.rules.needs import NOTHING, Needed, Wanted
 from shoal.frontend.rules.pattern import Match
 from shoal.frontend.rules.places import Blame, Place
-from shoal.frontend.rules.search import NOBODY, Instance, Search
+from shoal.frontend.rules.search import NOBODY, SPENT, Instance, Search
 from shoal.frontend.rules.template import Names
 from shoal.model.graph import Graph, GraphBuilder
-from shoal.model.task import Action, Profile
+from shoal.model.task import Action
 
 _UNSEEN, _OPEN, _DONE = 0, 1, 2
 _SOURCE = -1
@@ -40,58 +40,72 @@ class Assembly:
 
     def build(self, targets: Sequence[int]) -> tuple[Graph, list[int]]:
         """The graph of everything the target nodes need, and the targets' task numbers."""
-        stack = list(reversed(targets))
-        states = self._states
-        while stack:
-            node = stack.pop()
-            if node < 0:
-                self._add(~node)
-                continue
-            if node >= len(states):
-                self._grow()
-            if states[node] == _DONE:
-                continue
-            if states[node] == _OPEN:
-                raise self._cycle(node, stack)
-            names = self._names(node)
-            children = self._children(node, names) if names else None
-            if not children:
-                self._add(node)
-                continue
-            states[node] = _OPEN
-            stack.append(~node)
-            children.reverse()
-            stack += children
+        for target in targets:
+            self._visit(target)
         numbers = dict.fromkeys(self._numbers[node] for node in targets)
         return self._builder.build(), [number for number in numbers if number != _SOURCE]
 
-    def _grow(self) -> None:
-        """Makes room for the rule instances found since."""
-        missing = self._search.base + len(self._search.instances) - len(self._states)
-        self._states.extend(bytes(missing))
-        self._numbers.extend([_SOURCE] * missing)
+    def _visit(self, target: int) -> None:
+        """Adds what the target needs, then the target."""
+        path = array("i", [target])
+        positions = array("i", [0])
+        while path:
+            node = path[-1]
+            if positions[-1] == 0 and self._enter(node, path) == _DONE:
+                path.pop()
+                positions.pop()
+                continue
+            names = self._names(node)
+            child, positions[-1] = self._next_child(node, names, positions[-1])
+            if child == NOBODY:
+                self._add(node, names)
+                path.pop()
+                positions.pop()
+            else:
+                path.append(child)
+                positions.append(0)
 
-    def _children(self, node: int, names: Sequence[str]) -> list[int]:
-        maker = self._search.maker
-        consumer = self._search.instances[node - self._search.base] if node >= self._search.base else None
-        children = [maker(name, consumer) for name in names]
-        self._grow()
-        states = self._states
-        return [child for child in children if child != NOBODY and states[child] != _DONE]
+    def _enter(self, node: int, path: Sequence[int]) -> int:
+        """Opens a node met for the first time, and returns the state it had."""
+        missing = node + 1 - len(self._states)
+        if missing > 0:
+            self._states.extend(bytes(missing))
+            self._numbers.extend([_SOURCE] * missing)
+        state = self._states[node]
+        if state == _OPEN:
+            raise self._cycle(node, path)
+        if state == _UNSEEN:
+            self._states[node] = _OPEN
+        return state
+
+    def _next_child(self, node: int, names: Sequence[str], position: int) -> tuple[int, int]:
+        """The next maker among the needs that is not in the graph yet, and the position behind it.
+
+        Makers that need nothing themselves are added on the way.
+        """
+        search, states = self._search, self._states
+        consumer = search.instances[node - search.base] if node >= search.base else None
+        needs = self._definitions.needs
+        for place in range(position, len(names)):
+            child = search.maker(names[place], consumer)
+            if child == NOBODY or (child < len(states) and states[child] == _DONE):
+                continue
+            if child < search.base and needs[child] is None:
+                self._add(child, ())
+            else:
+                return child, place + 1
+        return NOBODY, len(names)
 
     def _names(self, node: int) -> Sequence[str]:
         """What a node needs, by full name."""
         if node >= self._search.base:
-            return self._search.instances[node - self._search.base].needed.names
+            return self._search.instances[node - self._search.base].names
         column = self._definitions.needs[node]
         if column is None:
             return ()
         if type(column) is Wanted or node in self._definitions.scopes:
             return self._expand(node).names
         return (column,) if type(column) is str else column  # type: ignore[return-value]
-
-    def _needed(self, node: int) -> Needed:
-        return self._expanded.get(node) or Needed(tuple(self._names(node)))
 
     def _expand(self, node: int) -> Needed:
         """The needs of a definition that has functions or keys among them, or stands in a namespace."""
@@ -127,16 +141,17 @@ class Assembly:
                 after.append(numbers[node])
         return inputs, after
 
-    def _add(self, node: int) -> None:
-        if node >= self._search.base:
-            self._add_instance(node, self._search.instances[node - self._search.base])
+    def _add(self, node: int, names: Sequence[str]) -> None:
+        base = self._search.base
+        if node < base:
+            self._add_definition(node, names)
         else:
-            self._add_definition(node)
+            self._add_instance(node, self._search.instances[node - base])
+            self._search.instances[node - base] = SPENT
         self._states[node] = _DONE
 
-    def _add_definition(self, node: int) -> None:
+    def _add_definition(self, node: int, names: Sequence[str]) -> None:
         definitions = self._definitions
-        names = self._names(node)
         run = definitions.runs[node]
         outs = definitions.outputs(node)
         if run is None and outs and not names:
@@ -146,14 +161,17 @@ class Assembly:
         if run is None or type(run) is str:
             action = run
         else:
-            action = self._action(run, node, self._needed(node), inputs, outs, {}, definitions.places.of(node))
+            needed = self._expanded.get(node) or Needed(tuple(names))
+            name = definitions.names[node]
+            action = self._action(run, Names(name, outs, inputs, needed.groups, {}), node)
+        profile = definitions.profile_numbers[node]
         self._numbers[node] = self._builder.task(
             definitions.names[node],
             action,
             inputs=inputs,
             outputs=outs,
             after=after,
-            profile=self._profile(definitions.profile_numbers[node]),
+            profile=definitions.profiles.all[profile] if profile else None,
             line=definitions.places.main_line(node),
         )
 
@@ -162,46 +180,32 @@ class Assembly:
         if rule.run is None:
             error = InputError(f"the rule for {rule.patterns[0].text!r} has nothing to run", remedy="give it run=")
             raise self._definitions.placed(error, rule.place)
-        inputs, after = self._split(instance.needed.names)
+        inputs, after = self._split(instance.names)
         outs = instance.outs
-        action = self._action(rule.run, node, instance.needed, inputs, outs, instance.wildcards, rule.place)
+        wildcards = dict(zip(rule.patterns[0].wildcards, instance.values, strict=True))
+        action = self._action(rule.run, Names(outs[0], outs, inputs, instance.groups, wildcards), node)
         self._numbers[node] = self._builder.task(
             outs[0],
             action,
             inputs=inputs,
             outputs=outs,
             after=after,
-            profile=self._profile(rule.profile),
+            profile=self._definitions.profiles.all[rule.profile],
             line=rule.place.main_line,
         )
 
-    def _action(
-        self,
-        run: Run,
-        node: int,
-        needed: Needed,
-        inputs: Sequence[str],
-        outs: Sequence[str],
-        wildcards: dict[str, str],
-        place: Place,
-    ) -> Action:
+    def _action(self, run: Run, names: Names, node: int) -> Action:
         if run is None or isinstance(run, str):
             return run
         try:
             if callable(run):
-                return self._calls.make(run, needed, wildcards)
-            name = outs[0] if outs else self._definitions.names[node]
-            return run.command(Names(name, outs, inputs, needed.groups or NO_GROUPS, wildcards))
+                return self._calls.make(run, names)
+            return run.command(names)
         except InputError as error:
-            raise self._definitions.placed(error, place) from None
+            raise self._definitions.placed(error, self._place(node)) from None
 
-    def _profile(self, number: int) -> Profile | None:
-        return self._definitions.profiles.all[number] if number else None
-
-    def _cycle(self, node: int, stack: Sequence[int]) -> InputError:
-        path = [~marker for marker in stack if marker < 0]
-        path = path[path.index(node) :]
-        shown = " needs ".join(self._describe(one) for one in [*path, node])
+    def _cycle(self, node: int, path: Sequence[int]) -> InputError:
+        shown = " needs ".join(self._describe(one) for one in path[path.index(node) :])
         error = InputError(f"the tasks form a cycle: {shown}", remedy="remove one of these needs")
         return self._definitions.placed(error, self._place(node))
 

@@ -11,7 +11,7 @@ from types import FunctionType
 
 from shoal.errors import InputError
 from shoal.frontend.rules.fingerprint import fingerprint
-from shoal.frontend.rules.needs import Needed
+from shoal.frontend.rules.template import Names
 from shoal.model.task import Call
 
 
@@ -22,19 +22,19 @@ class Calls:
         self._plain: dict[int, Call] = {}
         """By `id(function)`; the calls keep the functions alive."""
 
-    def make(self, function: Callable[..., object], needed: Needed, wildcards: dict[str, str]) -> Call:
+    def make(self, function: Callable[..., object], names: Names) -> Call:
         plain = self._plain.get(id(function))
         if plain is None:
             plain = Call(function, fingerprint(function), wants_task(function))
             self._plain[id(function)] = plain
-        if not plain.wants_task or not (needed.groups or wildcards):
+        if not plain.wants_task or not (names.groups or names.wildcards):
             return plain
         return Call(
             function,
             plain.fingerprint,
             wants_task=True,
-            wildcards=tuple(wildcards.items()),
-            named=tuple(needed.groups.items()),
+            wildcards=tuple(names.wildcards.items()),
+            named=tuple(names.groups.items()),
         )
 
 

@@ -52,6 +52,11 @@ class Wanted(NamedTuple):
         if callable(tree):
             tree = call_needs(tree, match)
         if not isinstance(tree, Mapping):
+            if isinstance(tree, list):
+                offered = offer(match)
+                flat = [item.text(offered) if type(item) is Template else item for item in tree]
+                if {*map(type, flat)} == {str} and "" not in flat:
+                    return Needed(tuple(flat))
             return Needed(tuple(leaves(tree, match)))
         names: list[str] = []
         groups: dict[str, str | tuple[str, ...]] = {}
@@ -111,13 +116,18 @@ def snapshot(value: object) -> object:
     return [snapshot(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def offer(match: Match) -> Names:
+    """What the templates among the needs may refer to."""
+    return Names(match.name, match.outs, (), NO_GROUPS, match.wildcards)
+
+
 def leaves(value: object, match: Match | None) -> Iterator[str]:
     """The names in a nested structure, in order; functions in it are called with `match`."""
     if value is None:
         return
     if isinstance(value, Template):
         assert match is not None
-        yield check_name(value.text(Names(match.name, match.outs, (), NO_GROUPS, match.wildcards)))
+        yield check_name(value.text(offer(match)))
     elif isinstance(value, str) or hasattr(value, "__fspath__"):
         yield check_name(str(value))
     elif callable(value) and match is not None:

@@ -19,19 +19,19 @@ _NAME = re.compile(r"[^\W\d]\w*")
 class Pattern:
     """One output pattern of a rule."""
 
-    __slots__ = ("_expression", "_pieces", "_prefix", "_suffix", "text", "wildcards")
+    __slots__ = ("_expression", "_pieces", "prefix", "suffix", "text", "wildcards")
 
     def __init__(self, source: str | re.Pattern[str]) -> None:
         if isinstance(source, str):
             self.text = source
             self._pieces: tuple[str, ...] | None = tuple(split_pattern(source))
             self._expression = compile_pieces(self._pieces, source)
-            self._prefix, self._suffix = self._pieces[0], self._pieces[-1]
+            self.prefix, self.suffix = self._pieces[0], self._pieces[-1]
         else:
             self.text = source.pattern
             self._pieces = None
             self._expression = source
-            self._prefix = self._suffix = ""
+            self.prefix = self.suffix = ""
         self.wildcards = tuple(self._expression.groupindex)
         for wildcard in self.wildcards:
             if wildcard in RESERVED:
@@ -44,7 +44,7 @@ class Pattern:
 
     def match(self, name: str) -> dict[str, str] | None:
         """The wildcards' values if the whole name fits."""
-        if not (name.startswith(self._prefix) and name.endswith(self._suffix)):
+        if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return None
         found = self._expression.fullmatch(name)
         if found is None:

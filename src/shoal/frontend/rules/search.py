@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 from shoal.frontend.rules.definitions import Definitions
-from shoal.frontend.rules.needs import Needed
+from shoal.frontend.rules.needs import NO_GROUPS, Groups
 from shoal.frontend.rules.pattern import Match, Pattern
 from shoal.frontend.rules.places import Blame
 
 NOBODY = -1
 _HOPELESS = -2
 _UNKNOWN = -3
+_OPEN = -4
+"""The name at depth d on the way down has the state `_OPEN - d`."""
 _NEVER = 1 << 62
 
 LONGEST_NAME = 4096
@@ -33,9 +35,16 @@ class Instance(NamedTuple):
     """A rule with its wildcards filled in: one task."""
 
     rule: int
-    wildcards: dict[str, str]
+    values: tuple[str, ...]
+    """Of the rule's wildcards, in their order."""
     outs: tuple[str, ...]
-    needed: Needed
+    names: tuple[str, ...]
+    groups: Groups
+    """What it needs, as in `Needed`."""
+
+
+SPENT = Instance(-1, (), (), (), NO_GROUPS)
+"""What remains of an instance that is in the graph."""
 
 
 class _Attempt:
@@ -60,13 +69,17 @@ class Search:
         self.base = len(definitions.names)
         self.instances: list[Instance] = []
         self._definitions = definitions
-        self._exists = exists
-        self._existing: dict[str, bool] = {}
+        self.exists = exists
         self._patterns: list[tuple[int, Pattern]] = [
             (number, pattern) for number, rule in enumerate(definitions.rules) for pattern in rule.patterns
         ]
-        self._made: dict[str, int] = {}
-        self._hopeless: dict[str, None] = {}
+        # Most names that match no rule, such as sources, are told apart by these alone.
+        self._prefixes = tuple(pattern.prefix for _, pattern in self._patterns)
+        self._suffixes = tuple(pattern.suffix for _, pattern in self._patterns)
+        self._states: dict[str, int] = {}
+        """The maker of each name looked into; `NOBODY` makes a source that exists."""
+        self._absent: dict[str, None] = {}
+        """Names that nobody makes, though a rule may have matched, and that do not exist."""
         self._refusals: dict[str, InputError] = {}
 
     def maker(self, name: str, consumer: Instance | None = None) -> int:
@@ -76,33 +89,24 @@ class Search:
             return node
         if not self._patterns:
             return NOBODY
-        node = self._made.get(name)
+        node = self._states.get(name)
         if node is None:
-            node = self._search(name)
-            if node == _HOPELESS:
-                node = self._guess(name, consumer)
-        return node
-
-    def exists(self, name: str) -> bool:
-        known = self._existing.get(name)
-        if known is None:
-            known = self._existing[name] = self._exists(name)
-        return known
+            node = NOBODY if name in self._absent else self._search(name)
+        return node if node != _HOPELESS else self._guess(name, consumer)
 
     def _search(self, name: str) -> int:
         stack = [_Attempt(name)]
-        depths = {name: 0}
+        self._states[name] = _OPEN
         while True:
             attempt = stack[-1]
-            deeper = self._advance(attempt, depths)
+            deeper = self._advance(attempt, len(stack) - 1)
             if deeper is not None:
                 if len(stack) >= DEEPEST_CHAIN:
                     raise self._endless(attempt)
-                depths[deeper] = len(stack)
+                self._states[deeper] = _OPEN - len(stack)
                 stack.append(_Attempt(deeper))
                 continue
             stack.pop()
-            del depths[attempt.name]
             if not stack:
                 return attempt.node
             above = stack[-1]
@@ -112,23 +116,23 @@ class Search:
             else:
                 above.position += 1
 
-    def _advance(self, attempt: _Attempt, depths: dict[str, int]) -> str | None:
+    def _advance(self, attempt: _Attempt, depth: int) -> str | None:
         """Goes on with an attempt until it is settled (None) or a need must be looked into first (its name)."""
         while True:
             if attempt.instance is None:
                 attempt.instance = self._next_instance(attempt)
                 attempt.position = 0
                 if attempt.instance is None:
-                    attempt.node = self._without_rule(attempt, depths[attempt.name])
+                    attempt.node = self._without_rule(attempt, depth)
                     return None
-            needed = attempt.instance.needed.names
-            while attempt.position < len(needed):
-                need = needed[attempt.position]
-                state = self._state(need)
-                if state == _UNKNOWN and need not in depths:
-                    return need
+            names = attempt.instance.names
+            while attempt.position < len(names):
+                state = self._state(names[attempt.position])
+                if state == _UNKNOWN:
+                    return names[attempt.position]
                 if state < NOBODY:
-                    attempt.low = min(attempt.low, depths.get(need, _NEVER))
+                    if state <= _OPEN:
+                        attempt.low = min(attempt.low, _OPEN - state)
                     attempt.instance = None
                     break
                 attempt.position += 1
@@ -139,17 +143,27 @@ class Search:
     def _state(self, need: str) -> int:
         node = self._definitions.explicit.get(need)
         if node is None:
-            node = self._made.get(need, _UNKNOWN)
-        if node == NOBODY:
-            return NOBODY if self.exists(need) else _HOPELESS
-        return _HOPELESS if node == _UNKNOWN and need in self._hopeless else node
+            node = self._states.get(need)
+        if node is not None:
+            return node
+        if need in self._absent:
+            return _HOPELESS
+        if need.startswith(self._prefixes) and need.endswith(self._suffixes):
+            return _UNKNOWN
+        if self.exists(need):
+            self._states[need] = NOBODY
+            return NOBODY
+        self._absent[need] = None
+        return _HOPELESS
 
     def _without_rule(self, attempt: _Attempt, depth: int) -> int:
         if self.exists(attempt.name):
-            self._made[attempt.name] = NOBODY
+            self._states[attempt.name] = NOBODY
             return NOBODY
-        if attempt.low >= depth:
-            self._hopeless[attempt.name] = None
+        if attempt.low < depth:
+            del self._states[attempt.name]
+        else:
+            self._states[attempt.name] = _HOPELESS
         return _HOPELESS
 
     def _next_instance(self, attempt: _Attempt) -> Instance | None:
@@ -185,14 +199,15 @@ class Search:
             return None
         if rule.scope:
             needed = needed.renamed(lambda need: definitions.in_scope(need, rule.scope))
-        return Instance(number, wildcards, outs, needed)
+        values = tuple([wildcards[wildcard] for wildcard in first.wildcards])
+        return Instance(number, values, outs, needed.names, needed.groups)
 
     def _settle(self, instance: Instance) -> int:
         node = self.base + len(self.instances)
         self.instances.append(instance)
         for out in instance.outs:
-            if self._made.get(out, NOBODY) == NOBODY:
-                self._made[out] = node
+            if self._states.get(out, NOBODY) < 0:
+                self._states[out] = node
         return node
 
     def _guess(self, name: str, consumer: Instance | None) -> int:
@@ -206,7 +221,8 @@ class Search:
             and len(name) > len(consumer.outs[0])
         )
         if instance is None or growing:
-            self._made[name] = NOBODY
+            self._states.pop(name, None)
+            self._absent[name] = None
             return NOBODY
         return self._settle(instance)
 

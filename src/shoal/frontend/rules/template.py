@@ -49,7 +49,7 @@ class Names(NamedTuple):
     name: str
     outs: Sequence[str]
     needs: Sequence[str]
-    groups: Mapping[str, str | Sequence[str]]
+    groups: Mapping[str, str | tuple[str, ...]]
     wildcards: Mapping[str, str]
 
     def values(self, field: Field) -> Sequence[str]:
@@ -149,6 +149,16 @@ def _paired_escapes(tokens: Sequence[re.Match[str]]) -> dict[int, None]:
     return paired
 
 
+@lru_cache(maxsize=4096)
+def _closed(text: str) -> Template | None:
+    """The template of a text with reserved words only, which needs no binding: loops define many tasks with one text."""
+    pieces = parse(text)
+    fields = [piece for piece in pieces if isinstance(piece, Field)]
+    if fields and all(field.word in RESERVED and has_parts(field) for field in fields):
+        return Template(pieces)
+    return None
+
+
 def bind(text: str, later: Sequence[str], value_of: Callable[[str], str]) -> str | Template:
     """Parses `text` and puts in every value that is known now; the words in `later` and the reserved ones stay fields.
 
@@ -156,6 +166,9 @@ def bind(text: str, later: Sequence[str], value_of: Callable[[str], str]) -> str
     """
     if "{" not in text:
         return text
+    closed = _closed(text)
+    if closed is not None:
+        return closed
     pieces: list[Piece] = []
     for piece in parse(text):
         if isinstance(piece, Field):

@@ -1,0 +1,58 @@
+"""`shoal cancel`: stops a run, or some of its tasks, from another terminal."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from shoal.cli.parser import CommandParser, add_workflow, split_words
+
+if TYPE_CHECKING:
+    from shoal.engine.workspace import Workspace
+
+SUMMARY = """Asks the process that runs a workflow to stop: tasks that run are ended, what had finished is kept, and the
+next 'shoal run' goes on from there. With TASKs only these and what needs them are given up; the run goes on."""
+USAGE = "[FILE] [TASK...] [OPTION...]"
+EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser, "the workflow file, then tasks: names, files they make, or numbers")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import os
+
+    from shoal.cli.places import choose_workflow
+    from shoal.cli.text import count
+    from shoal.engine.requests import ask_to_cancel
+    from shoal.engine.workspace import Workspace
+
+    named, tasks = split_words(arguments.words, arguments.workflow)
+    path = os.path.abspath(choose_workflow(named))
+    workspace = Workspace(path)
+    if tasks and workspace.holder() is not None:
+        tasks = names_in_run(workspace, path, tasks)
+    pid = ask_to_cancel(workspace, tasks)
+    what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop"
+    print(f"asked process {pid} to {what}; 'shoal status' shows how it goes on")
+    return 0
+
+
+def names_in_run(workspace: Workspace, path: str, tasks: list[str]) -> list[str]:
+    """The tasks by the names that the run knows, so that a misspelt one is refused here."""
+    from shoal.cli.why import find_task
+    from shoal.engine.follow import Follower
+
+    follower = Follower(workspace)
+    follower.refresh()
+    state = follower.state
+    known = dict.fromkeys(state.names.values())
+    words = state.start.targets if state.start else []
+    found = []
+    for name in tasks:
+        if name not in known:
+            view, task = find_task(name, path, words, by_content=False)
+            name = view.workflow.graph.names[task]
+        found.append(name)
+    return found

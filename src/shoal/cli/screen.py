@@ -1,0 +1,96 @@
+"""The stream a run is shown on: lines that stay, and on a terminal a block of lines that is redrawn in place.
+
+A terminal may go away while a run goes on; then nothing is shown any more, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TextIO
+
+from shoal.cli.text import clip
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+
+
+class Screen:
+    """Writes to one stream, each time with a single call, so that nothing flickers."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        dumb = os.environ.get("TERM", "") in ("", "dumb")
+        self.live = not dumb and _is_terminal(stream)
+        self.coloured = self.live and not os.environ.get("NO_COLOR")
+        self.gone = False
+        self._drawn: list[str] = []
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.coloured else text
+
+    def can_show(self, text: str) -> bool:
+        """Whether the stream's encoding has these characters."""
+        try:
+            text.encode(self.stream.encoding or "ascii")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    @staticmethod
+    def width() -> int:
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def say(self, text: str) -> None:
+        """Prints a line that stays, above the block if there is one."""
+        block, self._drawn = self._drawn, []
+        self._write(self._rewind(block) + text + "\n" + "".join(line + "\n" for line in block))
+        self._drawn = block
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Puts these lines where the block's old ones were. They must fit the width."""
+        text = self._rewind(self._drawn, keep=True) + "".join(line + "\x1b[K\n" for line in lines)
+        if len(lines) < len(self._drawn):
+            text += "\x1b[J"
+        self._drawn = list(lines)
+        self._write(text)
+
+    def draw_fitting(self, lines: Sequence[str]) -> None:
+        """As `draw`, with what does not fit the terminal cut away."""
+        size = shutil.get_terminal_size((100, 24))
+        self.draw([clip(line, size.columns - 1) for line in lines[: size.lines - 1]])
+
+    def erase(self) -> None:
+        """Takes the block away."""
+        block, self._drawn = self._drawn, []
+        if block:
+            self._write(self._rewind(block))
+
+    @staticmethod
+    def _rewind(block: Sequence[str], keep: bool = False) -> str:
+        """Moves to the block's first line; what was there is cleared unless it is about to be overwritten."""
+        if not block:
+            return ""
+        return f"\r\x1b[{len(block)}A" + ("" if keep else "\x1b[J")
+
+    def _write(self, text: str) -> None:
+        if self.gone:
+            return
+        try:
+            self.stream.write(_encodable(text, self.stream.encoding))
+            self.stream.flush()
+        except (OSError, ValueError):  # the terminal is gone, the pipe broken, the file closed or its disk full
+            self.gone = True
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """The text with what the stream cannot show replaced; names of files may be any bytes."""
+    encoding = encoding or "ascii"
+    return text.encode(encoding, "replace").decode(encoding)

@@ -1,0 +1,129 @@
+"""How a run stands, in words and as data; `now` is an argument."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from shoal.cli.text import count, show_percent, show_rate, show_seconds
+from shoal.engine.follow import Follower, Phase, RunState
+
+MOST_SHOWN = 10
+
+
+def show_moment(moment: float, now: float) -> str:
+    """A moment of today by its time, another with its date."""
+    then = time.localtime(moment)
+    same_day = then[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", then)
+
+
+def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
+    """One line: which workflow, and what has become of its last run."""
+    state = follower.state
+    if phase is Phase.NEVER or state.start is None:
+        return f"{name}: nothing has been recorded of a run" if phase is Phase.NEVER else f"{name}: a run is starting"
+    began = state.start.time
+    done = f"{len(state.done):,} of {count(state.to_run(), 'task')} done"
+    if phase is Phase.RUNNING:
+        who = follower.holder
+        by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
+        return f"{name}: running for {show_seconds(now - began)}{by}, {done}"
+    if state.end is None:
+        return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
+    how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
+    took = show_seconds(state.end.time - began)
+    return f"{name}: ended at {show_moment(state.end.time, now)} after {took} ({how}), {done}"
+
+
+def describe(follower: Follower, phase: Phase, now: float, *, every: bool = False) -> list[str]:
+    """The whole picture, as lines."""
+    state = follower.state
+    name = follower.workspace.workflow.rsplit("/", 1)[-1]
+    lines = [headline(name, follower, phase, now)]
+    if state.start is None:
+        return lines
+    if state.start.targets:
+        lines.append(f"asked for: {' '.join(state.start.targets)}")
+    over = len(state.done) + len(state.failed)
+    counts = [f"{len(state.done):,} done", f"{state.up_to_date():,} up to date", f"{len(state.failed):,} failed"]
+    if phase is Phase.RUNNING:
+        counts += [f"{len(state.running):,} running", f"{state.waiting():,} waiting"]
+    else:
+        counts.append(f"{state.to_run() - over:,} not run")
+    lines.append(f"{show_percent(over, state.to_run())}: {', '.join(counts)}")
+    if phase is Phase.RUNNING:
+        left = state.time_left(now)
+        about = f", about {show_seconds(max(1.0, left))} left" if left else ""
+        lines.append(f"{show_rate(state.rate(now))}{about}" if state.done else "nothing is done yet")
+    most = len(state.names) if every else MOST_SHOWN
+    if phase is Phase.RUNNING:
+        lines += _running(state, now, most)
+    if state.failed:
+        lines += _failed(state, most)
+    return lines
+
+
+def _running(state: RunState, now: float, most: int) -> list[str]:
+    running = sorted(state.running.values(), key=lambda started: started.time)
+    if not running:
+        return []
+    rows = []
+    for started in running[:most]:
+        process = f"process {started.pid}" if started.pid else "Python call"
+        again = f", attempt {started.attempt}" if started.attempt > 1 else ""
+        name = state.names.get(started.task, str(started.task))
+        category = state.category_of.get(started.task, "")
+        rows.append(f"  {show_seconds(now - started.time):>10}  {name} ({category}, {process}{again})")
+    lines = ["running:", *rows]
+    if len(running) > most:
+        lines.append(f"  and {len(running) - most:,} more")
+    return lines
+
+
+def _failed(state: RunState, most: int) -> list[str]:
+    lines = ["failed:"]
+    for task, record in list(state.failed.items())[:most]:
+        lines.append(f"  {state.names.get(task, task)}: {record.message}")
+    if len(state.failed) > most:
+        lines.append(f"  and {len(state.failed) - most:,} more ('shoal status --verbose' lists them)")
+    return lines
+
+
+def state_as_data(follower: Follower, phase: Phase, now: float) -> dict[str, Any]:
+    """The same for programs; times are seconds since the epoch."""
+    state = follower.state
+    start, end = state.start, state.end
+    return {
+        "workflow": follower.workspace.workflow,
+        "state": phase.value,
+        "run": start.run if start else None,
+        "pid": start.pid if start else None,
+        "host": start.host if start else None,
+        "started": start.time if start else None,
+        "ended": end.time if end else None,
+        "outcome": end.outcome if end else None,
+        "targets": start.targets if start else [],
+        "to_run": state.to_run(),
+        "up_to_date": state.up_to_date(),
+        "done": len(state.done),
+        "failed": len(state.failed),
+        "running": len(state.running) if phase is Phase.RUNNING else 0,
+        "rate": round(state.rate(now), 3) if phase is Phase.RUNNING else 0.0,
+        "seconds_left": state.time_left(now) if phase is Phase.RUNNING else None,
+        "running_tasks": [
+            {
+                "name": state.names.get(started.task),
+                "attempt": started.attempt,
+                "pid": started.pid or None,
+                "since": started.time,
+            }
+            for started in state.running.values()
+        ]
+        if phase is Phase.RUNNING
+        else [],
+        "failures": [
+            {"name": state.names.get(task), "attempt": record.attempt, "message": record.message}
+            for task, record in state.failed.items()
+        ],
+    }

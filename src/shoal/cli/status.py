@@ -1,0 +1,95 @@
+"""`shoal status`: how a run stands, from its ledger, live or afterwards, from any terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from shoal.cli.parser import CommandParser
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.engine.workspace import Workspace
+
+SUMMARY = """Shows how the last run of a workflow stands: while it goes on, from any terminal, or afterwards. Without
+FILE it shows the workflow that was run in this directory, or lists them if there are several."""
+USAGE = "[FILE] [OPTION...]"
+EXAMPLE = "shoal status --watch"
+_WATCH_SECONDS = 1.0
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the workflow file")
+    parser.add_argument("--watch", action="store_true", help="show it again every second until the run ends")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list every running and failed task")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cli.places import recorded_workflows
+    from shoal.engine.workspace import Workspace
+
+    if arguments.file is not None:
+        workspace = Workspace(arguments.file)
+        if not os.path.isdir(workspace.directory):
+            exists = os.path.isfile(arguments.file)
+            raise InputError(f"{arguments.file!r} {'has not been run yet' if exists else 'does not exist'}")
+        return _show(workspace, arguments)
+    names = recorded_workflows()
+    if not names:
+        raise InputError("no workflow has been run in this directory", remedy="name the workflow's file")
+    if len(names) == 1:
+        return _show(Workspace(names[0]), arguments)
+    return _list(names, arguments.json)
+
+
+def _list(names: list[str], as_json: bool) -> int:
+    """Several workflows: one line each."""
+    import json
+
+    from shoal.cli.standing import headline, state_as_data
+    from shoal.engine.follow import Follower
+    from shoal.engine.workspace import Workspace
+
+    now = time.time()
+    found = []
+    for name in names:
+        follower = Follower(Workspace(name))
+        found.append((name, follower, follower.refresh()))
+    if as_json:
+        print(json.dumps([state_as_data(follower, phase, now) for _, follower, phase in found]))
+        return 0
+    for name, follower, phase in found:
+        print(headline(name, follower, phase, now))
+    print("'shoal status FILE' says more of one of them")
+    return 0
+
+
+def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
+    import json
+
+    from shoal.cli.screen import Screen
+    from shoal.cli.standing import describe, state_as_data
+    from shoal.engine.follow import Follower, Phase
+
+    follower = Follower(workspace)
+    screen = Screen(sys.stdout)
+    while True:
+        phase = follower.refresh()
+        now = time.time()
+        again = arguments.watch and phase is Phase.RUNNING
+        if arguments.json:
+            print(json.dumps(state_as_data(follower, phase, now)), flush=True)
+        else:
+            lines = describe(follower, phase, now, every=arguments.verbose)
+            if again and screen.live:
+                screen.draw_fitting(lines)
+            else:
+                screen.erase()
+                print("\n".join(lines), flush=True)
+        if not again:
+            return 0
+        time.sleep(_WATCH_SECONDS)

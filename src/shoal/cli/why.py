@@ -1,0 +1,60 @@
+"""`shoal why`: one short paragraph on why a task runs, waits, failed or need not run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from shoal.cli.parser import CommandParser, add_workflow
+
+if TYPE_CHECKING:
+    from shoal.engine.session import View
+
+SUMMARY = """Says why a task is where it is: done and when, running since, failed and how, waiting for what, up to date,
+or to be run and for which reason. TASK is a task's name, a file it makes, or its number."""
+USAGE = "TASK [FILE] [TARGET... NAME=VALUE...] [OPTION...]"
+EXAMPLE = "shoal why results/summary.txt"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser, "the task, then the workflow file, targets and name=value parameters")
+    parser.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import time
+
+    from shoal.cli.places import task_and_workflow
+    from shoal.cli.reasons import after_the_run, during_the_run
+    from shoal.engine.follow import Follower, Phase
+    from shoal.engine.workspace import Workspace
+
+    wanted, path, words = task_and_workflow(arguments.words, arguments.workflow, "why")
+    follower = Follower(Workspace(path))
+    phase = follower.refresh()
+    if not words and follower.state.start is not None:
+        words = follower.state.start.targets
+    view, task = find_task(wanted, path, words, by_content=arguments.check == "content")
+    now = time.time()
+    if phase is Phase.RUNNING and follower.state.start is not None:
+        print(during_the_run(view.workflow.graph, task, follower.state, view.history, now))
+    else:
+        print(after_the_run(view.plan, task, view.history, now))
+    return 0
+
+
+def find_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> tuple[View, int]:
+    """The task in the graph that these words ask for, else in the one that the task itself asks for."""
+    from shoal.engine.load import unknown_target
+    from shoal.engine.session import look
+    from shoal.model.graph import lookup_tasks
+
+    view = look(path, words, None, by_content=by_content)
+    task = lookup_tasks(view.workflow.graph)(wanted)
+    if task is None and path.endswith(".py"):
+        parameters = [word for word in words if "=" in word]
+        view = look(path, [wanted, *parameters], None, by_content=by_content)
+        task = lookup_tasks(view.workflow.graph)(wanted)
+    if task is None:
+        raise unknown_target(wanted, view.workflow.graph)
+    return view, task

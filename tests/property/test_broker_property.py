@@ -1,0 +1,157 @@
+"""A broker under any sequence of events that a driver may send, with every invariant checked after each."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shoal.broker.broker import Broker
+from shoal.broker.check import check_broker
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    DrainAsked,
+    DrainEnded,
+    Event,
+    GiveUp,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.policy.order import ORDERS, TaskColumns
+from shoal.policy.retry import Outcome
+from support.case import lane, node
+
+TASKS = 40
+LANES = [lane(retries=2), lane(cores=2, retries=0), lane(cores=1, gpus=1, retries=1), lane(retries=1, bundled=True)]
+SIZES = [node(cores=2, gpus=1), node(cores=4, gpus=1), node(cores=1), node(cores=3, gpus=2), node()]
+BAD = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.LOST, Outcome.CANCELLED]
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """Knows which attempts run and which tasks are over, from the commands alone."""
+
+    @initialize(order=st.sampled_from(sorted(ORDERS)), patience=st.integers(1, 6), random=st.integers(0, 3))
+    def begin(self, order: str, patience: int, random: int) -> None:
+        columns = TaskColumns(
+            [task % len(LANES) for task in range(TASKS)],
+            [task % 5 for task in range(TASKS)],
+            [task * 7 % 11 for task in range(TASKS)],
+            [float(task * 5 % 13) for task in range(TASKS)],
+        )
+        lanes = [lane(each.retries, each.bundled) for each in LANES]
+        for mine, each in zip(lanes, LANES, strict=True):
+            mine.resources = each.resources
+        self.broker = Broker(SIZES[0], columns, lanes, order=order, seed=random, patience=patience)
+        self.now = 0.0
+        self.arrived = 0
+        self.running: dict[int, int] = {}
+        self.ended: list[TaskResult] = []
+        self.over: dict[int, str] = {}
+        self.wake: float | None = None
+
+    def tell(self, event: Event) -> None:
+        self.perform(self.broker.handle(self.now, event))
+
+    def perform(self, commands: list[Command]) -> None:
+        self.wake = None
+        for command in commands:
+            match command:
+                case Start(tasks, attempts):
+                    for task, attempt in zip(tasks, attempts, strict=True):
+                        assert task not in self.running and task not in self.over
+                        self.running[task] = attempt
+                case Accept(task) | GiveUp(task):
+                    assert task not in self.over, "a task is over once"
+                    self.over[task] = type(command).__name__
+                case WakeAt(when):
+                    self.wake = when
+
+    @precondition(lambda self: self.arrived < TASKS)
+    @rule(count=st.integers(1, 6))
+    def tasks_become_ready(self, count: int) -> None:
+        tasks = list(range(self.arrived, min(TASKS, self.arrived + count)))
+        self.arrived += len(tasks)
+        self.tell(TasksReady(tasks))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), follows=st.booleans())
+    def attempts_end(self, data: st.DataObject, follows: bool) -> None:
+        tasks = data.draw(st.lists(st.sampled_from(sorted(self.running)), min_size=1, max_size=4, unique=True))
+        results = []
+        for task in tasks:
+            outcome = Outcome.OK if data.draw(st.booleans()) else data.draw(st.sampled_from(BAD))
+            results.append(TaskResult(task, self.running.pop(task), outcome, 0.0005))
+        self.ended += results
+        self.tell(TasksEnded(results, follows))
+        if follows and self.broker.awaiting_ready:
+            self.tell(TasksReady([]))
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def old_news_arrives(self, data: st.DataObject) -> None:
+        result = data.draw(st.sampled_from(self.ended))
+        before = dict(self.running)
+        self.tell(TasksEnded([TaskResult(result.task, result.attempt, Outcome.OK, 1.0)]))
+        assert self.running == before, "a fenced result started or ended something"
+
+    @rule(task=st.integers(0, TASKS - 1), another=st.integers(0, TASKS - 1))
+    def user_cancels(self, task: int, another: int) -> None:
+        self.tell(CancelAsked([task, another]))
+
+    @rule(size=st.sampled_from(SIZES))
+    def node_changes(self, size: object) -> None:
+        self.tell(CapacityChanged(size))  # type: ignore[arg-type]  # one of SIZES
+
+    @rule()
+    def drain_begins(self) -> None:
+        self.tell(DrainAsked())
+
+    @rule()
+    def drain_ends(self) -> None:
+        self.tell(DrainEnded())
+
+    @precondition(lambda self: self.wake is not None)
+    @rule()
+    def time_passes(self) -> None:
+        assert self.wake is not None
+        self.now = max(self.now, self.wake)
+        self.tell(TimePassed())
+
+    @invariant()
+    def broker_agrees_with_itself_and_with_what_it_said(self) -> None:
+        if not hasattr(self, "broker"):
+            return
+        check_broker(self.broker)
+        assert sorted(self.broker.running) == sorted(self.running)
+        held = self.broker.state.keys()
+        assert held.isdisjoint(self.over)
+        assert len(held) + len(self.over) == self.arrived, "a task has vanished"
+
+    def teardown(self) -> None:
+        """Whatever happened: give the broker its node back and everything it holds comes to an end."""
+        if not hasattr(self, "broker"):
+            return
+        self.tell(DrainEnded())
+        self.tell(CapacityChanged(SIZES[3]))
+        for _ in range(20 * TASKS):
+            if self.broker.idle():
+                return
+            if self.running:
+                task, attempt = self.running.popitem()
+                self.tell(TasksEnded([TaskResult(task, attempt, Outcome.OK, 0.1)]))
+            else:
+                self.time_passes()
+        raise AssertionError(f"the broker never ends: {self.broker.state}")
+
+
+BrokerMachine.TestCase.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestBroker = BrokerMachine.TestCase

@@ -1,0 +1,36 @@
+"""How often a failed attempt is repeated, and after how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.policy.retry import FIRST_DELAY, LONGEST_DELAY, MOST_LOSSES, Outcome, retry_delay
+
+CHARGED = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT]
+
+
+@pytest.mark.parametrize("outcome", CHARGED)
+def test_a_task_gets_the_retries_it_was_given_and_no_more(outcome: Outcome) -> None:
+    assert retry_delay(outcome, 1, 0, retries=0) is None
+    assert retry_delay(outcome, 2, 0, retries=2) is not None
+    assert retry_delay(outcome, 3, 0, retries=2) is None
+
+
+def test_the_first_repetition_does_not_wait_and_later_ones_wait_twice_as_long_each() -> None:
+    delays = [retry_delay(Outcome.FAILED, failures, 0, retries=99) for failures in range(1, 6)]
+    assert delays == [0.0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
+
+
+@pytest.mark.parametrize("failures", [20, 5_000])
+def test_no_wait_is_longer_than_the_bound_however_many_attempts_failed(failures: int) -> None:
+    assert retry_delay(Outcome.FAILED, failures, 0, retries=10_000) == LONGEST_DELAY
+
+
+def test_a_lost_attempt_is_not_charged_to_the_task() -> None:
+    assert retry_delay(Outcome.LOST, 0, 1, retries=0) == 0.0
+    assert retry_delay(Outcome.FAILED, 1, MOST_LOSSES, retries=1) == 0.0
+
+
+def test_a_task_that_loses_every_worker_is_given_up() -> None:
+    assert retry_delay(Outcome.LOST, 0, MOST_LOSSES, retries=0) is not None
+    assert retry_delay(Outcome.LOST, 0, MOST_LOSSES + 1, retries=99) is None

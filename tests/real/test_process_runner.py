@@ -1,0 +1,148 @@
+"""The process runner against real processes: what ends, what is measured, and that nothing survives a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import wait_until
+
+from shoal.policy.retry import Outcome
+from shoal.runner.output import Slots
+from shoal.runner.proc import marked_processes
+from shoal.runner.process import ProcessEnd, ProcessRunner, Running
+
+RUN = "testrunner"
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
+    slots = Slots(str(tmp_path))
+    made = ProcessRunner(RUN, os.environ, slots, time.time)
+    yield made
+    made.close()
+    slots.close()
+
+
+def run(runner: ProcessRunner, command: str, **options: object) -> ProcessEnd:
+    started = runner.start(1, 1, command, **options)  # type: ignore[arg-type]
+    assert isinstance(started, Running), started
+    return finish(runner)
+
+
+def finish(runner: ProcessRunner) -> ProcessEnd:
+    ends: list[ProcessEnd] = []
+
+    def over() -> bool:
+        runner.enforce(time.time())
+        ends.extend(runner.reap())
+        return bool(ends)
+
+    wait_until(over, "the process ends")
+    return ends[0]
+
+
+def output(runner: ProcessRunner, end: ProcessEnd) -> str:
+    descriptor = runner.slots.descriptors[end.running.slot]
+    return os.pread(descriptor, 1 << 16, 0).decode()
+
+
+def test_plain_command_is_executed_without_a_shell(runner: ProcessRunner) -> None:
+    end = run(runner, "/bin/cat /proc/self/cmdline")
+    assert (end.outcome, end.status) == (Outcome.OK, 0)
+    assert output(runner, end) == "/bin/cat\0/proc/self/cmdline\0"
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo a b | tr a-z A-Z", "A B\n"),
+        ("X=5 sh -c 'echo $X'", "5\n"),
+        ("echo *", None),
+        ("cd / && pwd", "/\n"),
+        ("echo 'one  two'", "one  two\n"),
+        ("echo out; echo err >&2", "out\nerr\n"),
+    ],
+)
+def test_shell_syntax_goes_through_the_shell(runner: ProcessRunner, command: str, text: str | None) -> None:
+    end = run(runner, command)
+    assert end.outcome is Outcome.OK
+    assert text is None or output(runner, end) == text
+
+
+def test_builtins_work_although_no_such_executable_exists(runner: ProcessRunner) -> None:
+    assert run(runner, "exit 7").status == 7
+
+
+def test_missing_executable_is_a_failure_with_a_message(runner: ProcessRunner) -> None:
+    end = run(runner, "/nonexistent/tool --now")
+    assert (end.outcome, end.status) == (Outcome.FAILED, 127)
+    assert "not found" in output(runner, end)
+
+
+def test_script_without_interpreter_line_is_run_by_the_shell(runner: ProcessRunner, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo from script $1\n")
+    script.chmod(0o755)
+    assert output(runner, run(runner, f"{script} word")) == "from script word\n"
+
+
+def test_environment_directory_and_standard_input(runner: ProcessRunner, tmp_path: Path) -> None:
+    end = run(runner, "pwd; echo $COLOUR; cat; echo end", environment=(("COLOUR", "blue"),), directory=str(tmp_path))
+    assert output(runner, end) == f"{tmp_path}\nblue\nend\n"
+
+
+def test_end_by_signal_is_a_crash_that_names_it(runner: ProcessRunner) -> None:
+    end = run(runner, "kill -SEGV $$")
+    assert (end.outcome, end.status) == (Outcome.CRASHED, -signal.SIGSEGV)
+    assert "SIGSEGV" in end.message
+
+
+def test_cpu_time_and_peak_memory_are_measured(runner: ProcessRunner) -> None:
+    program = "b = bytearray(60_000_000); s = sum(range(2_000_000))"
+    end = run(runner, f"python3 -c '{program}'")
+    assert end.max_rss > 60_000_000
+    assert end.user > 0.01
+
+
+def test_time_limit_ends_the_whole_tree(runner: ProcessRunner) -> None:
+    end = run(runner, "sleep 60 & sleep 60 & wait", timeout=0.2)
+    assert end.outcome is Outcome.TIMEOUT
+    assert marked_processes(f"{RUN}:".encode()) == []
+
+
+def test_task_that_ignores_sigterm_is_killed_after_a_grace_period(
+    runner: ProcessRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.runner.process.KILL_GRACE", 0.2)
+    end = run(runner, "trap '' TERM; while :; do sleep 0.05; done", timeout=0.2)
+    assert end.outcome is Outcome.TIMEOUT
+    assert marked_processes(f"{RUN}:".encode()) == []
+
+
+def test_cancel_ends_what_escaped_by_double_fork_and_setsid(runner: ProcessRunner, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    runner.start(1, 1, f"setsid sh -c '(sleep 60 & echo $! > {ready}; sleep 60) &'; sleep 60")
+    wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), "the escaped process runs")
+    escaped = int(ready.read_text())
+    runner.kill(1, Outcome.CANCELLED, "cancelled")
+    assert finish(runner).outcome is Outcome.CANCELLED
+    wait_until(lambda: marked_processes(f"{RUN}:".encode()) == [], "everything of the task is gone")
+    wait_until(lambda: not os.path.exists(f"/proc/{escaped}/exe"), "the escaped process is gone")
+
+
+def test_background_process_does_not_outlive_its_task(runner: ProcessRunner) -> None:
+    end = run(runner, "sleep 60 > /dev/null 2>&1 & echo $!")
+    pid = int(output(runner, end))
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), "the background process is gone")
+
+
+def test_silent_tasks_share_a_slot_and_leave_no_files(runner: ProcessRunner) -> None:
+    for _ in range(5):
+        end = run(runner, "true")
+        runner.slots.give_back(end.running.slot)
+    assert len(runner.slots.descriptors) == 1

@@ -1,0 +1,92 @@
+"""A broker under test: events by short names, what runs by task number, and the checker after every event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.broker.broker import PASSED_OVER_LIMIT, Broker, Lane
+from shoal.broker.check import check_broker
+from shoal.broker.messages import (
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    DrainAsked,
+    DrainEnded,
+    Event,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+)
+from shoal.model.resources import Resources
+from shoal.policy.order import TaskColumns
+from shoal.policy.retry import Outcome
+
+
+def node(**amounts: str | int | float) -> Resources:
+    """`node(cores=2, memory="1G")`."""
+    return Resources.parse(amounts)
+
+
+def lane(retries: int = 0, bundled: bool = False, **amounts: str | int | float) -> Lane:
+    """One core unless something else is said."""
+    return Lane(Resources.parse(amounts or {"cores": 1}), retries, bundled)
+
+
+class BrokerCase:
+    """`lane_of[t]` is the lane of task t; by default there is one lane of one-core tasks."""
+
+    def __init__(
+        self,
+        has: Resources,
+        lanes: Sequence[Lane] | None = None,
+        lane_of: Sequence[int] | None = None,
+        order: str = "fifo",
+        patience: int = PASSED_OVER_LIMIT,
+        rank: Sequence[int] = (),
+    ) -> None:
+        columns = TaskColumns(lane_of if lane_of is not None else [0] * 1000, rank)
+        self.broker = Broker(has, columns, lanes or [lane()], order=order, patience=patience)
+        self.now = 0.0
+
+    def tell(self, event: Event) -> list[Command]:
+        commands = self.broker.handle(self.now, event)
+        check_broker(self.broker)
+        return commands
+
+    def ready(self, *tasks: int) -> list[Command]:
+        return self.tell(TasksReady(list(tasks)))
+
+    def end(self, *tasks: int, outcome: Outcome = Outcome.OK, duration: float = 1.0) -> list[Command]:
+        """The current attempts of these tasks end."""
+        attempt = self.broker.attempt
+        return self.tell(TasksEnded([TaskResult(task, attempt[task], outcome, duration) for task in tasks]))
+
+    def late(self, task: int, attempt: int, outcome: Outcome = Outcome.OK) -> list[Command]:
+        return self.tell(TasksEnded([TaskResult(task, attempt, outcome, 1.0)]))
+
+    def cancel(self, *tasks: int) -> list[Command]:
+        return self.tell(CancelAsked(list(tasks)))
+
+    def resize(self, has: Resources) -> list[Command]:
+        return self.tell(CapacityChanged(has))
+
+    def drain(self) -> list[Command]:
+        return self.tell(DrainAsked())
+
+    def end_drain(self) -> list[Command]:
+        return self.tell(DrainEnded())
+
+    def pass_time(self, until: float) -> list[Command]:
+        self.now = until
+        return self.tell(TimePassed())
+
+    @property
+    def running(self) -> list[int]:
+        return sorted(self.broker.running)
+
+
+def started(commands: Sequence[Command]) -> list[int]:
+    """The tasks that these commands start, in order."""
+    return [task for command in commands if isinstance(command, Start) for task in command.tasks]
