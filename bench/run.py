@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,8 +167,12 @@ def main() -> int:
     bench = Bench(shop, sizes, rounds)
     described = machine.describe(shop.root)
     adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         bench.run(options.only or list(GROUPS))
+    except KeyboardInterrupt:
+        say("\nstopped; nothing was written")
+        return 130
     finally:
         end_leftovers()
     described["peers"] = machine.versions(shop.root)

@@ -88,7 +88,7 @@ def steadiness(results: Sequence[Result], base: str) -> str:
     if result is None or result.best is None or len(result.seconds) < 2:
         return ""
     spread = max(result.seconds) / min(result.seconds)
-    warning = " The machine was busy: run it again, or trust the CPU column." if spread > UNSTEADY else ""
+    warning = " The machine was busy: run it again." if spread > UNSTEADY else ""
     return f"Slowest round of the {base}: {spread:.2f} times its best.{warning}"
 
 

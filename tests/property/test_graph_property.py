@@ -22,7 +22,7 @@ def edge_lists(draw: st.DrawFn) -> tuple[int, Edges, list[bool]]:
     """A number of tasks, edges from a lower to a higher number, and which tasks run something."""
     size = draw(st.integers(1, 12))
     pairs = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(lambda pair: pair[0] != pair[1])
-    edges = draw(st.lists(pairs, max_size=24)) if size > 1 else []
+    edges = draw(st.lists(pairs, min_size=size // 2, max_size=24)) if size > 1 else []
     runs = draw(st.lists(st.booleans(), min_size=size, max_size=size))
     return size, [(min(pair), max(pair)) for pair in edges], runs
 

@@ -96,8 +96,11 @@ def test_the_file_the_damage_starts_from_is_valid() -> None:
 
 
 blanks = st.sampled_from([" ", "  ", "\t", " \t "])
-names = st.text(PLAIN, min_size=1, max_size=6).filter(lambda name: not name.startswith("@"))
-quoted = st.sampled_from(['"a  b"', "'x # y'", '"$"', "'\t'", '"\'"', '"\xe4\xa0"'])
+plain_names = st.text(PLAIN, min_size=1, max_size=6).filter(lambda name: not name.startswith("@"))
+values = {"A": "a  b", "E": "", "B": " \t", "L": " LOCAL", "Q": "'q  r'", "C": "c:d", "R": "p->r", "U": "\xa0"}
+references = st.sampled_from([form.format(name) for name in values for form in ("${}", "$({})", "x${{{}}}y")])
+names = st.one_of(plain_names, references)
+quoted = st.sampled_from(["'$E'", '"a  b"', "'x # y'", '"$A"', "'\t'", '"\'"', '"\xe4\xa0"'])
 command_words = st.one_of(names, st.sampled_from([">", "<", "2>&1", "|", "a=b", "c:d", "LOCAL", "MAKEFLOW"]), quoted)
 
 
@@ -122,7 +125,7 @@ def plain_files(draw: st.DrawFn) -> list[tuple[str, str]]:
 def test_plain_rules_read_the_same_by_the_short_path_and_by_the_lexer(pairs: list[tuple[str, str]]) -> None:
     def outcome(text: str) -> object:
         try:
-            return parse_makeflow(text, source="w.mf", environment={}).rules
+            return parse_makeflow(text, source="w.mf", environment=values).rules
         except InputError as error:
             return (error.message, error.line)
 

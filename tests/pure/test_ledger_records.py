@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.ledger.records import Damage, RunEnded, TaskStarted, decode, encode, frames
+from shoal.ledger.records import Damage, RunEnded, TasksPlanned, TaskStarted, decode, encode, frames
 
 
 def records(count: int) -> list[bytes]:
@@ -59,3 +59,8 @@ def test_a_mark_inside_a_payload_is_not_taken_for_a_frame() -> None:
 
 def test_record_of_a_newer_version_is_skipped_not_fatal() -> None:
     assert decode(b"\x93\xa3new\x01\x02") is None
+
+
+def test_name_that_is_no_utf8_is_stored_all_the_same() -> None:
+    record = TasksPlanned([1], ["caf\udce9"], ["cat"])
+    assert decode(encode(record)[12:]) == TasksPlanned([1], ["caf\N{REPLACEMENT CHARACTER}"], ["cat"])

@@ -45,6 +45,11 @@ def test_lifo_is_newest_first() -> None:
     assert drain(queue_of("lifo", 4)) == [3, 2, 1, 0]
 
 
+def test_the_oldest_and_the_newest_are_found_over_all_lanes_that_fit() -> None:
+    assert drain(queue_of("fifo", 6, lane=[0, 1, 0, 2, 1, 0]), [0, 1]) == [0, 1, 2, 4, 5]
+    assert drain(queue_of("lifo", 6, lane=[0, 1, 0, 2, 1, 0]), [0, 1]) == [5, 4, 2, 1, 0]
+
+
 def test_hrf_is_highest_rank_first_and_oldest_first_among_equals() -> None:
     assert drain(queue_of("hrf", 5, rank=[1, 3, 2, 3, 1])) == [1, 3, 2, 0, 4]
 

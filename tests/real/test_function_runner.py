@@ -432,6 +432,16 @@ def test_cancelling_a_waiting_call_leaves_the_others_alone(loop: Loop, tmp_path:
     assert not never.exists()
 
 
+def test_cancelling_a_call_whose_worker_has_not_started_yet_leaves_nothing_behind(loop: Loop) -> None:
+    call = loop.request(add, 1)
+    loop.runner.start([call])
+    assert loop.runner.kill(call.task, 1)
+    loop.until(lambda: loop.results, "cancelled call")
+    assert outcomes(loop.results) == ["cancelled"]
+    loop.runner.close(0.0)
+    assert loop.runner.pids() == []
+
+
 def test_cancelling_what_is_not_there_says_so(loop: Loop) -> None:
     call = loop.request(add, 1)
     loop.run(call)
@@ -474,6 +484,8 @@ def test_each_call_has_its_own_output(loop: Loop) -> None:
     for _ in range(2):
         results = loop.run(loop.request(speak, "one"), loop.request(add, 1), loop.request(speak, "two"))
         assert [result.output for result in results] == [b"one\none raw one\n", b"", b"two\ntwo raw two\n"]
+    (pid,) = loop.runner.pids()
+    assert os.stat(f"/proc/{pid}/fd/1").st_size == 0
 
 
 def test_the_output_of_a_crashed_call_is_kept(loop: Loop) -> None:
@@ -640,7 +652,7 @@ def test_nothing_survives_when_the_runner_s_process_is_killed(tmp_path: Path) ->
         time.sleep(1000)
         """,
     )
-    forked = None
+    forked, pids = 0, []
     with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as program:
         try:
             assert program.stdout is not None
@@ -653,8 +665,9 @@ def test_nothing_survives_when_the_runner_s_process_is_killed(tmp_path: Path) ->
             wait_until(lambda: all(gone(pid) for pid in pids), "end of all processes")
         finally:
             program.kill()
-            if forked:
-                os.kill(forked, signal.SIGKILL)
+            for pid in (forked, *pids):
+                if pid and not gone(pid):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def act(loop: Loop, function: Callable[[RunningTask], Any], **options: Any) -> CallResult:

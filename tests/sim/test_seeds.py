@@ -36,8 +36,8 @@ from support.graphs import graph_of
 SEEDS = 5_000
 CHUNK = 250
 FOUND = [
-    4,  # a task that failed after the node had shrunk below its request was queued for ever
-    54,  # the same for a task that rested when the node shrank
+    4,  # a task that rested while the node shrank below its request woke up and was queued for ever
+    54,  # the same for a task whose attempt failed at once after the node had shrunk
 ]
 
 

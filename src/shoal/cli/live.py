@@ -6,7 +6,7 @@ from collections import Counter
 
 from shoal.cli.display import FULL_FAILURES, QuietDisplay
 from shoal.cli.screen import Screen
-from shoal.cli.text import clip, show_percent, show_rate, show_seconds
+from shoal.cli.text import clip, show_left, show_percent, show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.local import LocalRun
 from shoal.engine.pace import Pace, time_left, work_left
@@ -22,7 +22,8 @@ class LiveDisplay(QuietDisplay):
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
-        self._blocks = "━╺" if screen.can_show("━╺") else "#-"
+        # Without colours the two parts of the bar must differ by themselves.
+        self._blocks = "━━" if screen.coloured and screen.can_show("━") else "#-"
         self._dot = " · " if screen.can_show("·") else ", "
         self._planned: Counter[str] = Counter()
         self._pace: Pace | None = None
@@ -58,7 +59,7 @@ class LiveDisplay(QuietDisplay):
         left = self._time_left(statistics, pace)
         times = [f"{show_seconds(now - statistics.started)} so far"]
         if left is not None:
-            times.append(f"about {show_seconds(max(1.0, left))} left")
+            times.append(show_left(left))
         counts = [f"{statistics.done:,} of {to_run:,} done"]
         if statistics.up_to_date:
             counts.append(f"{statistics.up_to_date:,} up to date")

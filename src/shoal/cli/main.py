@@ -32,21 +32,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = dispatch(words)
-        sys.stdout.flush()
-        return status
+        return dispatch(words)
     except InputError as error:
         return _complain(str(error), BAD_INPUT)
     except ShoalError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read us has gone. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return FAILED  # whoever read us has gone, and does not want to hear of it
+    except OSError as error:  # the user's machine: no permission, no room, a file that went away
+        where = f"{error.filename!r}: " if error.filename is not None else ""
+        return _complain(f"{where}{error.strerror or error}", FAILED)
     except Exception:  # the top of the process: whatever comes here is a defect of Shoal, not of the user's workflow
         return _own_up()
+    finally:
+        _flush()
 
 
 def dispatch(words: list[str]) -> int:
@@ -82,12 +83,20 @@ def overview() -> str:
 
 
 def _complain(sentence: str, status: int) -> int:
+    _flush()
+    try:
+        print(f"shoal: {sentence}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody is there to read it; the exit status says it, too
+    return status
+
+
+def _flush() -> None:
+    """Writes out what was printed. If that cannot be done, Python must not complain of it once more at exit."""
     try:
         sys.stdout.flush()
-        print(f"shoal: {sentence}", file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        pass
-    return status
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _own_up() -> int:

@@ -113,7 +113,11 @@ def _print_summary(session: Session, run: LocalRun, workflow: list[str], words: 
     from shoal.cli.summary import summarise
 
     text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, words)
-    Screen(sys.stdout).say(text)
+    screen = Screen(sys.stdout)
+    totals = run.statistics
+    first, *rest = text.split("\n")
+    colour = "green" if totals.done == totals.to_run() else "red" if totals.failed else "yellow"
+    screen.say("\n".join([screen.paint(first, colour), *rest]))
 
 
 def node_for(arguments: argparse.Namespace, path: str) -> Resources:

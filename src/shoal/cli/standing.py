@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from shoal.cli.text import count, show_percent, show_rate, show_seconds
+from shoal.cli.text import count, show_left, show_percent, show_rate, show_seconds
 from shoal.engine.follow import Follower, Phase, RunState
 
 MOST_SHOWN = 10
@@ -54,7 +54,7 @@ def describe(follower: Follower, phase: Phase, now: float, *, every: bool = Fals
     lines.append(f"{show_percent(over, state.to_run())}: {', '.join(counts)}")
     if phase is Phase.RUNNING:
         left = state.time_left(now)
-        about = f", about {show_seconds(max(1.0, left))} left" if left else ""
+        about = f", {show_left(left)}" if left is not None else ""
         lines.append(f"{show_rate(state.rate(now))}{about}" if state.done else "nothing is done yet")
     most = len(state.names) if every else MOST_SHOWN
     if phase is Phase.RUNNING:

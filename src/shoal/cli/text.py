@@ -28,6 +28,13 @@ def show_seconds(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def show_left(seconds: float) -> str:
+    """How long it will still take; nobody can say that to a fraction of a second."""
+    if seconds < 2:
+        return "nearly done"
+    return f"about {show_seconds(seconds)} left" if seconds >= 60 else f"about {seconds:.0f} s left"
+
+
 def show_rate(per_second: float) -> str:
     """`812/s`, `2.5/s`, `14/min`."""
     if per_second >= 9.95:

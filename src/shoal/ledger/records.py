@@ -115,9 +115,25 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The record as one frame."""
-    payload = _encoder.encode(record)
+    """The record as one frame. File names that are not UTF-8 are written with a replacement character."""
+    try:
+        payload = _encoder.encode(record)
+    except UnicodeEncodeError:
+        payload = _encoder.encode(_printable(msgspec.to_builtins(record, builtin_types=(bytes,))))
     return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
+
+
+def printable(text: str) -> str:
+    """The text as it can be stored and shown: bytes that are no UTF-8 become a replacement character."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, (list, tuple)):
+        return [_printable(part) for part in value]
+    return value
 
 
 def decode(payload: bytes | memoryview) -> Record | None:

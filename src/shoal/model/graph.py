@@ -92,8 +92,8 @@ class GraphBuilder:
         self._file_ids: dict[str, int] = {}
         self._profile_ids: dict[Profile, int] = {}
         self._derived: dict[tuple[int, str], int] = {}
-        self._by_first_word: dict[tuple[int, str], int] = {}
-        """Profile numbers by `id(profile)` and the command's first word; `_profile_ids` keeps the profiles alive."""
+        self._by_first_word: dict[tuple[int, str], tuple[int, Profile]] = {}
+        """By `id(profile)` and the command's first word; holds the profile, so that its id stays its own."""
 
     def task(
         self,
@@ -160,12 +160,10 @@ class GraphBuilder:
         if "=" in first_word:
             return self._profile_id(profile, action)
         key = (id(profile), first_word)
-        number = self._by_first_word.get(key)
-        if number is None:
-            number = self._profile_id(profile, action)
-            if any(known is profile for known in self._profile_ids):
-                self._by_first_word[key] = number
-        return number
+        known = self._by_first_word.get(key)
+        if known is None:
+            known = self._by_first_word[key] = (self._profile_id(profile, action), profile)
+        return known[0]
 
     def _profile_id(self, profile: Profile, action: Action) -> int:
         number = self._profile_ids.get(profile)

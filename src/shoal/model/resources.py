@@ -17,6 +17,7 @@ from shoal.errors import InputError
 
 FRACTION = 10_000
 BYTE_RESOURCES = ("memory", "disk")
+_LONGEST_NUMBER = 40
 _SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([KMGTP]?)(?:i?B)?\s*", re.IGNORECASE)
 
@@ -30,7 +31,7 @@ def parse_size(text: str | int | float, what: str = "size") -> int:
             raise InputError(f"{what} must be a positive number, not {text!r}")
         return round(text)
     match = _SIZE.fullmatch(text)
-    if match is None:
+    if match is None or len(text) > _LONGEST_NUMBER:
         raise InputError(f"{what} {text!r} is not a size", remedy="write a number with K, M, G or T, such as '2G'")
     return round(float(match[1]) * _SUFFIX[match[2].upper()])
 

@@ -171,7 +171,7 @@ class CallWorker:
         output = self._output.read_all()
         how = self.process.reap()
         text = f"the worker process {how} during the call"
-        if slot < 0 and not self._proven and not self.ending:
+        if slot < 0 and bundle.unsettled and not self._proven and not self.ending:
             # Somebody must be charged, or a set-up in which no worker starts would be tried for ever.
             slot = min(bundle.unsettled)
             how = f"took longer than {START_LIMIT:g} s" if self._gave_up else how

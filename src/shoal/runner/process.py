@@ -25,7 +25,8 @@ KILL_GRACE = 2.0
 _WAIT_FLAGS = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
-_DEFAULTED = [signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ]
+_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these, and what is ignored stays so across an exec."""
 
 
 class Running(NamedTuple):
@@ -67,6 +68,7 @@ class ProcessRunner:
         self._resolver = CommandResolver(environment.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._deadlines: list[tuple[float, int, int]] = []
+        self._actions: list[tuple[tuple[int, int, int], ...]] = []
         self._killed: dict[int, tuple[Outcome, str]] = {}
         """Pids we asked to end, and what to call it."""
         self.foreign: list[int] = []
@@ -107,29 +109,25 @@ class ProcessRunner:
         return running
 
     def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
-        output = self.slots.descriptors[slot]
-        actions = (
-            (os.POSIX_SPAWN_DUP2, self._null, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-        )
+        actions = self._file_actions(slot)
         try:
             return os.posix_spawn(
-                vector[0], vector, environment, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULTED
+                vector[0], vector, environment, file_actions=actions, setpgroup=0, setsigdef=_DEFAULTED
             )
         except OSError as error:
             if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR):
                 raise
         # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other.
-        return os.posix_spawn(
-            SHELL,
-            [SHELL, "-c", command],
-            environment,
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=(),
-            setsigdef=_DEFAULTED,
-        )
+        words = [SHELL, "-c", command]
+        return os.posix_spawn(SHELL, words, environment, file_actions=actions, setpgroup=0, setsigdef=_DEFAULTED)
+
+    def _file_actions(self, slot: int) -> tuple[tuple[int, int, int], ...]:
+        """Standard input from nowhere, both outputs into the slot; made once per slot."""
+        if slot == len(self._actions):
+            output = self.slots.descriptors[slot]
+            dup = os.POSIX_SPAWN_DUP2
+            self._actions.append(((dup, self._null, 0), (dup, output, 1), (dup, output, 2)))
+        return self._actions[slot]
 
     def reap(self) -> list[ProcessEnd]:
         """All processes that have ended, without waiting.

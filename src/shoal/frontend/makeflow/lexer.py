@@ -289,12 +289,12 @@ class Lexer:
             )
         if depth >= MAX_DEPTH:
             raise self.source.error(place, f"the variable {name[0]!r} stands for itself in the end")
-        self.charge(place, len(value) + COST_OF_WORD * value.count(" "))
+        self.charge(place, value)
         return value, position
 
-    def charge(self, place: int, size: int) -> None:
+    def charge(self, place: int, value: str) -> None:
         """Takes what a variable yields at `place` off the allowance of the whole file."""
-        self._allowance -= size + COST_OF_SUBSTITUTION
+        self._allowance -= len(value) + COST_OF_WORD * value.count(" ") + COST_OF_SUBSTITUTION
         if self._allowance < 0:
             raise self.source.error(place, "up to here the variables of this file yield more text than can be right")
 

@@ -1,9 +1,9 @@
 """Lines to rules: what each line of a Makeflow is, and what it does.
 
-Most lines of a large file are plain: a file list and a command without quotes, backslashes, dollars or comments. One
-regular expression takes such a rule whole (`_PLAIN_RULE`); everything it does not match goes to the exact lexer, which
-must agree with it wherever both can read. Scopes follow the original: an assignment between file list and command
-belongs to that rule, any other to the open category.
+Most rules of a large file are plain: no backslashes, no comments, at most simple quotes and variables whose values are
+plain. One regular expression takes such a rule whole (`_PLAIN_RULE`); everything it does not match goes to the exact
+lexer, which must agree with it wherever both can read. Scopes follow the original: an assignment between file list and
+command belongs to that rule, any other to the open category.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from shoal.frontend.makeflow.variables import Variables
 
 # Printable ASCII only outside quotes: `str.split` and the lexer then mean the same by a blank.
 _PLAIN_FILES = r"!%&()*+,\-./0-9;<?@A-Z\[\]^_`a-z{|}~ \t"
-_PLAIN_FILE_LIST = rf"(?![@ \t]|\.[A-Z])([{_PLAIN_FILES}]++):([={_PLAIN_FILES}]*+)\n"
-_PLAIN_COMMAND = rf"(?:[{_PLAIN_FILES}:=>]++|\"[^\"\\$'\n]*+\"|'[^'\\\n]*+')++"
-_PLAIN_RULE = re.compile(rf"{_PLAIN_FILE_LIST}[ \t]++(?!LOCAL|MAKEFLOW)({_PLAIN_COMMAND})\n++")
-_PLAIN_FILES_LINE = re.compile(_PLAIN_FILE_LIST)
+_REFERENCE = r"\$(?:[A-Za-z0-9_]++|\([A-Za-z0-9_]++\)|\{[A-Za-z0-9_]++\})"
+_PLAIN_COMMAND = rf"(?:[{_PLAIN_FILES}:=>]++|{_REFERENCE}|\"[^\"\\$'\n]*+\"|'[^'\\\n]*+')++"
+_PLAIN_RULE = re.compile(
+    rf"(?![@ \t]|\.[A-Z])((?:[{_PLAIN_FILES}]++|{_REFERENCE})++):((?:[={_PLAIN_FILES}]++|{_REFERENCE})*+)\n"
+    rf"[ \t]++(?!LOCAL|MAKEFLOW)({_PLAIN_COMMAND})\n++"
+)
+_PLAIN_FILES_LINE = re.compile(rf"(?![@ \t]|\.[A-Z])([{_PLAIN_FILES}]++):([={_PLAIN_FILES}]*+)\n")
+_PLAIN_REFERENCE = re.compile(r"\$(?:([A-Za-z0-9_]+)|\(([A-Za-z0-9_]+)\)|\{([A-Za-z0-9_]+)\})")
+_PLAIN_VALUE = re.compile(rf"[{_PLAIN_FILES}]*+")
 # Leads to the first `:` or `=` outside quotes, which decides what a line is.
 _LINE_START = re.compile(r"(?:[^\\\"':=\n#]++|\\.|\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+')*+", re.DOTALL)
 _NAME = re.compile(NAME_CHARACTERS + "+")
@@ -79,6 +84,11 @@ class Parser:
         local = self._batch_local()
         while match is not None:
             outputs, inputs, command = match.groups()
+            if "$" in match[0]:
+                expanded = self._expand(outputs, inputs, command, position)
+                if expanded is None:
+                    break
+                outputs, inputs, command = expanded
             if command[-1] in " \t" or "  " in command or "\t" in command:
                 if '"' in command or "'" in command:
                     break
@@ -89,6 +99,27 @@ class Parser:
             match = match_plain(text, position)
         self.source.counted_position, self.source.counted_line = position, line
         return position
+
+    def _expand(self, outputs: str, inputs: str, command: str, place: int) -> tuple[str, str, str] | None:
+        """A plain rule with its variables replaced, or None if only the lexer can say what it means."""
+        if "'" in command:
+            return None
+        rule = f"{outputs}\n{inputs}\n{command}"
+        parts: list[str] = []
+        end = 0
+        for reference in _PLAIN_REFERENCE.finditer(rule):
+            value = self._lookup(reference[reference.lastindex or 1])
+            if value is None or not _PLAIN_VALUE.fullmatch(value):
+                return None
+            self.lexer.charge(place, value)
+            parts += (rule[end : reference.start()], value)
+            end = reference.end()
+        parts.append(rule[end:])
+        outputs, inputs, command = "".join(parts).split("\n")
+        command = command.lstrip(" \t")
+        if not command or command.startswith(("LOCAL", "MAKEFLOW")):
+            return None
+        return outputs, inputs, command
 
     def _line(self, position: int) -> int:
         """Reads one line outside rules, or a whole rule; returns where the next line starts."""
@@ -292,7 +323,7 @@ class Parser:
         if known is None:
             known = self.variables.latest(DEFAULT_CATEGORY, name)
         self.rule_variables[name] = value if known is None else f"{known} {value}"
-        self.lexer.charge(place, len(self.rule_variables[name]))
+        self.lexer.charge(place, self.rule_variables[name])
 
     def _open_category(self, name: str) -> None:
         """Opens a category for what follows, or for the rule being read; opening one again keeps what it has."""

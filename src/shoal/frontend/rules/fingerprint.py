@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from types import CodeType, FunctionType
 
+_KIND_FLAGS = 0x2AC
+"""Of `co_flags`: *args, **kwargs, generator, coroutine, async generator. The others say how it was compiled."""
 _PLAIN = (str, int, float, complex, bytes, type(None), type(...))
 
 
@@ -74,7 +76,7 @@ class _Digest:
 
     def _code(self, code: CodeType) -> list[str]:
         lines = [
-            f"code {code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags}",
+            f"code {code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags & _KIND_FLAGS}",
             code.co_code.hex(),
             code.co_exceptiontable.hex(),
             " ".join(code.co_names + code.co_varnames + code.co_freevars + code.co_cellvars),

@@ -151,7 +151,7 @@ def _paired_escapes(tokens: Sequence[re.Match[str]]) -> dict[int, None]:
 
 @lru_cache(maxsize=4096)
 def _closed(text: str) -> Template | None:
-    """The template of a text with reserved words only, which needs no binding: loops define many tasks with one text."""
+    """The template of a text with reserved words only, which needs no binding: loops define many tasks with one."""
     pieces = parse(text)
     fields = [piece for piece in pieces if isinstance(piece, Field)]
     if fields and all(field.word in RESERVED and has_parts(field) for field in fields):

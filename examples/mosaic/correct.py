@@ -1,0 +1,35 @@
+"""Takes its false background out of an image: `correct.py TILE IMAGE BACKGROUNDS > CORRECTED`."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+
+from images import Image, load
+
+UNIT = 100.0
+
+
+def plane_of(tile: str, table: str) -> tuple[float, float, float]:
+    """The tile's line in the table that `write_planes` of flow.py made."""
+    with open(table) as lines:
+        for line in lines:
+            name, level, across, down = line.split()
+            if name == tile:
+                return float(level), float(across), float(down)
+    raise SystemExit(f"{table} has no line for {tile}")
+
+
+def correct(image: Image, plane: tuple[float, float, float]) -> Image:
+    level, across, down = plane
+    pixels = array("f")
+    for row in range(image.height):
+        start = level + across * image.x / UNIT + down * (image.y + row) / UNIT
+        step = across / UNIT
+        pixels.extend([value - start - step * column for column, value in enumerate(image.row(row))])
+    return Image(image.width, image.height, image.x, image.y, pixels)
+
+
+if __name__ == "__main__":
+    tile, image, table = sys.argv[1:]
+    correct(load(image), plane_of(tile, table)).write(sys.stdout.buffer)

@@ -1,0 +1,78 @@
+"""`shoal graph`: the tasks of a workflow and what they need, for graphviz, browsers or programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from shoal.cli.parser import CommandParser, add_workflow, split_words
+from shoal.errors import InputError, RunError
+
+SUMMARY = """Draws the tasks that the targets need. The formats are dot (for graphviz), svg (through graphviz's 'dot')
+and json. Large graphs are better drawn with --by category: one box for all tasks of a kind."""
+USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
+EXAMPLE = "shoal graph flow.py all --format svg --output flow.svg"
+LARGE = 2000
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser)
+    parser.add_argument("--format", choices=("dot", "svg", "json"), default="dot", help="what to write (default: dot)")
+    parser.add_argument("--by", choices=("task", "category"), default="task", help="one box per task, or per category")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: standard output)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import json
+
+    from shoal.cli.drawing import as_data, by_category, by_task, to_dot
+    from shoal.engine.load import find_workflow
+    from shoal.engine.session import enter, load
+    from shoal.model.graph import ancestors
+
+    target = os.path.abspath(arguments.output) if arguments.output else None
+    named, words = split_words(arguments.words, arguments.workflow)
+    workflow = load(enter(find_workflow(named)), words)
+    graph = workflow.graph
+    marks = ancestors(graph, workflow.targets)
+    wanted = [task for task in range(len(graph)) if marks[task]]
+    if len(wanted) > LARGE and arguments.by == "task" and arguments.format != "json":
+        print(f"shoal: {len(wanted):,} tasks make a large drawing; try --by category", file=sys.stderr)
+    drawing = by_category(graph, wanted) if arguments.by == "category" else by_task(graph, wanted)
+    if arguments.format == "json":
+        data = json.dumps(as_data(drawing)).encode() + b"\n"
+    else:
+        data = to_dot(drawing).encode("utf-8", "replace")
+        if arguments.format == "svg":
+            data = _render(data)
+    _write(data, target, arguments.output)
+    return 0
+
+
+def _render(dot: bytes) -> bytes:
+    import subprocess
+
+    try:
+        done = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise InputError(
+            "svg needs the program 'dot' of graphviz, which is not installed",
+            remedy="install graphviz, or use --format dot",
+        ) from None
+    if done.returncode:
+        complaint = done.stderr.decode("utf-8", "replace").strip() or f"exit status {done.returncode}"
+        raise RunError(f"graphviz could not draw the graph: {complaint}")
+    return done.stdout
+
+
+def _write(data: bytes, target: str | None, shown: str) -> None:
+    if target is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with open(target, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InputError(f"cannot write {shown!r}: {error.strerror}") from None

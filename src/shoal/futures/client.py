@@ -1,0 +1,203 @@
+"""The callers' side of an engine: numbers and pickles calls, starts the engine's thread with the first, ends it.
+
+Everything here may be called from any thread. An engine outlives neither its program nor its process: when the
+interpreter ends, calls of an executor that was not shut down are dropped and the workers ended; what was accepted
+before a `shutdown(wait=False)` is finished first. A forked child has no part in its parent's engine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import BrokenExecutor
+from itertools import islice
+from typing import Any
+
+from shoal.broker.broker import Lane
+from shoal.futures.arguments import Unfilled, UnpicklableArgumentError, encode, encode_all
+from shoal.futures.engine import Engine
+from shoal.futures.functions import is_shippable, name_of
+from shoal.futures.future import CallFuture
+from shoal.futures.inbox import Inbox
+from shoal.futures.options import Options
+from shoal.futures.remote import apply
+from shoal.futures.work import MapResults, MapStretch, SingleCall
+from shoal.model.resources import Resources
+
+STRETCH = 1024
+"""Calls of a `map` that are pickled and posted together, so that the first run while the last are being pickled."""
+MOST_LANES = 512
+"""Functions beyond these share what is learned about how long calls take."""
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """What executors, their configured views and decorated functions submit to."""
+
+    def __init__(self, node: Resources) -> None:
+        self.node = node
+        # Reentrant: a finalizer may need it wherever the garbage collector happens to run.
+        self._lock = threading.RLock()
+        self._inbox = Inbox(self._lock)
+        self._engine: Engine | None = None
+        self._thread: threading.Thread | None = None
+        self._next_task = 0
+        self._lanes: dict[tuple[Options, str], int] = {}
+        self._closed = False
+        self._ended = False
+        self._forked = False
+        _clients.add(self)
+
+    def submit(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any], options: Options
+    ) -> CallFuture:
+        """Post one call."""
+        name = name_of(function)
+        shipped = function
+        if not is_shippable(function):
+            shipped, arguments = apply, (function, *arguments)
+        request: bytes | Unfilled = b""
+        error = None
+        try:
+            request = encode(name, arguments, keywords)
+        except UnpicklableArgumentError as unpicklable:
+            error = unpicklable
+        with self._lock:
+            engine = self._ready_engine()
+            lane = self._lane(engine, options, name)
+            (task,) = self._numbers(1)
+            future = CallFuture(task, name, engine, self._cancel)
+            if error is None:
+                call = SingleCall(shipped, request, options.timeout, future)
+                self._inbox.post(engine.add, (task, lane, call))
+        if error is not None:
+            future.set_exception(error)
+        return future
+
+    def map(
+        self, function: Callable[..., Any], calls: list[tuple[Any, ...]], timeout: float | None, options: Options
+    ) -> Generator[Any, None, None] | None:
+        """Post many calls without a future each; None, and nothing posted, if that will not do for these calls."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not is_shippable(function):
+            return None
+        name = name_of(function)
+        results = MapResults(name)
+        stretches: list[MapStretch] = []
+        waiting = iter(calls)
+        while stretch := list(islice(waiting, STRETCH)):
+            payloads = encode_all(stretch)
+            if payloads is None:
+                self._cancel_stretches(stretches)
+                return None
+            with self._lock:
+                engine = self._ready_engine()
+                lane = self._lane(engine, options, name)
+                stretches.append(MapStretch(function, self._numbers(len(payloads)), payloads, options.timeout, results))
+                self._inbox.post(engine.add_stretch, (lane, stretches[-1]))
+        with self._lock:
+            self._ready_engine()
+        return results.results(deadline, lambda: self._cancel_stretches(stretches))
+
+    def _cancel_stretches(self, stretches: Iterable[MapStretch]) -> None:
+        for stretch in stretches:
+            stretch.cancelled = True
+            self._post_cancel(stretch.tasks)
+
+    def _cancel(self, task: int) -> None:
+        self._post_cancel((task,))
+
+    def _post_cancel(self, tasks: Iterable[int]) -> None:
+        if self._engine is not None and not self._forked:
+            self._inbox.post(self._engine.cancel, tasks)
+
+    def _numbers(self, count: int) -> range:
+        first = self._next_task
+        self._next_task += count
+        return range(first, self._next_task)
+
+    def _lane(self, engine: Engine, options: Options, name: str) -> int:
+        """Calls alike in what they ask for and how long they may take; opened in the order of the numbers."""
+        key = (options, options.category or name)
+        lane = self._lanes.get(key)
+        if lane is None:
+            if len(self._lanes) >= MOST_LANES:
+                key = (options, "")
+            lane = self._lanes.setdefault(key, len(self._lanes))
+            if lane == len(self._lanes) - 1:
+                # A call with a time limit travels alone, so that its limit is about it and nothing else.
+                bundled = options.timeout is None
+                self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled))
+        return lane
+
+    def _ready_engine(self) -> Engine:
+        if self._forked:
+            raise RuntimeError("this executor belongs to the process that made it; make one in this process")
+        if self._ended and not self._closed:
+            raise BrokenExecutor("the executor has stopped after an internal error")
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._engine is None:
+            self._engine = Engine(self.node, self._inbox)
+            self._thread = threading.Thread(
+                target=self._engine.run, args=(self._on_end,), name="shoal-executor", daemon=True
+            )
+            self._thread.start()
+        return self._engine
+
+    def _on_end(self) -> None:
+        with self._lock:
+            self._ended = True
+
+    def close(self, *, cancel_unbegun: bool = False, stop: bool = False) -> None:
+        """Take no more calls and end when those accepted are over, or at once if told to stop."""
+        if self._forked:
+            return
+        with self._lock:
+            self._closed = True
+            engine = self._engine
+            if engine is None:
+                self._inbox.close()
+                return
+            if cancel_unbegun:
+                self._inbox.post(engine.cancel_unbegun, None)
+            self._inbox.post(engine.stop if stop else engine.finish, None)
+
+    def join(self) -> None:
+        """Wait until the workers have ended; a Ctrl-C while waiting ends them at once."""
+        if self._thread is None or self._forked:
+            return
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self.close(stop=True)
+            raise
+
+    def end_with_program(self) -> None:
+        """The interpreter ends: finish what was accepted before a shutdown, drop everything else."""
+        if not self._closed:
+            self.close(stop=True)
+        self.join()
+
+    def disown(self) -> None:
+        """This is a forked child: there is no engine here."""
+        self._forked = True
+
+
+def _end_with_program() -> None:
+    for client in list(_clients):
+        client.end_with_program()
+
+
+def _disown_all() -> None:
+    for client in list(_clients):
+        client.disown()
+
+
+atexit.register(_end_with_program)
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,370 @@
+"""The engine of an executor: a thread that runs flow, broker and runner, fed through an inbox.
+
+Theory of operation. Callers' threads number and pickle calls and post them; only the engine's thread touches flow,
+broker, runner and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
+of workers, then messages, then what became ready, then cancellations. Results are handed to futures after the next
+calls have been started, so that workers do not wait for callbacks. Of a call that is over nothing stays behind; results
+that other calls need are kept by the futures these hold.
+
+Scheduling is up to the broker; what calls are, to `shoal.futures.work`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any, cast
+
+from shoal.broker.broker import Broker, Lane
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    Command,
+    Event,
+    GiveUp,
+    Kill,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.errors import RunError
+from shoal.flow.dynamic import DynamicFlow
+from shoal.futures.functions import FunctionTable
+from shoal.futures.future import CallFuture, failure_of, has_failed
+from shoal.futures.inbox import Inbox
+from shoal.futures.work import MapStretch, SingleCall, Work
+from shoal.model.resources import Resources
+from shoal.policy.order import TaskColumns
+from shoal.policy.retry import Outcome
+from shoal.runner.call_errors import CallCancelledError, CallError, pickled
+from shoal.runner.call_messages import CallRequest, CallResult
+from shoal.runner.call_messages import Outcome as EndedAs
+from shoal.runner.function import FunctionRunner
+
+ADDED_AT_ONCE = 2048
+"""How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
+GRACE = 2.0
+"""How long idle workers may take to end by themselves."""
+
+_OUTCOMES = {
+    "ok": Outcome.OK,
+    "error": Outcome.FAILED,
+    "crashed": Outcome.CRASHED,
+    "timeout": Outcome.TIMEOUT,
+    "cancelled": Outcome.CANCELLED,
+    "lost": Outcome.LOST,
+}
+_NO_RESULTS: Mapping[int, CallResult] = {}
+
+
+class Engine:
+    """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
+
+    def __init__(self, node: Resources, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._lane_of: dict[int, int] = {}
+        # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
+        columns = TaskColumns(cast(Sequence[int], self._lane_of))
+        self._broker = Broker(node, columns, [], order="fifo")
+        self._flow = DynamicFlow()
+        self._under_way: dict[int, Work] = {}
+        self._poll = select.poll()
+        self._poll.register(inbox.wakeup, select.POLLIN)
+        self._runner = FunctionRunner(
+            directory=os.getcwd(),
+            environment=os.environ,
+            sys_path=sys.path,
+            run_id=f"executor-{os.getpid()}",
+            on_open=lambda descriptor: self._poll.register(descriptor, select.POLLIN),
+            on_close=self._poll.unregister,
+        )
+        self._functions = FunctionTable(self._runner)
+        self._ready: list[int] = []
+        self._unwanted: list[int] = []
+        self._unsent: list[CallResult] = []
+        """Attempts that ended before they reached a worker."""
+        self._wake_at: float | None = None
+        self._added = 0
+        self._tokens = 0
+        self._finishing = False
+        self._stopping = False
+
+    # Messages.
+
+    def open_lane(self, lane: Lane) -> None:
+        """Lanes are numbered in the order of their messages."""
+        self._broker.add_lane(lane)
+
+    def add(self, message: tuple[int, int, SingleCall]) -> None:
+        """A single call: its task and lane."""
+        task, lane, call = message
+        self._added += 1
+        if not self._take_in(call, range(task, task + 1), lane):
+            return
+        needs = call.needs
+        if not needs:
+            self._ready.append(task)
+            return
+        waits_for = []
+        for future in needs:
+            if not future.done():
+                waits_for.append(self._task_of(future))
+            elif has_failed(future):
+                self._fail_for(future, [task])
+                return
+        if self._flow.add(task, waits_for):
+            self._make_ready([task])
+
+    def add_stretch(self, message: tuple[int, MapStretch]) -> None:
+        """A stretch of a `map`."""
+        lane, stretch = message
+        self._added += len(stretch.tasks)
+        if self._take_in(stretch, stretch.tasks, lane):
+            self._ready.extend(stretch.tasks)
+
+    def cancel(self, tasks: Iterable[int]) -> None:
+        """These calls are not wanted any more; those that are over are left alone."""
+        self._unwanted.extend(tasks)
+
+    def cancel_unbegun(self, _: object) -> None:
+        """Cancel everything that no worker has been given."""
+        self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
+
+    def finish(self, _: object) -> None:
+        """End when nothing is under way."""
+        self._finishing = True
+
+    def stop(self, _: object) -> None:
+        """End now."""
+        self._stopping = True
+
+    def _settled(self, message: tuple[int, Future[Any]]) -> None:
+        """A future of another executor is done."""
+        token, future = message
+        if has_failed(future):
+            self._fail_for(future, self._flow.fail(token))
+        else:
+            self._make_ready(self._flow.complete([token]))
+
+    # The thread.
+
+    def run(self, on_end: Callable[[], None]) -> None:
+        """Work until told to end; `on_end` is called when nothing more can be submitted."""
+        failure: BaseException | None = None
+        try:
+            while not self._stopping and (self._under_way or self._inbox or not self._finishing):
+                self._turn()
+        except Exception as error:  # the thread's top loop: whoever waits for a future must not wait for ever
+            failure = error
+        on_end()
+        self._let_go(failure)
+        self._runner.close(0.0 if self._stopping else GRACE)
+        self._inbox.close()
+
+    def _let_go(self, failure: BaseException | None) -> None:
+        """Settle what is left, including what was posted last."""
+        while (message := self._inbox.take()) is not None:
+            handler, argument = message
+            handler(argument)
+        for task, work in list(self._under_way.items()):
+            if failure is None:
+                work.cancel(task)
+            else:
+                error = BrokenExecutor(f"the executor has stopped: {type(failure).__name__}: {failure}")
+                error.__cause__ = failure
+                work.break_off(task, error)
+        self._under_way.clear()
+
+    def _turn(self) -> None:
+        results = self._wait()
+        self._take_messages()
+        if results:
+            ended = [TaskResult(r.task, r.attempt, _OUTCOMES[r.outcome], r.ended - r.started) for r in results]
+            self._tell(TasksEnded(ended), {result.task: result for result in results})
+        if self._ready:
+            ready, self._ready = self._ready, []
+            self._tell(TasksReady(ready))
+        if self._unwanted:
+            self._drop_unwanted()
+        if self._wake_at is not None and time.monotonic() >= self._wake_at:
+            self._tell(TimePassed())
+
+    def _wait(self) -> list[CallResult]:
+        """What the workers report, after waiting for something to do."""
+        results, self._unsent = self._unsent, []
+        limit: float | None = 0.0
+        if not results and self._inbox.fall_asleep():
+            limit = self._patience()
+        for descriptor, _ in self._poll.poll(limit):
+            if descriptor == self._inbox.wakeup:
+                self._inbox.wake()
+            else:
+                results += self._runner.collect(descriptor)
+        results += self._runner.enforce(time.monotonic())
+        for result in results:
+            if result.output:
+                _show(result.output)
+        return results
+
+    def _patience(self) -> float | None:
+        """How many milliseconds the poll may take."""
+        due = self._runner.next_deadline()
+        if self._wake_at is not None and (due is None or self._wake_at < due):
+            due = self._wake_at
+        return None if due is None else max(0.0, due - time.monotonic()) * 1000
+
+    def _take_messages(self) -> None:
+        self._added = 0
+        while self._added < ADDED_AT_ONCE and (message := self._inbox.take()) is not None:
+            handler, argument = message
+            handler(argument)
+
+    def _take_in(self, work: Work, tasks: range, lane: int) -> bool:
+        """Note calls as under way; false if they ended at once, because the function cannot be sent."""
+        try:
+            work.number = self._functions.take(work.function, len(tasks))
+        except CallError as error:
+            for task in tasks:
+                work.break_off(task, error)
+            return False
+        self._under_way.update(dict.fromkeys(tasks, work))
+        self._lane_of.update(dict.fromkeys(tasks, lane))
+        return True
+
+    def _task_of(self, future: Future[Any]) -> int:
+        """The flow's number for a future that is not done: its task, or a token if it belongs to others."""
+        if isinstance(future, CallFuture) and future.owner is self:
+            return future.task
+        self._tokens -= 1
+        token = self._tokens  # below zero, where no task is
+        future.add_done_callback(lambda done: self._inbox.post(self._settled, (token, done)))
+        return token
+
+    # What the broker says.
+
+    def _tell(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
+        commands = self._broker.handle(time.monotonic(), event)
+        self._wake_at = None
+        for command in commands:
+            if type(command) is Start:
+                self._start(command)
+        done: list[int] = []
+        for command in commands:
+            kind = type(command)
+            if kind is Accept:
+                self._accept(cast(Accept, command).task, results, done)
+            elif kind is not Start:
+                self._obey(command, results)
+        if done and self._flow:
+            self._make_ready(self._flow.complete(done))
+
+    def _accept(self, task: int, results: Mapping[int, CallResult], done: list[int]) -> None:
+        work = self._over(task)
+        if work.succeed(task, results[task].value):
+            done.append(task)
+        else:
+            self._cancel_followers(task)
+
+    def _obey(self, command: Command, results: Mapping[int, CallResult]) -> None:
+        if isinstance(command, GiveUp):
+            self._give_up(command, results.get(command.task))
+        elif isinstance(command, Kill):
+            self._runner.kill(command.task, command.attempt)
+        elif isinstance(command, WakeAt):
+            self._wake_at = command.when
+
+    def _start(self, command: Start) -> None:
+        requests: list[CallRequest] = []
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            request = self._under_way[task].request(task, attempt)
+            if request is not None:
+                requests.append(request)
+            else:
+                self._unsent.append(_unsent(task, attempt, CallCancelledError("the call was cancelled")))
+        if not requests:
+            return
+        try:
+            self._runner.start(requests)
+        except RunError as error:
+            self._unsent += [_unsent(call.task, call.attempt, CallError(str(error))) for call in requests]
+
+    def _give_up(self, command: GiveUp, result: CallResult | None) -> None:
+        task = command.task
+        work = self._over(task)
+        if command.outcome is Outcome.CANCELLED:
+            work.cancel(task)
+            self._cancel_followers(task)
+            return
+        work.fail(task, result)
+        if self._flow and isinstance(work, SingleCall):
+            self._fail_for(work.future, self._flow.fail(task))
+
+    def _over(self, task: int) -> Work:
+        work = self._under_way.pop(task)
+        del self._lane_of[task]
+        self._functions.give_back(work.function)
+        return work
+
+    # Dependencies.
+
+    def _make_ready(self, tasks: list[int]) -> None:
+        for task in tasks:
+            call = cast(SingleCall, self._under_way[task])
+            try:
+                call.fill()
+            except Exception as error:  # the result of a foreign future may raise anything when it is pickled
+                reason = f"{type(error).__name__}: {error}"
+                said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
+                self._over(task).break_off(task, said)
+                self._fail_for(call.future, self._flow.fail(task))
+            else:
+                self._ready.append(task)
+
+    def _fail_for(self, future: Future[Any], tasks: Iterable[int]) -> None:
+        """All these calls need, directly or not, a future that has failed or was cancelled."""
+        error = failure_of(future)
+        needed = future.name if isinstance(future, CallFuture) else "another future"
+        for task in tasks:
+            call = cast(SingleCall, self._over(task))
+            if error is None:
+                call.cancel(task)
+            else:
+                call.doom(needed, error)
+
+    def _cancel_followers(self, task: int) -> None:
+        if not self._flow:
+            return
+        for follower in self._flow.fail(task):
+            self._over(follower).cancel(follower)
+
+    def _drop_unwanted(self) -> None:
+        unwanted, self._unwanted = self._unwanted, []
+        held = []
+        for task in unwanted:
+            if self._flow.waits(task):
+                self._over(task).cancel(task)
+                self._cancel_followers(task)
+            else:
+                held.append(task)
+        self._tell(CancelAsked(held))
+
+
+def _unsent(task: int, attempt: int, error: CallError) -> CallResult:
+    outcome: EndedAs = "cancelled" if isinstance(error, CallCancelledError) else "error"
+    return CallResult(task, attempt, outcome, b"", pickled(error), str(error), 0.0, 0.0, 0.0, 0.0, 0, b"")
+
+
+def _show(output: bytes) -> None:
+    """What a call printed appears where the program prints."""
+    try:
+        sys.stdout.write(output.decode(errors="replace"))
+        sys.stdout.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is no standard output, or it was closed

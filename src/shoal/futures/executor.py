@@ -1,0 +1,137 @@
+"""`shoal.Executor`, a `concurrent.futures.Executor` whose futures may depend on each other.
+
+This is the public face; the work is done by `shoal.futures.client` and the engine behind it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Unpack
+
+from shoal.futures.client import Client
+from shoal.futures.functions import name_of
+from shoal.futures.future import CallFuture
+from shoal.futures.options import Options, Wishes, node_of
+from shoal.futures.remote import Chunked, Definition
+
+active: ContextVar[tuple[Executor, ...]] = ContextVar("shoal_active_executors", default=())
+"""The executors whose `with` blocks we are in, the innermost last."""
+
+
+class DefinitionWithOptions(Definition):
+    """A definition that says what its calls ask for."""
+
+    wishes: Wishes
+    options: Options
+
+
+class Submitter(concurrent.futures.Executor):
+    """What an executor and its configured views share: `submit`, `map` and `with_options`."""
+
+    _client: Client
+    _wishes: Wishes
+    _options: Options
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """Call `fn` in a worker process, once all futures among the arguments are done, with their results."""
+        return self._client.submit(fn, args, kwargs, self._options_for(fn))
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """The results of `fn` over the iterables, in order; all calls are submitted at once.
+
+        Short calls travel in bundles by themselves. With a `chunksize` above 1, so many are made one call: the chunk
+        fails as a whole. Closing the iterator, or an exception out of it, cancels the rest.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        options = self._options_for(fn)
+        calls = list(zip(*iterables, strict=False))
+        if chunksize > 1:
+            chunks = [(calls[at : at + chunksize],) for at in range(0, len(calls), chunksize)]
+            return _flattened(self._map(Chunked(fn, name_of(fn)), chunks, timeout, options))
+        return self._map(fn, calls, timeout, options)
+
+    def _map(
+        self, fn: Callable[..., Any], calls: list[tuple[Any, ...]], timeout: float | None, options: Options
+    ) -> Iterator[Any]:
+        results = self._client.map(fn, calls, timeout, options)
+        if results is None:
+            # Some argument is a future, or cannot be sent: with a future per call each has its own dependencies and
+            # its own failure.
+            return super().map(fn, *zip(*calls, strict=True), timeout=timeout)
+        return results
+
+    def _options_for(self, fn: object) -> Options:
+        """What `with_options` says goes before what the function's decorator says."""
+        if not isinstance(fn, DefinitionWithOptions):
+            return self._options
+        options = Options().changed({**fn.wishes, **self._wishes}) if self._wishes else fn.options
+        options.check_fits(self._client.node)
+        return options
+
+    def with_options(self, **wishes: Unpack[Wishes]) -> ConfiguredExecutor:
+        """The same executor for calls that ask for something else than one core and no retries."""
+        return ConfiguredExecutor(self._client, {**self._wishes, **wishes})
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; the workers end when the calls that were accepted are over."""
+        self._client.close(cancel_unbegun=cancel_futures)
+        if wait:
+            self._client.join()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an executor cannot be sent to another process; make one where it is needed")
+
+
+class Executor(Submitter):
+    """Runs Python calls in worker processes on this machine."""
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        cores: float | None = None,
+        memory: str | float | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, str | float] | None = None,
+    ) -> None:
+        """What is not given is what the machine has; `max_workers` is the standard library's word for cores."""
+        self._client = Client(node_of(max_workers, cores, memory, gpus, resources))
+        self._wishes = {}
+        self._options = Options()
+        # Whoever drops an executor without shutting it down has no use for its workers.
+        weakref.finalize(self, self._client.close).atexit = False
+
+    def __enter__(self) -> Executor:
+        active.set((*active.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        active.set(tuple(other for other in active.get() if other is not self))
+        if kind is not None and not issubclass(kind, Exception):
+            # Ctrl-C: nobody wants to wait for the rest.
+            self._client.close(stop=True)
+        self.shutdown()
+
+
+class ConfiguredExecutor(Submitter):
+    """An executor with other options; shutting it down shuts down the executor."""
+
+    def __init__(self, client: Client, wishes: Wishes) -> None:
+        self._client = client
+        self._wishes = wishes
+        self._options = Options().changed(wishes)
+        self._options.check_fits(client.node)
+
+
+def _flattened(chunks: Iterator[list[Any]]) -> Generator[Any, None, None]:
+    for chunk in chunks:
+        yield from chunk
