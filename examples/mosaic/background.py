@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from images import Image
+from images import TILE, Image, tile_origin
 
 Plane = tuple[float, float, float]
 Matrix = tuple[Plane, Plane, Plane]
@@ -92,6 +92,13 @@ def balance(fits: Mapping[tuple[str, str], Fit], reference: str, rounds: int = 5
         before, size = size, product(rest, scaled)
         step = {tile: add(scaled[tile], step[tile], size / before) for tile in own}
     return {tile: add(plane, planes[reference], -1.0) for tile, plane in planes.items()}
+
+
+def seen_from(tile: str, plane: Plane) -> Plane:
+    """The same plane with the brightness in the middle of a tile instead of that at the sky's origin."""
+    x, y = (corner + TILE / 2 for corner in tile_origin(tile))
+    level, across, down = plane
+    return level + across * x / UNIT + down * y / UNIT, across, down
 
 
 def own_moments(fits: Mapping[tuple[str, str], Fit]) -> dict[str, Matrix]:

@@ -11,10 +11,10 @@ UNIT = 100.0
 
 
 def plane_of(tile: str, table: str) -> tuple[float, float, float]:
-    """The tile's line in the table that `write_planes` of flow.py made."""
+    """Brightness in the tile's middle and its rise per 100 pixels, from the table that flow.py makes."""
     with open(table) as lines:
         for line in lines:
-            name, level, across, down = line.split()
+            _, name, level, across, down = line.split()
             if name == tile:
                 return float(level), float(across), float(down)
     raise SystemExit(f"{table} has no line for {tile}")
@@ -22,10 +22,10 @@ def plane_of(tile: str, table: str) -> tuple[float, float, float]:
 
 def correct(image: Image, plane: tuple[float, float, float]) -> Image:
     level, across, down = plane
+    step = across / UNIT
     pixels = array("f")
     for row in range(image.height):
-        start = level + across * image.x / UNIT + down * (image.y + row) / UNIT
-        step = across / UNIT
+        start = level - step * image.width / 2 + down / UNIT * (row - image.height / 2)
         pixels.extend([value - start - step * column for column, value in enumerate(image.row(row))])
     return Image(image.width, image.height, image.x, image.y, pixels)
 

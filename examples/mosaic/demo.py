@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = ("flow.py", "images.py", "sky.py", "observe.py", "project.py", "background.py", "correct.py", "picture.py")
-GRID = 6
+GRID = 5
 WORKFLOW = ("flow.py", f"n={GRID}")
 RUN = ("run", *WORKFLOW, "--jobs", "2")
 """Two cores, also where there are many more: the run must last long enough to be killed."""
@@ -108,3 +108,5 @@ if __name__ == "__main__":
         main(os.path.abspath(command))
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"The demo failed: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

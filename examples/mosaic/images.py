@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 BANDS = ("red", "green", "blue")
-PITCH = 92
+PITCH = 110
 """Distance in pixels from one tile of the grid to the next."""
-OVERLAP = 20
+OVERLAP = 22
 TILE = PITCH + OVERLAP
 
 

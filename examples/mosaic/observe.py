@@ -32,8 +32,9 @@ def expose(band: str, tile: str, n: int) -> Image:
     steps = range(size)
     light = look(band, n, [x + step for step in steps], [y + step for step in steps])
     stray = [offset + across * (column - size / 2) + down * (row - size / 2) for row in steps for column in steps]
-    noise = dice.gauss
-    seen = array("f", [sky + extra + noise(0.0, NOISE) for sky, extra in zip(light, stray, strict=True)])
+    # Drawing from a thousand numbers is several times faster than making a new one for each pixel.
+    noise = dice.choices([dice.gauss(0.0, NOISE) for _ in range(1000)], k=size * size)
+    seen = array("f", map(sum, zip(light, stray, noise, strict=True)))
     return Image(size, size, x, y, seen)
 
 

@@ -227,3 +227,47 @@ def test_second_interrupt_kills_what_does_not_want_to_end(tmp_path: Path) -> Non
     assert "killing what still runs" in rest
     assert run.returncode == 130
     assert gone(task)
+
+
+def test_interrupt_before_anything_runs_is_status_130(tmp_path: Path) -> None:
+    write(tmp_path, "import time\nopen('loading', 'w').close()\ntime.sleep(300)\n", "flow.py")
+    run = subprocess.Popen([*SHOAL, "run"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "loading").exists, "the rules file is being read")
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert said == "shoal: interrupted\n"
+
+
+def test_reader_that_goes_away_is_not_complained_of(tmp_path: Path) -> None:
+    write(tmp_path, "".join(f"some/long/name/of/an/output/{n}:\n\ttrue\n\n" for n in range(3000)))
+    plan = subprocess.Popen(
+        [*SHOAL, "plan", "--verbose"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert plan.stdout is not None
+    assert plan.stderr is not None
+    assert plan.stdout.readline() == b"3,000 tasks would run, 0 up to date\n"
+    plan.stdout.close()
+    assert plan.stderr.read() == b""
+    plan.stderr.close()
+    plan.wait(60)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["graph", "--help"]], ids=" ".join)
+def test_help_needs_nothing_of_the_engine(words: list[str]) -> None:
+    program = (
+        "import sys; from shoal.cli.main import main; "
+        f"assert main({words!r}) == 0; "
+        "heavy = [name for name in sys.modules if name.startswith(('msgspec', 'shoal.engine', 'shoal.model'))]; "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([SHOAL[0], "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_failing_python_function_shows_its_error(tmp_path: Path) -> None:
+    function = "def divide(t):\n    print('about to divide')\n    return 1 / 0\n\n"
+    text = f"from shoal import task\n\n{function}task('sum', run=divide)\n"
+    done = shoal(write(tmp_path, text, "flow.py"), "run", "sum", expect=1)
+    assert "failed: sum: " in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "about to divide" in shoal(tmp_path, "output", "sum").stdout

@@ -31,7 +31,7 @@ step = st.one_of(
 
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(known=columns, steps=st.lists(step, min_size=20, max_size=60), cores=st.integers(1, 4), seed=st.integers(0, 9))
 def test_an_order_takes_what_its_rule_says(
     order: str, known: TaskColumns, steps: list[tuple[str, int]], cores: int, seed: int

@@ -169,6 +169,8 @@ def test_a_wrong_option_is_refused_at_its_line(options: str, message: str) -> No
         ("rule(['a{x}', 'b{y}'], run='true')", "must have the same wildcards"),
         ("rule('a{x}', needs='{y}', run='true')", "{y} names neither a wildcard nor a variable"),
         ("rule('a{x}', needs='{needs}', run='true')", "needs cannot refer to itself"),
+        ("rule('a{x}', run='true')(print)", "the rule for 'a{x}' already runs something"),
+        ("f = file('f'); f(print); f(print)", "'f' already runs something"),
         ("param('n')", "the parameter 'n' has no value"),
     ],
 )

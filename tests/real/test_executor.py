@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import wait_until
 
 import shoal
 from shoal.futures import (
@@ -26,6 +25,7 @@ from shoal.futures import (
     UnpicklableArgumentError,
     UnpicklableResultError,
 )
+from support.command import wait_until
 
 PATIENCE = 30.0
 MEGABYTE = 1024 * 1024
@@ -225,7 +225,7 @@ def test_an_argument_that_cannot_be_pickled_fails_its_own_call_only(ex: shoal.Ex
 def test_a_function_that_cannot_be_pickled_fails_its_own_call_only(ex: shoal.Executor) -> None:
     lock = threading.Lock()
     bad, good = ex.submit(lambda: lock), ex.submit(add, 1)
-    with pytest.raises(UnpicklableArgumentError, match="lambda.*cannot be sent"):
+    with pytest.raises(UnpicklableArgumentError, match=r"lambda.*cannot be sent"):
         bad.result(PATIENCE)
     assert good.result(PATIENCE) == 1
 
@@ -243,7 +243,7 @@ def test_a_result_that_cannot_be_unpickled_is_an_error_of_the_future(ex: shoal.E
 
 
 def test_an_exception_that_cannot_be_unpickled_is_described(ex: shoal.Executor) -> None:
-    with pytest.raises(CallError, match="AwkwardError.*1 and 2"):
+    with pytest.raises(CallError, match=r"AwkwardError.*1 and 2"):
         ex.submit(raise_awkward).result(PATIENCE)
 
 
@@ -334,15 +334,13 @@ def test_map_raises_at_the_position_of_an_argument_that_cannot_be_sent(ex: shoal
         next(results)
 
 
-def test_map_times_out(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    gate_later = tmp_path / "later"
-    gate.touch()
-    with shoal.Executor(max_workers=1) as own:
-        results = own.map(wait_for, [str(gate), str(gate_later)], timeout=1.0)
-        assert next(results) == str(gate)
+def test_map_times_out_only_if_a_result_is_late(tmp_path: Path) -> None:
+    gates = [str(tmp_path / name) for name in ("open", "closed")]
+    Path(gates[0]).touch()
+    with shoal.Executor(max_workers=2) as own:
+        assert list(own.map(wait_for, gates[:1], timeout=PATIENCE)) == gates[:1]
         with pytest.raises(TimeoutError):
-            next(results)
+            list(own.map(wait_for, gates, timeout=0.05))
 
 
 def test_closing_the_iterator_of_map_cancels_the_rest(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import select
@@ -159,6 +160,21 @@ def test_lambdas_and_closures_can_be_called(loop: Loop) -> None:
 def test_calls_run_in_the_given_directory_with_marker_and_no_input(loop: Loop, tmp_path: Path) -> None:
     seen = loop.call(lambda: (os.getcwd(), os.environ["SHOAL_TASK"], sys.stdin.read(), os.getpgid(0) == os.getpid()))
     assert seen == (str(tmp_path), "test", "", True)
+
+
+def test_modules_beside_the_program_are_found_wherever_the_worker_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, elsewhere = tmp_path / "beside", tmp_path / "elsewhere"
+    beside.mkdir()
+    elsewhere.mkdir()
+    (beside / "shoal_test_module_beside.py").write_text("def answer():\n    return 42\n")
+    monkeypatch.chdir(beside)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    function = importlib.import_module("shoal_test_module_beside").answer
+    loop = Loop(elsewhere)
+    assert loop.call(function) == 42
+    loop.runner.close(1.0)
 
 
 def test_a_worker_is_used_again(loop: Loop) -> None:

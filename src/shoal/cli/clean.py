@@ -32,12 +32,12 @@ def execute(arguments: argparse.Namespace) -> int:
     import socket
     import time
 
-    from shoal.cli.places import choose_workflow
+    from shoal.engine.load import find_workflow
     from shoal.engine.session import enter
     from shoal.engine.workspace import Holder
 
     named, words = split_words(arguments.words, arguments.workflow)
-    workspace = enter(choose_workflow(named))
+    workspace = enter(find_workflow(named))
     if not os.path.isdir(workspace.directory):
         print(f"nothing to clean: {os.path.basename(workspace.workflow)} has not been run")
         return 0

@@ -44,6 +44,7 @@ class LiveDisplay(QuietDisplay):
     def tick(self, statistics: Statistics, now: float) -> None:
         if self._pace is None:
             self._pace = Pace(statistics.started)
+            self._next_draw = statistics.started + REDRAW_SECONDS  # what is over in no time needs no display
         if now < self._next_draw:
             return
         self._next_draw = now + REDRAW_SECONDS
@@ -69,12 +70,14 @@ class LiveDisplay(QuietDisplay):
             counts.append(f"{statistics.doomed:,} cannot run")
         if statistics.retried:
             counts.append(f"{statistics.retried:,} tried again")
+        if statistics.done:
+            counts.append(show_rate(pace.rate))
         percent = show_percent(over, to_run)
         tail = clip(f" {percent:>5}{self._dot}{self._dot.join(times)}", width)
         bar = self._bar(over / max(1, to_run), min(60, width - len(tail)), bool(statistics.failed))
         return [
             bar + tail,
-            clip(self._dot.join([*counts, show_rate(pace.rate)]), width),
+            clip(self._dot.join(counts), width),
             clip(self._running(statistics), width),
         ]
 

@@ -13,6 +13,7 @@ from importlib import import_module
 
 from shoal import __version__
 from shoal.cli.parser import CommandParser, close_match
+from shoal.cli.streams import print_anything
 from shoal.errors import InputError, ShoalError
 
 COMMANDS = {
@@ -31,6 +32,7 @@ OK, FAILED, BAD_INPUT, DEFECT, INTERRUPTED = 0, 1, 2, 70, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    print_anything()
     try:
         return dispatch(words)
     except InputError as error:

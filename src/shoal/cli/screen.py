@@ -77,7 +77,7 @@ class Screen:
         if self.gone:
             return
         try:
-            self.stream.write(_encodable(text, self.stream.encoding))
+            self.stream.write(text)
             self.stream.flush()
         except (OSError, ValueError):  # the terminal is gone, the pipe broken, the file closed or its disk full
             self.gone = True
@@ -88,9 +88,3 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except (AttributeError, ValueError):
         return False
-
-
-def _encodable(text: str, encoding: str | None) -> str:
-    """The text with what the stream cannot show replaced; names of files may be any bytes."""
-    encoding = encoding or "ascii"
-    return text.encode(encoding, "replace").decode(encoding)

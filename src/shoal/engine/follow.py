@@ -45,7 +45,10 @@ class RunState:
     """The last run in a ledger; a record that begins another run begins anew here, too."""
 
     def __init__(self) -> None:
-        self.start: RunStarted | None = None
+        self._begin(None)
+
+    def _begin(self, start: RunStarted | None) -> None:
+        self.start = start
         self.end: RunEnded | None = None
         self.names: dict[int, str] = {}
         self.category_of: dict[int, str] = {}
@@ -56,7 +59,7 @@ class RunState:
         self.tried: dict[int, TaskEnded] = {}
         """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
         self.seconds = 0.0
-        self.last_time = 0.0
+        self.last_time = start.time if start else 0.0
         self._ends: deque[float] = deque(maxlen=_RECENT)
 
     def take(self, record: Record) -> None:
@@ -74,9 +77,7 @@ class RunState:
                     self.category_of[task] = category
                     self._category(task).planned += 1
             case RunStarted():
-                self.__init__()  # type: ignore[misc]  # nothing of an earlier run counts in this one
-                self.start = record
-                self.last_time = record.time
+                self._begin(record)
             case RunEnded():
                 self.end = record
                 self.last_time = record.time

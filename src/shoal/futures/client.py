@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import BrokenExecutor
-from itertools import islice
+from functools import partial
 from typing import Any
 
 from shoal.broker.broker import Lane
@@ -46,6 +46,8 @@ class Client:
         self._inbox = Inbox(self._lock)
         self._engine: Engine | None = None
         self._thread: threading.Thread | None = None
+        self._gone = threading.Event()
+        """Set when the engine's thread has ended; joining it would not survive a Ctrl-C (CPython issue 90882)."""
         self._next_task = 0
         self._lanes: dict[tuple[Options, str], int] = {}
         self._closed = False
@@ -57,10 +59,18 @@ class Client:
         self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any], options: Options
     ) -> CallFuture:
         """Post one call."""
-        name = name_of(function)
-        shipped = function
-        if not is_shippable(function):
-            shipped, arguments = apply, (function, *arguments)
+        if is_shippable(function):
+            return self._submit(name_of(function), function, arguments, keywords, options)
+        return self._submit(name_of(function), apply, (function, *arguments), keywords, options)
+
+    def _submit(
+        self,
+        name: str,
+        shipped: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        options: Options,
+    ) -> CallFuture:
         request: bytes | Unfilled = b""
         error = None
         try:
@@ -70,7 +80,8 @@ class Client:
         with self._lock:
             engine = self._ready_engine()
             lane = self._lane(engine, options, name)
-            (task,) = self._numbers(1)
+            task = self._next_task
+            self._next_task += 1
             future = CallFuture(task, name, engine, self._cancel)
             if error is None:
                 call = SingleCall(shipped, request, options.timeout, future)
@@ -81,33 +92,49 @@ class Client:
 
     def map(
         self, function: Callable[..., Any], calls: list[tuple[Any, ...]], timeout: float | None, options: Options
-    ) -> Generator[Any, None, None] | None:
-        """Post many calls without a future each; None, and nothing posted, if that will not do for these calls."""
+    ) -> Generator[Any, None, None]:
+        """Post many calls, those with plain arguments without a future each; returns their results in order."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not is_shippable(function):
-            return None
         name = name_of(function)
+        shipped = function
+        if not is_shippable(function):
+            shipped, calls = apply, [(function, *arguments) for arguments in calls]
         results = MapResults(name)
         stretches: list[MapStretch] = []
-        waiting = iter(calls)
-        while stretch := list(islice(waiting, STRETCH)):
-            payloads = encode_all(stretch)
-            if payloads is None:
-                self._cancel_stretches(stretches)
-                return None
-            with self._lock:
-                engine = self._ready_engine()
-                lane = self._lane(engine, options, name)
-                stretches.append(MapStretch(function, self._numbers(len(payloads)), payloads, options.timeout, results))
-                self._inbox.post(engine.add_stretch, (lane, stretches[-1]))
+        futures: list[CallFuture] = []
+        for at in range(0, len(calls), STRETCH):
+            some = calls[at : at + STRETCH]
+            payloads = encode_all(some)
+            if payloads is not None:
+                stretches.append(self._post_stretch(shipped, payloads, results, options))
+                continue
+            # One has a future in it, or cannot be sent: each gets its own dependencies and its own failure.
+            for arguments in some:
+                futures.append(self._submit(name, shipped, arguments, {}, options))
+                futures[-1].add_done_callback(partial(results.put_future, results.add_place()))
         with self._lock:
-            self._ready_engine()
-        return results.results(deadline, lambda: self._cancel_stretches(stretches))
+            self._ready_engine()  # where there are no calls, this alone tells that the executor was shut down
 
-    def _cancel_stretches(self, stretches: Iterable[MapStretch]) -> None:
-        for stretch in stretches:
-            stretch.cancelled = True
-            self._post_cancel(stretch.tasks)
+        def give_up() -> None:
+            for stretch in stretches:
+                stretch.cancelled = True
+                self._post_cancel(stretch.tasks)
+            for future in futures:
+                future.cancel()
+
+        return results.results(deadline, give_up)
+
+    def _post_stretch(
+        self, shipped: Callable[..., Any], payloads: list[bytes], results: MapResults, options: Options
+    ) -> MapStretch:
+        with self._lock:
+            engine = self._ready_engine()
+            lane = self._lane(engine, options, results.name)
+            tasks = range(self._next_task, self._next_task + len(payloads))
+            self._next_task = tasks.stop
+            stretch = MapStretch(shipped, tasks, payloads, options.timeout, results)
+            self._inbox.post(engine.add_stretch, (lane, stretch))
+        return stretch
 
     def _cancel(self, task: int) -> None:
         self._post_cancel((task,))
@@ -115,11 +142,6 @@ class Client:
     def _post_cancel(self, tasks: Iterable[int]) -> None:
         if self._engine is not None and not self._forked:
             self._inbox.post(self._engine.cancel, tasks)
-
-    def _numbers(self, count: int) -> range:
-        first = self._next_task
-        self._next_task += count
-        return range(first, self._next_task)
 
     def _lane(self, engine: Engine, options: Options, name: str) -> int:
         """Calls alike in what they ask for and how long they may take; opened in the order of the numbers."""
@@ -145,10 +167,16 @@ class Client:
         if self._engine is None:
             self._engine = Engine(self.node, self._inbox)
             self._thread = threading.Thread(
-                target=self._engine.run, args=(self._on_end,), name="shoal-executor", daemon=True
+                target=self._run, args=(self._engine,), name="shoal-executor", daemon=True
             )
             self._thread.start()
         return self._engine
+
+    def _run(self, engine: Engine) -> None:
+        try:
+            engine.run(self._on_end)
+        finally:
+            self._gone.set()
 
     def _on_end(self) -> None:
         with self._lock:
@@ -170,10 +198,12 @@ class Client:
 
     def join(self) -> None:
         """Wait until the workers have ended; a Ctrl-C while waiting ends them at once."""
-        if self._thread is None or self._forked:
+        if self._engine is None or self._forked:
             return
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of a future cannot wait for its executor to shut down")
         try:
-            self._thread.join()
+            self._gone.wait()
         except KeyboardInterrupt:
             self.close(stop=True)
             raise

@@ -16,6 +16,7 @@ from shoal.futures.options import Options, Wishes
 class DecoratedFunction(DefinitionWithOptions):
     """Calls itself through the active executor, or directly where there is none, as in a worker."""
 
+    __name__: str
     __qualname__: str
     __module__: str
 

@@ -54,18 +54,8 @@ class Submitter(concurrent.futures.Executor):
         calls = list(zip(*iterables, strict=False))
         if chunksize > 1:
             chunks = [(calls[at : at + chunksize],) for at in range(0, len(calls), chunksize)]
-            return _flattened(self._map(Chunked(fn, name_of(fn)), chunks, timeout, options))
-        return self._map(fn, calls, timeout, options)
-
-    def _map(
-        self, fn: Callable[..., Any], calls: list[tuple[Any, ...]], timeout: float | None, options: Options
-    ) -> Iterator[Any]:
-        results = self._client.map(fn, calls, timeout, options)
-        if results is None:
-            # Some argument is a future, or cannot be sent: with a future per call each has its own dependencies and
-            # its own failure.
-            return super().map(fn, *zip(*calls, strict=True), timeout=timeout)
-        return results
+            return _flattened(self._client.map(Chunked(fn, name_of(fn)), chunks, timeout, options))
+        return self._client.map(fn, calls, timeout, options)
 
     def _options_for(self, fn: object) -> Options:
         """What `with_options` says goes before what the function's decorator says."""

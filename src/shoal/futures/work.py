@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeAlias
 
 from shoal.futures.arguments import Unfilled
-from shoal.futures.future import CallFuture, dependency_failed, pickled_result, unpickled, unpickled_error
+from shoal.futures.future import CallFuture, dependency_failed, failure_of, pickled_result, unpickled, unpickled_error
 from shoal.runner.call_messages import CallRequest, CallResult
 
 
@@ -112,14 +112,27 @@ class MapResults:
         """The place that the iterator waits for."""
         self._there = threading.Event()
 
+    def add_place(self) -> int:
+        """A place for one more call."""
+        self.arrived.append(None)
+        return len(self.arrived) - 1
+
+    def put_future(self, place: int, future: CallFuture) -> None:
+        """A call that has a future of its own is done."""
+        if future.cancelled():
+            self.put(place, _Failure(CancelledError()))
+            return
+        error = failure_of(future)
+        self.put(place, _Failure(error) if error is not None else pickled_result(future))
+
     def put(self, place: int, value: _Arrived) -> None:
-        """The engine's side: a result has come."""
+        """A result has come."""
         self.arrived[place] = value
         if place == self._wanted:
             self._there.set()
 
     def take(self, place: int, deadline: float | None) -> bytes:
-        """The iterator's side: wait for a result; raises what the call raised."""
+        """Wait for a result; raises what the call raised."""
         value = self.arrived[place]
         while value is None:
             self._there.clear()

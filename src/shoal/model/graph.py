@@ -315,7 +315,7 @@ def lookup_tasks(graph: Graph) -> Callable[[str], int | None]:
 
     def find(text: str) -> int | None:
         found = by_name.get(text)
-        if found is None and text.isdigit() and int(text) < len(graph):
+        if found is None and text.isdecimal() and int(text) < len(graph):
             return int(text)
         return found
 

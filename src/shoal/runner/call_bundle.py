@@ -28,15 +28,16 @@ _ERRORS: dict[Outcome, type[CallError]] = {
 class OutputFile:
     """The file into which a worker's standard output and standard error go, read stretch by stretch."""
 
-    __slots__ = ("_file", "_position")
+    __slots__ = ("_file", "position")
 
     def __init__(self, file: int) -> None:
         self._file = file
-        self._position = 0
+        self.position = 0
+        """Everything before this offset has been read."""
 
     def read_to(self, end: int) -> bytes:
         """What was written since the last time, up to the offset `end`."""
-        start, self._position = self._position, max(end, self._position)
+        start, self.position = self.position, max(end, self.position)
         if end - start <= OUTPUT_LIMIT_BYTES:
             return os.pread(self._file, end - start, start) if end > start else b""
         half = OUTPUT_LIMIT_BYTES // 2
@@ -49,9 +50,9 @@ class OutputFile:
 
     def reset(self) -> None:
         """Give the space back, unless something has arrived that nobody has read: that goes to the next call."""
-        if self._position and os.fstat(self._file).st_size == self._position:
+        if self.position and os.fstat(self._file).st_size == self.position:
             os.ftruncate(self._file, 0)
-            self._position = 0
+            self.position = 0
 
 
 class Bundle:
@@ -120,7 +121,7 @@ class Bundle:
                     user,
                     system,
                     peak,
-                    output.read_to(printed),
+                    b"" if printed == output.position else output.read_to(printed),
                 )
             )
         self._position = written

@@ -64,7 +64,7 @@ class CallWorker:
     def give(self, calls: Sequence[CallRequest], functions: Mapping[int, bytes], now: float) -> None:
         """Send an idle worker a bundle, with those functions it has not seen."""
         assert self.bundle is None and 0 < len(calls) <= MAX_CALLS, "a bundle of 1 to MAX_CALLS calls, one at a time"
-        learned = {call.function: functions[call.function] for call in calls if call.function not in self.shipped}
+        learned = {number: functions[number] for number in {call.function for call in calls} - self.shipped}
         self.shipped.update(learned)
         sizes = [(call.function, len(call.payload)) for call in calls]
         head = marshal.dumps((learned, self._forgotten, sizes))

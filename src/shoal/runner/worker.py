@@ -22,6 +22,7 @@ import pickle
 import resource
 import sys
 from collections.abc import Callable
+from os import SEEK_END
 from time import monotonic
 
 from shoal.runner.call_page import (
@@ -100,15 +101,16 @@ def run_bundle(page: Page, calls: Calls, usage: Usage) -> None:
     position = RECORDS
     rung = monotonic()
     last = len(requests) - 1
+    pack, lseek, perform = RECORD.pack, os.lseek, calls.perform
     for slot, (function, payload) in enumerate(requests):
         began = monotonic()
         times[STARTED] = began
         words[RUNNING] = slot + 1
-        outcome, body = (SKIPPED, b"") if memory[FLAGS + slot] else calls.perform(function, payload)
+        outcome, body = (SKIPPED, b"") if memory[FLAGS + slot] else perform(function, payload)
         ended = monotonic()
         user, system, peak = usage.of_call(ended - began)
-        output_end = os.lseek(OUTPUT_FD, 0, os.SEEK_END)
-        head = RECORD.pack(slot, outcome, began, ended, user, system, peak, output_end, len(body))
+        printed = lseek(OUTPUT_FD, 0, SEEK_END)
+        head = pack(slot, outcome, began, ended, user, system, peak, printed, len(body))
         position = page.store(position, head + body)
         words[WRITTEN] = position
         if ended - rung > RING_INTERVAL and slot != last:
@@ -125,7 +127,8 @@ class Calls:
         self._directory = directory
         self._pickled: dict[int, bytes] = {}
         self._functions: dict[int, Callable[..., Any]] = {}
-        self._flushes: tuple[Callable[[], None], ...] = (sys.stdout.flush, sys.stderr.flush)
+        self._flush_output = sys.stdout.flush
+        self._flush_errors = sys.stderr.flush
 
     def unpack(self, page: Page) -> list[tuple[int, memoryview]]:
         """Copy the bundle out of the page, which is needed for results; learn and forget functions."""
@@ -156,7 +159,12 @@ class Calls:
         except BaseException as error:  # this is the process's top loop: the call failed, the worker goes on
             outcome = FAILED
             body = _failure(error, value)
-        self._flush()
+        try:
+            self._flush_output()
+            self._flush_errors()
+        except (OSError, ValueError):
+            # The call closed the stream, or the disk is full: from now on there is nothing to flush.
+            self._flush_output = self._flush_errors = _do_nothing
         return outcome, body
 
     def _load(self, number: int) -> Callable[..., Any]:
@@ -173,13 +181,9 @@ class Calls:
         value: object = function(task)
         return task.value if value is None else value
 
-    def _flush(self) -> None:
-        try:
-            for flush in self._flushes:
-                flush()
-        except (OSError, ValueError):
-            # The call closed the stream, or the disk is full: from now on there is nothing to flush.
-            self._flushes = ()
+
+def _do_nothing() -> None:
+    pass
 
 
 def _encode(value: object) -> bytes:

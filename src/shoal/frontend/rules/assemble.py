@@ -56,7 +56,9 @@ class Assembly:
                 positions.pop()
                 continue
             names = self._names(node)
-            child, positions[-1] = self._next_child(node, names, positions[-1])
+            child = NOBODY
+            if positions[-1] < len(names):
+                child, positions[-1] = self._next_child(node, names, positions[-1])
             if child == NOBODY:
                 self._add(node, names)
                 path.pop()

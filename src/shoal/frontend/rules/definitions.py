@@ -37,9 +37,6 @@ class Rule(NamedTuple):
     scope: str
     place: Place
 
-    def __str__(self) -> str:
-        return self.patterns[0].text
-
 
 class Definitions:
     """Everything one rules file, and what it includes, has defined."""
@@ -139,11 +136,17 @@ class Definitions:
 
     def set_function(self, number: int, function: Function) -> None:
         """Gives a definition made without `run=` the function it decorates."""
+        if self.runs[number] is not None:
+            raise self.placed(InputError(f"{self.names[number]!r} already runs something"), self.places.of(number))
         self.runs[number] = function
         self._describe(number, function)
 
     def set_rule_function(self, number: int, function: Function) -> None:
-        self.rules[number] = self.rules[number]._replace(run=function)
+        """As `set_function`, for a rule."""
+        rule = self.rules[number]
+        if rule.run is not None:
+            raise self.placed(InputError(f"the rule for {rule.patterns[0].text!r} already runs something"), rule.place)
+        self.rules[number] = rule._replace(run=function)
         self.has_functions = True
 
     def outputs(self, number: int) -> tuple[str, ...]:

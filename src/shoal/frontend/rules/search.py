@@ -187,7 +187,7 @@ class Search:
         definitions = self._definitions
         rule = definitions.rules[number]
         first = rule.patterns[0]
-        outs = (name,) if first.is_expression else tuple(pattern.fill(wildcards) for pattern in rule.patterns)
+        outs = (name,) if len(rule.patterns) == 1 else tuple([pattern.fill(wildcards) for pattern in rule.patterns])
         try:
             with Blame(definitions.texts, rule.place):
                 needed = rule.needs.expand(Match(outs[0], outs, wildcards))
