@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command import wait_until
 
 from shoal.policy.retry import Outcome
 from shoal.runner.output import Slots
 from shoal.runner.proc import marked_processes
 from shoal.runner.process import ProcessEnd, ProcessRunner, Running
+from support.command import wait_until
 
 RUN = "testrunner"
 

@@ -16,6 +16,8 @@ EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT /
 LONG_FUNCTIONS: set[str] = set()
 BROAD_HANDLERS: set[str] = {
     "shoal.cli.main.main",  # the top of the command: a defect of ours gets a sentence and its traceback
+    "shoal.runner.worker.Calls.perform",  # the top of a worker: whatever the user's function raises goes to the caller
+    "shoal.runner.call_errors._pickled",  # runs the user's own __reduce__ and __init__
 }
 LONG_FILES: set[str] = set()
 FUNCTION_LINES = 60

@@ -82,7 +82,7 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     user: float
     system: float
     max_rss: int
-    """Peak memory in bytes."""
+    """Peak memory in bytes; 0 if it was too small to be told from the engine's own."""
     output_at: int
     output_size: int
     """Where its output stands in the output stream."""

@@ -33,7 +33,7 @@ class Profile(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     """A Python function to call in a worker process.
 
-    With `wants_task` the function is called with one argument, the running task (`shoal.frontend.actions.TaskView`);
+    With `wants_task` the function is called with one argument, the running task (`shoal.runner.action.RunningTask`);
     otherwise with `arguments` and `keywords`.
     """
 

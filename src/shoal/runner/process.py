@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -69,6 +70,7 @@ class ProcessRunner:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._deadlines: list[tuple[float, int, int]] = []
         self._actions: list[tuple[tuple[int, int, int], ...]] = []
+        self._own_peak = 0
         self._killed: dict[int, tuple[Outcome, str]] = {}
         """Pids we asked to end, and what to call it."""
         self.foreign: list[int] = []
@@ -183,9 +185,20 @@ class ProcessRunner:
             self.clock(),
             usage.ru_utime,
             usage.ru_stime,
-            usage.ru_maxrss * _RSS_UNIT,
+            self._peak_memory(usage.ru_maxrss),
             message,
         )
+
+    def _peak_memory(self, peak: int) -> int:
+        """Bytes, or 0 if the task stayed below what `wait4` can tell.
+
+        The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it executes;
+        so a figure that is not above our own peak says nothing about the task.
+        """
+        if peak <= self._own_peak or peak <= (own := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss):
+            return 0
+        self._own_peak = own
+        return peak * _RSS_UNIT
 
     def _end_escaped(self, running: Running) -> None:
         mark = b"%s:%d:%d\0" % (self.run, running.task, running.attempt)

@@ -21,7 +21,7 @@ from shoal.frontend.rules.template import Names
 from shoal.model.graph import Graph, GraphBuilder
 from shoal.model.task import Action
 
-_UNSEEN, _OPEN, _DONE = 0, 1, 2
+_OPEN, _DONE = 1, 2
 _SOURCE = -1
 """Number of a file that was declared without anything to run: it is no task."""
 
@@ -47,14 +47,15 @@ class Assembly:
 
     def _visit(self, target: int) -> None:
         """Adds what the target needs, then the target."""
+        self._make_room(target)
+        states = self._states
+        if states[target] == _DONE:
+            return
+        states[target] = _OPEN
         path = array("i", [target])
         positions = array("i", [0])
         while path:
             node = path[-1]
-            if positions[-1] == 0 and self._enter(node, path) == _DONE:
-                path.pop()
-                positions.pop()
-                continue
             names = self._names(node)
             child = NOBODY
             if positions[-1] < len(names):
@@ -63,39 +64,37 @@ class Assembly:
                 self._add(node, names)
                 path.pop()
                 positions.pop()
-            else:
-                path.append(child)
-                positions.append(0)
+                continue
+            if states[child] == _OPEN:
+                raise self._cycle(child, [*path, child])
+            states[child] = _OPEN
+            path.append(child)
+            positions.append(0)
 
-    def _enter(self, node: int, path: Sequence[int]) -> int:
-        """Opens a node met for the first time, and returns the state it had."""
+    def _make_room(self, node: int) -> None:
+        """Rule instances are found while we walk, so the columns grow."""
         missing = node + 1 - len(self._states)
         if missing > 0:
             self._states.extend(bytes(missing))
             self._numbers.extend([_SOURCE] * missing)
-        state = self._states[node]
-        if state == _OPEN:
-            raise self._cycle(node, path)
-        if state == _UNSEEN:
-            self._states[node] = _OPEN
-        return state
 
     def _next_child(self, node: int, names: Sequence[str], position: int) -> tuple[int, int]:
         """The next maker among the needs that is not in the graph yet, and the position behind it.
 
         Makers that need nothing themselves are added on the way.
         """
-        search, states = self._search, self._states
-        consumer = search.instances[node - search.base] if node >= search.base else None
-        needs = self._definitions.needs
+        search, states, needs = self._search, self._states, self._definitions.needs
+        base = search.base
+        consumer = search.instances[node - base] if node >= base else None
         for place in range(position, len(names)):
             child = search.maker(names[place], consumer)
-            if child == NOBODY or (child < len(states) and states[child] == _DONE):
+            if child >= base:
+                self._make_room(child)
+            if child == NOBODY or states[child] == _DONE:
                 continue
-            if child < search.base and needs[child] is None:
-                self._add(child, ())
-            else:
+            if child >= base or needs[child] is not None:
                 return child, place + 1
+            self._add(child, ())
         return NOBODY, len(names)
 
     def _names(self, node: int) -> Sequence[str]:
