@@ -1,6 +1,6 @@
 """False backgrounds: the plane in a difference of two images, and from all of these the plane that is in each image.
 
-A plane is three numbers: brightness at the sky's origin, and its rise per 100 pixels to the right and down.
+A plane is three numbers: brightness at the sky's origin, and its rise to the right and down per `SLOPE_PIXELS`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from images import TILE, Image, tile_origin
+from images import SLOPE_PIXELS, TILE, Image, tile_origin
 
 Plane = tuple[float, float, float]
 Matrix = tuple[Plane, Plane, Plane]
 NOTHING: Plane = (0.0, 0.0, 0.0)
-UNIT = 100.0
 ROUNDS = 3
 CLIP = 4.0
 """Pixels so many times further off than half of all are left out."""
@@ -30,7 +29,12 @@ def fit_plane(image: Image) -> Fit:
     """Fits a plane; pixels far from it, mostly where a star is, are left out in the next round."""
     steps = range(image.width)
     points = [
-        (1.0, (image.x + column) / UNIT, (image.y + row) / UNIT, image.pixels[row * image.width + column])
+        (
+            1.0,
+            (image.x + column) / SLOPE_PIXELS,
+            (image.y + row) / SLOPE_PIXELS,
+            image.pixels[row * image.width + column],
+        )
         for row in range(image.height)
         for column in steps
     ]
@@ -98,7 +102,7 @@ def seen_from(tile: str, plane: Plane) -> Plane:
     """The same plane with the brightness in the middle of a tile instead of that at the sky's origin."""
     x, y = (corner + TILE / 2 for corner in tile_origin(tile))
     level, across, down = plane
-    return level + across * x / UNIT + down * y / UNIT, across, down
+    return level + across * x / SLOPE_PIXELS + down * y / SLOPE_PIXELS, across, down
 
 
 def own_moments(fits: Mapping[tuple[str, str], Fit]) -> dict[str, Matrix]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 
-from images import Image, load
-
-UNIT = 100.0
+from images import SLOPE_PIXELS, Image, load
 
 
 def plane_of(tile: str, table: str) -> tuple[float, float, float]:
@@ -22,10 +20,10 @@ def plane_of(tile: str, table: str) -> tuple[float, float, float]:
 
 def correct(image: Image, plane: tuple[float, float, float]) -> Image:
     level, across, down = plane
-    step = across / UNIT
+    step = across / SLOPE_PIXELS
     pixels = array("f")
     for row in range(image.height):
-        start = level - step * image.width / 2 + down / UNIT * (row - image.height / 2)
+        start = level - step * image.width / 2 + down / SLOPE_PIXELS * (row - image.height / 2)
         pixels.extend([value - start - step * column for column, value in enumerate(image.row(row))])
     return Image(image.width, image.height, image.x, image.y, pixels)
 

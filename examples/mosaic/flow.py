@@ -23,7 +23,6 @@ if n < 2:
     raise ValueError("n must be at least 2: without overlaps there is nothing to compare")
 python = shlex.quote(sys.executable) + " -S"  # no installed packages are needed, and it starts in half the time
 
-TILES = [f"{row}-{column}" for row in range(n) for column in range(n)]
 PAIRS = [(f"{r}-{c}", f"{r}-{c + 1}") for r in range(n) for c in range(n - 1)]
 PAIRS += [(f"{r}-{c}", f"{r + 1}-{c}") for r in range(n - 1) for c in range(n)]
 

@@ -17,6 +17,10 @@ PITCH = 110
 """Distance in pixels from one tile of the grid to the next."""
 OVERLAP = 22
 TILE = PITCH + OVERLAP
+MARGIN = 2
+"""Pixels of an exposure beyond its tile's edges, which are needed to shift it."""
+SLOPE_PIXELS = 100.0
+"""Slopes of planes are given per so many pixels."""
 
 
 def sky_size(n: int) -> int:

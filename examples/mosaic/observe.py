@@ -10,11 +10,9 @@ import sys
 from array import array
 from random import Random
 
-from images import TILE, Image, middle_tile, tile_origin
+from images import MARGIN, TILE, Image, middle_tile, tile_origin
 from sky import look
 
-MARGIN = 2
-"""Pixels beyond the tile's edge, which `project.py` needs to shift the image."""
 NOISE = 1.0
 OFFSET = 22.0
 SLOPE = 20.0

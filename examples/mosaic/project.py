@@ -10,7 +10,7 @@ import math
 import sys
 from array import array
 
-from images import TILE, Image, read
+from images import MARGIN, TILE, Image, read
 
 NEIGHBOURS = 4
 
@@ -27,7 +27,7 @@ def weights(fraction: float) -> tuple[float, float, float, float]:
 
 
 def project(raw: Image) -> Image:
-    x, y = math.floor(raw.x + 2.5), math.floor(raw.y + 2.5)
+    x, y = round(raw.x + MARGIN), round(raw.y + MARGIN)
     a, b, c, d = weights((x - raw.x) % 1.0)
     left = math.floor(x - raw.x) - 1
     shifted = []

@@ -430,6 +430,14 @@ def test_options_add_up(ex: shoal.Executor) -> None:
     assert both._options.resources.get("cores") == 20_000
 
 
+def test_a_view_with_options_keeps_its_executor_alive() -> None:
+    with shoal.Executor(max_workers=1).with_options(retries=1) as view:
+        gc.collect()
+        assert view.submit(add, 1).result(PATIENCE) == 1
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        view.submit(add, 1)
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_an_executor_needs_at_least_one_worker(count: int) -> None:
     with pytest.raises(ValueError, match="max_workers must be greater than 0"):

@@ -188,6 +188,47 @@ def test_cancelling_while_results_arrive_settles_every_future(ex: shoal.Executor
         assert [future.result() for future in futures[1::2]] == list(range(1, 50, 2))
 
 
+# The engine itself.
+
+
+def test_an_internal_error_fails_what_is_under_way_and_what_comes_later(tmp_path: Path) -> None:
+    executor = shoal.Executor(max_workers=1)
+    running = executor.submit(hang, str(tmp_path / "pid"))
+    mapped = executor.map(add, range(10))
+    worker = started(tmp_path / "pid")
+    executor._client._inbox.post(lambda argument: argument.missing, None)
+    with pytest.raises(concurrent.futures.BrokenExecutor, match="AttributeError"):
+        running.result(PATIENCE)
+    with pytest.raises(concurrent.futures.BrokenExecutor):
+        next(mapped)
+    executor._client._gone.wait(PATIENCE)
+    with pytest.raises(concurrent.futures.BrokenExecutor, match="internal error"):
+        executor.submit(add, 1)
+    executor.shutdown()
+    assert gone(worker)
+
+
+def test_output_that_cannot_be_shown_does_no_harm(ex: shoal.Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert ex.submit(print, "unheard").result(PATIENCE) is None
+    assert ex.submit(add, 1).result(PATIENCE) == 1
+
+
+def test_a_callback_cannot_wait_for_the_shutdown_of_its_own_executor() -> None:
+    raised: list[BaseException] = []
+
+    def shut_down(_: object) -> None:
+        try:
+            executor.shutdown()
+        except RuntimeError as error:
+            raised.append(error)
+
+    executor = shoal.Executor(max_workers=1)
+    executor.submit(add, 1).add_done_callback(shut_down)
+    executor._client._gone.wait(PATIENCE)
+    assert "cannot wait" in str(raised[0])
+
+
 # Programs.
 
 

@@ -102,9 +102,12 @@ def test_every_command_is_documented_and_has_help() -> None:
     reference = (ROOT / "docs" / "commands.md").read_text()
     for command in commands:
         assert f"## shoal {command}" in reference, f"docs/commands.md does not tell of 'shoal {command}'"
+        section = reference.split(f"## shoal {command}\n", 1)[1].split("\n## ", 1)[0]
         helped = subprocess.run([sys.executable, "-m", "shoal", command, "--help"], capture_output=True, text=True)
         assert helped.returncode == 0
         assert "example" in helped.stdout.lower(), f"'shoal {command} --help' has no example"
+        for option in re.findall(r"--[a-z][a-z-]+", helped.stdout):
+            assert option in section, f"docs/commands.md is stale: {option}; run tools/write-commands-page"
 
 
 def test_architecture_stays_short_and_names_every_package() -> None:

@@ -50,25 +50,33 @@ class CallSide:
     def start(self, calls: Sequence[tuple[int, int]]) -> None:
         """Starts (task, attempt) pairs one after another in one worker."""
         from shoal.runner.call_messages import CallRequest
-        from shoal.runner.call_payload import task_payload
+        from shoal.runner.call_payload import plain_payload
 
         runner = self._runner()
         requests = []
         for task, attempt in calls:
             action = self.graph.actions[task]
             assert isinstance(action, Call)
-            needs = self._needs(task)
-            payload = task_payload(
-                self.graph.names[task],
-                self.graph.output_names(task),
-                [name for name, _ in needs],
-                values={name: value for name, value in needs if value is not None},
-                named=dict(action.named),
-                wildcards=dict(action.wildcards),
-            )
+            if action.wants_task:
+                payload = self._task_payload(task, action)
+            else:
+                payload = plain_payload(action.arguments, dict(action.keywords))
             timeout = self.graph.profile_of(task).timeout
             requests.append(CallRequest(task, attempt, runner.register(action.function), payload, timeout))
         runner.start(requests)
+
+    def _task_payload(self, task: int, action: Call) -> bytes:
+        from shoal.runner.call_payload import task_payload
+
+        needs = self._needs(task)
+        return task_payload(
+            self.graph.names[task],
+            self.graph.output_names(task),
+            [name for name, _ in needs],
+            values={name: value for name, value in needs if value is not None},
+            named=dict(action.named),
+            wildcards=dict(action.wildcards),
+        )
 
     def _needs(self, task: int) -> list[tuple[str, bytes | None]]:
         """Names of what the task needs, with the value of the task that made each."""

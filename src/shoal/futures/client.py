@@ -166,9 +166,7 @@ class Client:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._engine is None:
             self._engine = Engine(self.node, self._inbox)
-            self._thread = threading.Thread(
-                target=self._run, args=(self._engine,), name="shoal-executor", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, args=(self._engine,), name="shoal-executor", daemon=True)
             self._thread.start()
         return self._engine
 

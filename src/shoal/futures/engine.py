@@ -366,5 +366,5 @@ def _show(output: bytes) -> None:
     try:
         sys.stdout.write(output.decode(errors="replace"))
         sys.stdout.flush()
-    except (AttributeError, OSError, ValueError):
-        pass  # there is no standard output, or it was closed
+    except Exception:  # there is none, it was closed, or the program put something in its place that may raise anything
+        pass

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from shoal.futures.client import Client
 from shoal.futures.functions import name_of
@@ -18,7 +18,7 @@ from shoal.futures.future import CallFuture
 from shoal.futures.options import Options, Wishes, node_of
 from shoal.futures.remote import Chunked, Definition
 
-active: ContextVar[tuple[Executor, ...]] = ContextVar("shoal_active_executors", default=())
+active: ContextVar[tuple[Submitter, ...]] = ContextVar("shoal_active_executors", default=())
 """The executors whose `with` blocks we are in, the innermost last."""
 
 
@@ -67,13 +67,26 @@ class Submitter(concurrent.futures.Executor):
 
     def with_options(self, **wishes: Unpack[Wishes]) -> ConfiguredExecutor:
         """The same executor for calls that ask for something else than one core and no retries."""
-        return ConfiguredExecutor(self._client, {**self._wishes, **wishes})
+        return ConfiguredExecutor(self, {**self._wishes, **wishes})
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; the workers end when the calls that were accepted are over."""
         self._client.close(cancel_unbegun=cancel_futures)
         if wait:
             self._client.join()
+
+    def __enter__(self) -> Self:
+        active.set((*active.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        active.set(tuple(other for other in active.get() if other is not self))
+        if kind is not None and not issubclass(kind, Exception):
+            # Ctrl-C: nobody wants to wait for the rest.
+            self._client.close(stop=True)
+        self.shutdown()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an executor cannot be sent to another process; make one where it is needed")
@@ -98,28 +111,16 @@ class Executor(Submitter):
         # Whoever drops an executor without shutting it down has no use for its workers.
         weakref.finalize(self, self._client.close).atexit = False
 
-    def __enter__(self) -> Executor:
-        active.set((*active.get(), self))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        active.set(tuple(other for other in active.get() if other is not self))
-        if kind is not None and not issubclass(kind, Exception):
-            # Ctrl-C: nobody wants to wait for the rest.
-            self._client.close(stop=True)
-        self.shutdown()
-
 
 class ConfiguredExecutor(Submitter):
     """An executor with other options; shutting it down shuts down the executor."""
 
-    def __init__(self, client: Client, wishes: Wishes) -> None:
-        self._client = client
+    def __init__(self, of: Submitter, wishes: Wishes) -> None:
+        self._of = of  # an executor that is dropped ends, but not while there are views of it
+        self._client = of._client
         self._wishes = wishes
         self._options = Options().changed(wishes)
-        self._options.check_fits(client.node)
+        self._options.check_fits(self._client.node)
 
 
 def _flattened(chunks: Iterator[list[Any]]) -> Generator[Any, None, None]:

@@ -199,6 +199,7 @@ class MapStretch:
 
     def succeed(self, task: int, value: bytes) -> bool:
         """Hand the result over."""
+        self._payloads[task - self._first] = b""  # the iterator may keep this stretch for long, and arguments are large
         self._results.put(task + self._place, value)
         return True
 
@@ -209,6 +210,7 @@ class MapStretch:
 
     def break_off(self, task: int, error: BaseException) -> None:
         """End it with an exception."""
+        self._payloads[task - self._first] = b""
         self._results.put(task + self._place, _Failure(error))
 
     def cancel(self, task: int) -> None:

@@ -36,7 +36,8 @@ def place_of_text(text: str) -> bytes:
 def content_of(graph: Graph, task: int) -> bytes:
     action = graph.actions[task]
     if isinstance(action, Call):
-        words = ["\1call", action.fingerprint, *(f"{key}={value}" for key, value in action.wildcards)]
+        words = ["\1call", action.fingerprint]
+        words += [f"{key}={value}" for key, value in (*action.wildcards, *action.named)]
     else:
         words = [action or ""]
     profile = graph.profiles[graph.profile[task]]

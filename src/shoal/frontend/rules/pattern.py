@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from shoal.errors import InputError
-from shoal.frontend.rules.template import RESERVED
+from shoal.frontend.rules.template import FILE_WORDS
 
 ANYTHING = ".+"
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -34,7 +34,7 @@ class Pattern:
             self.prefix = self.suffix = ""
         self.wildcards = tuple(self._expression.groupindex)
         for wildcard in self.wildcards:
-            if wildcard in RESERVED:
+            if wildcard in FILE_WORDS:
                 raise InputError(f"{wildcard!r} cannot be a wildcard: it has a meaning of its own", remedy="rename it")
 
     @property

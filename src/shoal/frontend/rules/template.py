@@ -17,7 +17,9 @@ from typing import NamedTuple, TypeAlias
 from shoal.errors import InputError
 
 OUTPUT_WORDS = ("out", "outs")
-RESERVED = ("needs", "name", *OUTPUT_WORDS)
+FILE_WORDS = ("needs", *OUTPUT_WORDS)
+"""These always stand for files; `name` is the task's name unless a wildcard is called so."""
+RESERVED = ("name", *FILE_WORDS)
 
 _TOKEN = re.compile(
     r"""  \$\{ (?!\{)                        # ${HOME} is the shell's
@@ -62,7 +64,7 @@ class Names(NamedTuple):
                 raise InputError(f"{field} stands for an output, but a task has none", remedy="use file() for it")
             found = self.outs if word == "outs" else self.outs[:1]
         else:
-            return (self.name if word == "name" else self.wildcards[word],)
+            return (self.wildcards.get("name", self.name) if word == "name" else self.wildcards[word],)
         if position is None:
             return found
         try:
