@@ -77,11 +77,11 @@ def test_time_left_goes_by_category() -> None:
 def totals(done: int, failed: int, left: int, up_to_date: int = 0) -> Statistics:
     statistics = Statistics(done + failed + left + up_to_date, up_to_date, 100.0, 2.0)
     for task in range(done + failed):
-        statistics.attempt_started("work")
-        statistics.attempt_ended(task, "work", 1.0 + task, 0.5, 1 << 20, 1.0)
+        statistics.running += 1
+        statistics.attempt_ended(task, statistics.category("work"), 1.0 + task, 0.5, 1 << 20, 1.0)
     statistics.done = statistics.category("work").done = done
     for task in range(done, done + failed):
-        statistics.task_failed(Failure(task, f"t{task}", 1, "exit status 9", b"one\ntwo\n"), "work")
+        statistics.task_failed(Failure(task, f"t{task}", 1, "exit status 9", b"one\ntwo\n"))
     statistics.ended = 110.0
     return statistics
 

@@ -29,7 +29,7 @@ def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
 
 
 def run(runner: ProcessRunner, command: str, **options: object) -> ProcessEnd:
-    started = runner.start(1, 1, command, **options)  # type: ignore[arg-type]
+    started = runner.start(time.time(), 1, 1, command, **options)  # type: ignore[arg-type]
     assert isinstance(started, Running), started
     return finish(runner)
 
@@ -39,7 +39,7 @@ def finish(runner: ProcessRunner) -> ProcessEnd:
 
     def over() -> bool:
         runner.enforce(time.time())
-        ends.extend(runner.reap())
+        ends.extend(runner.reap(time.time()))
         return bool(ends)
 
     wait_until(over, "the process ends")
@@ -126,7 +126,7 @@ def test_task_that_ignores_sigterm_is_killed_after_a_grace_period(
 
 def test_cancel_ends_what_escaped_by_double_fork_and_setsid(runner: ProcessRunner, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    runner.start(1, 1, f"setsid sh -c '(sleep 60 & echo $! > {ready}; sleep 60) &'; sleep 60")
+    runner.start(time.time(), 1, 1, f"setsid sh -c '(sleep 60 & echo $! > {ready}; sleep 60) &'; sleep 60")
     wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), "the escaped process runs")
     escaped = int(ready.read_text())
     runner.kill(1, Outcome.CANCELLED, "cancelled")

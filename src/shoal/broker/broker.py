@@ -165,13 +165,13 @@ class Broker:
     def _on_ready(self, now: float, event: TasksReady, commands: list[Command]) -> None:
         tasks = reversed(event.tasks) if self.queue.newest_first else event.tasks
         unable: list[int] = []
-        hopeless = [lane for lane in range(len(self.lanes)) if not self.contract.could_fit(lane)]
+        hopeless, lane_of, push = self.contract.hopeless, self.columns.lane, self.queue.push
         for task in tasks:
             self._move(task, Move.ARRIVE)
-            if hopeless and self.columns.lane[task] in hopeless:
+            if hopeless and lane_of[task] in hopeless:
                 unable.append(task)
             else:
-                self.queue.push(task)
+                push(task)
         for task in unable:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, 0, Outcome.FAILED))

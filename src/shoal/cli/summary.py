@@ -70,7 +70,8 @@ def _cost(totals: Statistics) -> str:
 
 def category_table(categories: dict[str, CategoryTotals]) -> list[str]:
     """The categories that took most time, each with count, mean, longest and peak memory."""
-    ranked = sorted(categories.items(), key=lambda item: -item[1].seconds)
+    used = [(name, totals) for name, totals in categories.items() if totals.done or totals.failed]
+    ranked = sorted(used, key=lambda item: -item[1].seconds)
     rows = [("category", "tasks", "failed", "mean", "longest", "most memory")]
     for name, totals in ranked[:MOST_CATEGORIES]:
         ended = totals.done + totals.failed

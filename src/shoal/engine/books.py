@@ -43,10 +43,11 @@ class Books:
         """Tell the listener of every attempt, not only of those that did not succeed."""
         self._ended: dict[int, EndedAttempt] = {}
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
-        self._categories = [profile.category for profile in graph.profiles]
+        self._totals = [statistics.category(profile.category) for profile in graph.profiles]
 
     def started(self, task: int, attempt: int, time: float, pid: int, boot_time: float, slot: int) -> None:
-        self.statistics.attempt_started(self._categories[self.graph.profile[task]])
+        self.statistics.running += 1
+        self._totals[self.graph.profile[task]].running += 1
         self.ledger.add(TaskStarted(task, attempt, time, pid, boot_time, slot))
 
     def ended(self, attempt: EndedAttempt, *, was_started: bool = True) -> None:
@@ -56,7 +57,7 @@ class Books:
             profile = self.graph.profile[attempt.task]
             self.statistics.attempt_ended(
                 attempt.task,
-                self._categories[profile],
+                self._totals[profile],
                 attempt.ended - attempt.started,
                 attempt.user + attempt.system,
                 attempt.max_rss,
@@ -75,7 +76,7 @@ class Books:
         inputs = versions.digest_of_inputs(task)
         self.ledger.add(attempt.record(True, place_of(graph, task), content_of(graph, task), inputs, outputs))
         self.statistics.done += 1
-        self.statistics.category(self._categories[graph.profile[task]]).done += 1
+        self._totals[graph.profile[task]].done += 1
         if self.tell_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
 
@@ -99,8 +100,9 @@ class Books:
         self._record_unsuccessful(attempt, final=not cancelled)
         if cancelled:
             return
-        name, category = self.graph.names[task], self._categories[self.graph.profile[task]]
-        self.statistics.task_failed(Failure(task, name, attempt.attempt, attempt.message, attempt.tail), category)
+        name = self.graph.names[task]
+        self._totals[self.graph.profile[task]].failed += 1
+        self.statistics.task_failed(Failure(task, name, attempt.attempt, attempt.message, attempt.tail))
         self.listener.attempt_over(name, attempt, "failed")
 
     def _record_unsuccessful(self, attempt: EndedAttempt, final: bool) -> None:

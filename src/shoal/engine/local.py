@@ -91,6 +91,8 @@ class LocalRun:
         self.workspace = workspace
         self.ledger = ledger
         self._offset = time.time() - time.monotonic()
+        self.now = self.clock()
+        """When the current turn of the loop began; what happens within a turn happens at one moment."""
         self.flow = DagFlow(graph, plan.wanted())
         self.broker = Broker(
             options.node, columns_for(graph, versions, options.order), lanes_for(graph), order=options.order
@@ -136,17 +138,17 @@ class LocalRun:
 
     def _turn(self) -> None:
         readable = self.wakeup.wait(self._patience())
+        self.now = now = self.clock()
         results, self._arrived = self._arrived, []
         if self.wakeup.child_exited:
             self.wakeup.child_exited = False
             self.processes.foreign = self.calls.pids()
-            for end in self.processes.reap():
+            for end in self.processes.reap(now):
                 results.append(self._process_ended(end))
         for descriptor in readable:
             results += map(self._call_ended, self.calls.collect(descriptor))
         if self.wakeup.signals:
             self._on_signals()
-        now = self.clock()
         deadline = self.processes.next_deadline()
         if deadline is not None and now >= deadline:
             self.processes.enforce(now)
@@ -181,10 +183,9 @@ class LocalRun:
         self.listener.tick(self.statistics, now)
 
     def _tell(self, event: Event) -> list[Command]:
-        now = self.clock()
-        commands = self.broker.handle(now, event)
+        commands = self.broker.handle(self.now, event)
         if self._trace is not None:
-            self._trace.write(msgspec.json.encode((now, event, commands)) + b"\n")
+            self._trace.write(msgspec.json.encode((self.now, event, commands)) + b"\n")
         if self.options.paranoid:
             check_broker(self.broker)
         return commands
@@ -196,22 +197,13 @@ class LocalRun:
             accepted: list[int] = []
             lost: list[int] = []
             for command in commands:
-                match command:
-                    case Accept():
-                        self.books.accept(command.task)
-                        accepted.append(command.task)
-                    case Start():
-                        starts.append(command)
-                    case Retry():
-                        self.books.retry(command)
-                    case GiveUp():
-                        self.books.give_up(command)
-                        lost.append(command.task)
-                    case Kill():
-                        self.processes.kill(command.task, Outcome.CANCELLED, "cancelled")
-                        self.calls.kill(command.task, command.attempt)
-                    case WakeAt():
-                        self._wake_at = command.when
+                if isinstance(command, Accept):
+                    self.books.accept(command.task)
+                    accepted.append(command.task)
+                elif isinstance(command, Start):
+                    starts.append(command)
+                else:
+                    self._do(command, lost)
             self.ledger.flush()
             for start in starts:
                 self._start(start)
@@ -221,6 +213,19 @@ class LocalRun:
                 self._lose(lost)
             results_told = False
             commands = self._tell(TasksReady(self.flow.complete(accepted)))
+
+    def _do(self, command: Retry | GiveUp | Kill | WakeAt, lost: list[int]) -> None:
+        match command:
+            case Retry():
+                self.books.retry(command)
+            case GiveUp():
+                self.books.give_up(command)
+                lost.append(command.task)
+            case Kill():
+                self.processes.kill(command.task, Outcome.CANCELLED, "cancelled")
+                self.calls.kill(command.task, command.attempt)
+            case WakeAt():
+                self._wake_at = command.when
 
     def _lose(self, tasks: list[int]) -> None:
         doomed = self.flow.fail(tasks)
@@ -240,13 +245,14 @@ class LocalRun:
                 self._start_process(task, attempt, action)
             else:
                 calls.append((task, attempt))
-                self.books.started(task, attempt, self.clock(), 0, 0.0, -1)
+                self.books.started(task, attempt, self.now, 0, 0.0, -1)
         if calls:
             self.calls.start(calls)
 
     def _start_process(self, task: int, attempt: int, command: str) -> None:
         profile = self.graph.profiles[self.graph.profile[task]]
         running = self.processes.start(
+            self.clock(),
             task,
             attempt,
             command,

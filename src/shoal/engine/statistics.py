@@ -62,16 +62,13 @@ class Statistics:
             totals = self.categories[name] = CategoryTotals()
         return totals
 
-    def attempt_started(self, category: str) -> None:
-        self.running += 1
-        self.category(category).running += 1
-
-    def attempt_ended(self, task: int, category: str, seconds: float, cpu: float, memory: int, cores: float) -> None:
+    def attempt_ended(
+        self, task: int, totals: CategoryTotals, seconds: float, cpu: float, memory: int, cores: float
+    ) -> None:
         self.running -= 1
         self.work += seconds * cores
         self.seconds += seconds
         self.cpu += cpu
-        totals = self.category(category)
         totals.running -= 1
         totals.seconds += seconds
         totals.cpu += cpu
@@ -85,9 +82,8 @@ class Statistics:
         elif seconds > slowest[0][0]:
             heappushpop(slowest, (seconds, task))
 
-    def task_failed(self, failure: Failure, category: str) -> None:
+    def task_failed(self, failure: Failure) -> None:
         self.failed += 1
-        self.category(category).failed += 1
         if len(self.failures) < FAILURES_KEPT:
             self.failures.append(failure)
 

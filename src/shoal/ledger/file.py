@@ -63,7 +63,8 @@ class LedgerWriter:
         data = b"".join(self._pending)
         self._pending.clear()
         self._write(data)
-        self._dirty.set()
+        if not self._dirty.is_set():  # setting takes a lock each time, asking does not
+            self._dirty.set()
 
     def _write(self, data: bytes) -> None:
         while data:

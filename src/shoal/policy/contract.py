@@ -21,6 +21,8 @@ class Contract:
         self.free = list(self.total)
         self.needs: list[list[tuple[int, int]]] = []
         """Per lane: pairs of position and amount, zeros left out."""
+        self.hopeless: dict[int, None] = {}
+        """Lanes that do not fit on the node even when nothing else runs there."""
         for request in requests:
             self.add_lane(request)
 
@@ -32,7 +34,10 @@ class Contract:
                 self.total.append(0)
                 self.free.append(0)
         self.needs.append([(at, amount) for at, amount in enumerate(request.vector(self.names)) if amount])
-        return len(self.needs) - 1
+        lane = len(self.needs) - 1
+        if not self.could_fit(lane):
+            self.hopeless[lane] = None
+        return lane
 
     def fits(self, lane: int) -> bool:
         free = self.free
@@ -76,3 +81,4 @@ class Contract:
         total = list(node.vector(self.names))
         self.free = [free + new - old for free, new, old in zip(self.free, total, self.total, strict=True)]
         self.total = total
+        self.hopeless = dict.fromkeys(lane for lane in range(len(self.needs)) if not self.could_fit(lane))

@@ -78,6 +78,7 @@ class ProcessRunner:
 
     def start(
         self,
+        now: float,
         task: int,
         attempt: int,
         command: str,
@@ -102,7 +103,6 @@ class ProcessRunner:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 return f"the system would not start a process: {error.strerror}"
             return f"cannot start {vector[0]!r}: {error.strerror}"
-        now = self.clock()
         running = Running(task, attempt, slot, now, pid, time.clock_gettime(_BOOT_CLOCK))
         self.running[pid] = running
         self.pid_of[task] = pid
@@ -131,8 +131,8 @@ class ProcessRunner:
             self._actions.append(((dup, self._null, 0), (dup, output, 1), (dup, output, 2)))
         return self._actions[slot]
 
-    def reap(self) -> list[ProcessEnd]:
-        """All processes that have ended, without waiting.
+    def reap(self, now: float) -> list[ProcessEnd]:
+        """All processes that have ended by now, without waiting.
 
         Children that are not tasks are adopted orphans and are reaped, except those in `foreign_pids`, which another
         runner reaps: `waitid` would show them again and again, so reaping goes on without it then.
@@ -149,19 +149,19 @@ class ProcessRunner:
             running = self.running.get(pid)
             if running is None:
                 if pid in self.foreign:
-                    return ends + self._reap_each()
+                    return ends + self._reap_each(now)
                 os.waitpid(pid, 0)
                 continue
-            ends.append(self._finish(pid, running))
+            ends.append(self._finish(now, pid, running))
 
-    def _reap_each(self) -> list[ProcessEnd]:
+    def _reap_each(self, now: float) -> list[ProcessEnd]:
         ends = []
         for pid, running in list(self.running.items()):
             if os.waitid(os.P_PID, pid, _WAIT_FLAGS) is not None:
-                ends.append(self._finish(pid, running))
+                ends.append(self._finish(now, pid, running))
         return ends
 
-    def _finish(self, pid: int, running: Running) -> ProcessEnd:
+    def _finish(self, now: float, pid: int, running: Running) -> ProcessEnd:
         """Reaps one ended leader after ending what is left of its group, while its pid cannot belong to another."""
         killed = self._killed.pop(pid, None)
         signal_group(pid, signal.SIGKILL)
@@ -182,7 +182,7 @@ class ProcessRunner:
             running,
             outcome,
             code,
-            self.clock(),
+            now,
             usage.ru_utime,
             usage.ru_stime,
             self._peak_memory(usage.ru_maxrss),
@@ -242,7 +242,7 @@ class ProcessRunner:
             signal_group(pid, signal.SIGKILL)
         for pid, running in list(self.running.items()):
             self._killed.setdefault(pid, (Outcome.CANCELLED, "the run ended"))
-            self._finish(pid, running)
+            self._finish(self.clock(), pid, running)
         os.close(self._null)
 
 
