@@ -31,7 +31,7 @@ from support.case import lane, node
 TASKS = 40
 LANES = [lane(retries=2), lane(cores=2, retries=0), lane(cores=1, gpus=1, retries=1), lane(retries=1, bundled=True)]
 SIZES = [node(cores=2, gpus=1), node(cores=4, gpus=1), node(cores=1), node(cores=3, gpus=2), node()]
-BAD = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.LOST, Outcome.CANCELLED]
+BAD = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.LOST, Outcome.UNBEGUN, Outcome.CANCELLED]
 
 
 class BrokerMachine(RuleBasedStateMachine):

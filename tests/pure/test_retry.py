@@ -34,3 +34,7 @@ def test_a_lost_attempt_is_not_charged_to_the_task() -> None:
 def test_a_task_that_loses_every_worker_is_given_up() -> None:
     assert retry_delay(Outcome.LOST, 0, MOST_LOSSES, retries=0) is not None
     assert retry_delay(Outcome.LOST, 0, MOST_LOSSES + 1, retries=99) is None
+
+
+def test_attempt_that_was_never_begun_is_repeated_at_once_however_often() -> None:
+    assert retry_delay(Outcome.UNBEGUN, 99, 99, retries=0) == 0.0

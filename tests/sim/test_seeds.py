@@ -61,7 +61,19 @@ def test_the_seeds_meet_every_kind_of_fault_and_end() -> None:
         ends |= trace.ends.keys()
         seen |= {kind for entry in trace.entries for kind in kinds_in(entry[1], entry[2])}
     assert ends == {"accepted", "failed", "crashed", "timeout", "lost", "cancelled", "doomed", "queued"} - rare(ends)
-    assert seen >= {"bundle", "kill", "rest", "drain", "shrink", "duplicate", "LOST", "CRASHED", "TIMEOUT", "too large"}
+    assert seen >= {
+        "bundle",
+        "kill",
+        "rest",
+        "drain",
+        "shrink",
+        "duplicate",
+        "LOST",
+        "UNBEGUN",
+        "CRASHED",
+        "TIMEOUT",
+        "too large",
+    }
 
 
 def rare(ends: set[str]) -> set[str]:

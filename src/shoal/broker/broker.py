@@ -200,8 +200,9 @@ class Broker:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, result.attempt, Outcome.CANCELLED))
             return
-        counter = self.losses if outcome is Outcome.LOST else self.failures
-        counter[task] = counter.get(task, 0) + 1
+        if outcome is not Outcome.UNBEGUN:
+            counter = self.losses if outcome is Outcome.LOST else self.failures
+            counter[task] = counter.get(task, 0) + 1
         delay = None
         lane = self.columns.lane[task]
         if outcome is not Outcome.CANCELLED and self.contract.could_fit(lane):

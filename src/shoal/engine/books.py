@@ -82,8 +82,8 @@ class Books:
 
     def retry(self, command: Retry) -> None:
         attempt = self._ended.pop(command.task)
-        if command.outcome is Outcome.LOST and attempt.started == attempt.ended:
-            return  # it was bundled behind another call and never began: nothing to tell
+        if command.outcome is Outcome.UNBEGUN:
+            return  # nothing happened, so there is nothing to tell
         self.statistics.retried += 1
         self._record_unsuccessful(attempt, final=False)
         self.listener.attempt_over(self.graph.names[command.task], attempt, "retry")

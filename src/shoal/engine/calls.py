@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from shoal.runner.call_messages import CallResult
     from shoal.runner.function import FunctionRunner
 
-_OUTCOMES = {
-    "ok": Outcome.OK,
-    "error": Outcome.FAILED,
-    "crashed": Outcome.CRASHED,
-    "timeout": Outcome.TIMEOUT,
-    "cancelled": Outcome.CANCELLED,
-    "lost": Outcome.LOST,
-}
-
 
 class CallSide:
     """Starts calls through a `FunctionRunner`, which is made when the first call is started."""
@@ -133,10 +124,10 @@ class CallSide:
         return [self._attempt(result) for result in results]
 
     def _attempt(self, result: CallResult) -> EndedAttempt:
-        outcome = _OUTCOMES[result.outcome]
+        outcome = result.verdict()
         at, size, tail = 0, 0, result.output[-TAIL_BYTES:]
         text = result.output
-        if result.error_text and outcome is not Outcome.LOST:
+        if result.error_text and outcome not in (Outcome.LOST, Outcome.UNBEGUN):
             text += result.error_text.rstrip().encode("utf-8", "replace") + b"\n"
             tail = text[-TAIL_BYTES:]
         if text:

@@ -15,7 +15,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, cast
 
@@ -53,14 +53,6 @@ ADDED_AT_ONCE = 2048
 GRACE = 2.0
 """How long idle workers may take to end by themselves."""
 
-_OUTCOMES = {
-    "ok": Outcome.OK,
-    "error": Outcome.FAILED,
-    "crashed": Outcome.CRASHED,
-    "timeout": Outcome.TIMEOUT,
-    "cancelled": Outcome.CANCELLED,
-    "lost": Outcome.LOST,
-}
 _NO_RESULTS: Mapping[int, CallResult] = {}
 
 
@@ -71,7 +63,7 @@ class Engine:
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
         # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
-        columns = TaskColumns(cast(Sequence[int], self._lane_of))
+        columns = TaskColumns(self._lane_of)
         self._broker = Broker(node, columns, [], order="fifo")
         self._flow = DynamicFlow()
         self._under_way: dict[int, Work] = {}
@@ -186,7 +178,7 @@ class Engine:
         results = self._wait()
         self._take_messages()
         if results:
-            ended = [TaskResult(r.task, r.attempt, _OUTCOMES[r.outcome], r.ended - r.started) for r in results]
+            ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
             self._tell(TasksEnded(ended), {result.task: result for result in results})
         if self._ready:
             ready, self._ready = self._ready, []
@@ -200,7 +192,7 @@ class Engine:
         """What the workers report, after waiting for something to do."""
         results, self._unsent = self._unsent, []
         limit: float | None = 0.0
-        if not results and self._inbox.fall_asleep():
+        if not results and not self._ready and self._inbox.fall_asleep():
             limit = self._patience()
         for descriptor, _ in self._poll.poll(limit):
             if descriptor == self._inbox.wakeup:

@@ -18,13 +18,19 @@ from typing import Protocol
 import msgspec
 
 
+class Column(Protocol):
+    """Anything that answers `column[task]`: an array, or a dictionary of the tasks that are here."""
+
+    def __getitem__(self, task: int, /) -> int: ...
+
+
 class TaskColumns(msgspec.Struct):
     """What the policies may know of a task, as columns indexed by task number; they may grow while a run goes on.
 
     A column left empty is not known: every task counts as 0 there.
     """
 
-    lane: Sequence[int]
+    lane: Column
     rank: Sequence[int] = ()
     input_bytes: Sequence[int] = ()
     upward_length: Sequence[float] = ()

@@ -25,6 +25,8 @@ class Outcome(Enum):
     """Ended by a signal, or the worker process died in the middle of the call."""
     TIMEOUT = "timeout"
     LOST = "lost"
+    UNBEGUN = "unbegun"
+    """Handed back without having been begun: it was bundled behind a call that took long or took its worker along."""
     CANCELLED = "cancelled"
 
 
@@ -33,6 +35,8 @@ def retry_delay(outcome: Outcome, failures: int, losses: int, retries: int) -> f
 
     `failures` and `losses` count this attempt too.
     """
+    if outcome is Outcome.UNBEGUN:
+        return 0.0
     if outcome is Outcome.LOST:
         return _delay(losses) if losses <= MOST_LOSSES else None
     return _delay(failures) if failures <= retries else None

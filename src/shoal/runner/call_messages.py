@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.policy.retry import Outcome as Verdict
+
 Outcome: TypeAlias = Literal["ok", "error", "crashed", "timeout", "cancelled", "lost"]
 """`ok` and `error`: the call returned or raised. `crashed`: it took its worker with it. `timeout`, `cancelled`: it was
 ended on purpose. `lost`: it did not run to its end through no fault of its own, and should be started again without
@@ -44,3 +46,17 @@ class CallResult(msgspec.Struct, frozen=True, gc=False):
     """Peak memory; 0 if the call was too short to be measured."""
     output: bytes
     """What the call wrote to standard output and standard error."""
+
+    def verdict(self) -> Verdict:
+        """The outcome in the broker's words."""
+        return Verdict.UNBEGUN if self.outcome == "lost" and not self.started else _VERDICTS[self.outcome]
+
+
+_VERDICTS: dict[Outcome, Verdict] = {
+    "ok": Verdict.OK,
+    "error": Verdict.FAILED,
+    "crashed": Verdict.CRASHED,
+    "timeout": Verdict.TIMEOUT,
+    "cancelled": Verdict.CANCELLED,
+    "lost": Verdict.LOST,
+}

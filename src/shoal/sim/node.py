@@ -75,14 +75,14 @@ class VirtualNode:
         """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
         results = [self._end_first(now, place, place.fate.outcome)]
         if place.fate.outcome in (Outcome.CRASHED, Outcome.TIMEOUT):
-            results += [self._end_first(now, place, Outcome.LOST) for _ in range(len(place.tasks))]
+            results += [self._end_first(now, place, Outcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
 
     def lose_worker(self, now: float, place: Place) -> list[TaskResult]:
-        """The worker dies under its bundle: the running call crashed, the others were lost."""
+        """The worker dies under its bundle: the running call crashed, the others had not begun."""
         results = [self._end_first(now, place, Outcome.CRASHED)]
-        results += [self._end_first(now, place, Outcome.LOST) for _ in range(len(place.tasks))]
+        results += [self._end_first(now, place, Outcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
 

@@ -165,7 +165,9 @@ class Oracle:
         life, result = self.lives[task], self.fresh.pop(task, None)
         if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is Outcome.OK:
             raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
-        if outcome is Outcome.LOST:
+        if outcome is Outcome.UNBEGUN:
+            spent = False
+        elif outcome is Outcome.LOST:
             life.losses += 1
             spent = life.losses > MOST_LOSSES
         else:
