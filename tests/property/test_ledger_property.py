@@ -1,4 +1,4 @@
-"""Random damage to a ledger: what survives is a subsequence of what was written, and every untouched record survives."""
+"""Random damage to a ledger: every record that was not touched survives, in order."""
 
 from __future__ import annotations
 

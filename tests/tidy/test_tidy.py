@@ -17,7 +17,17 @@ LONG_FUNCTIONS: set[str] = set()
 BROAD_HANDLERS: set[str] = {
     "shoal.cli.main.main",  # the top of the command: a defect of ours gets a sentence and its traceback
     "shoal.runner.worker.Calls.perform",  # the top of a worker: whatever the user's function raises goes to the caller
-    "shoal.runner.call_errors._pickled",  # runs the user's own __reduce__ and __init__
+    "shoal.futures.engine.Engine.run",  # the top of a thread: whoever waits for a future must not wait for ever
+    "shoal.futures.engine._show",  # writes to whatever the program put in the place of sys.stdout
+    # Pickling and unpickling run the user's own code, which may raise anything.
+    "shoal.runner.call_errors._pickled",
+    "shoal.futures.arguments._noting",
+    "shoal.futures.arguments.encode",
+    "shoal.futures.arguments.encode_all",
+    "shoal.futures.engine.Engine._make_ready",
+    "shoal.futures.functions.FunctionTable.take",
+    "shoal.futures.future.unpickled",
+    "shoal.futures.future.unpickled_error",
 }
 LONG_FILES: set[str] = set()
 FUNCTION_LINES = 60
