@@ -50,7 +50,7 @@ from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import Outcome
 from shoal.runner.output import OutputStream, Slots
-from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
+from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, react_soon
 from shoal.runner.process import ProcessEnd, ProcessRunner
 
 TICK_SECONDS = 0.1
@@ -121,6 +121,7 @@ class LocalRun:
     def execute(self) -> None:
         """Runs until every task is over, or the run is stopped."""
         become_subreaper()
+        react_soon()
         self.wakeup = Wakeup()
         self.calls.attach(self.wakeup)
         try:
@@ -178,6 +179,7 @@ class LocalRun:
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
         self.ledger.flush()
+        self.processes.look_at_own_peak()
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import time
 from collections.abc import Sequence
 
@@ -117,7 +116,7 @@ class Session:
         self.workspace = enter(path)
         self.workflow = load(self.workspace, words)
         self.workspace.make()
-        self.workspace.acquire(Holder(os.getpid(), socket.gethostname(), self.identity, time.time()))
+        self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
         try:
             self.history = read_history(self.workspace)
             self._look_back()
@@ -174,7 +173,7 @@ class Session:
                 os.getpid(),
                 start_ticks(os.getpid()) or 0,
                 boot_identity(),
-                socket.gethostname(),
+                os.uname().nodename,
                 __version__,
                 self.workflow.target_names,
                 list(self.options.node.amounts),

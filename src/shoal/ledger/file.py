@@ -33,7 +33,7 @@ class LedgerWriter:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._lay_ballast()
         self._dirty = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self._syncer = threading.Thread(target=self._sync_loop, name="shoal-ledger-sync", daemon=True)
         self._syncer.start()
 
@@ -86,24 +86,21 @@ class LedgerWriter:
     def _sync_loop(self) -> None:
         while True:
             self._dirty.wait()
-            if self._closing:
+            if self._closing.is_set():
                 return
             self._dirty.clear()
             try:
                 os.fdatasync(self._descriptor)
             except OSError:
                 self.full = True  # the next write tells; durability can no longer be promised
-            self._paced.wait(SYNC_SECONDS)
-
-    _paced = threading.Event()
-    """Never set: waiting on it with a time-out is the pause between two syncs."""
+            self._closing.wait(SYNC_SECONDS)
 
     def close(self) -> None:
         """Writes and syncs what is left."""
         try:
             self.flush()
         finally:
-            self._closing = True
+            self._closing.set()
             self._dirty.set()
             self._syncer.join()
             try:

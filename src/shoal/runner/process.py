@@ -71,6 +71,7 @@ class ProcessRunner:
         self._deadlines: list[tuple[float, int, int]] = []
         self._actions: list[tuple[tuple[int, int, int], ...]] = []
         self._own_peak = 0
+        self.look_at_own_peak()
         self._killed: dict[int, tuple[Outcome, str]] = {}
         """Pids we asked to end, and what to call it."""
         self.foreign: list[int] = []
@@ -195,10 +196,12 @@ class ProcessRunner:
         The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it executes;
         so a figure that is not above our own peak says nothing about the task.
         """
-        if peak <= self._own_peak or peak <= (own := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss):
-            return 0
-        self._own_peak = own
-        return peak * _RSS_UNIT
+        return peak * _RSS_UNIT if peak > self._own_peak else 0
+
+    def look_at_own_peak(self) -> None:
+        """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self._own_peak = peak + peak // 16
 
     def _end_escaped(self, running: Running) -> None:
         mark = b"%s:%d:%d\0" % (self.run, running.task, running.attempt)
