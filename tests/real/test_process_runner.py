@@ -13,8 +13,9 @@ import pytest
 
 from shoal.policy.retry import Outcome
 from shoal.runner.output import Slots
-from shoal.runner.proc import marked_processes
+from shoal.runner.proc import marked_processes, started_at
 from shoal.runner.process import ProcessEnd, ProcessRunner, Running
+from shoal.runner.table import ProcessTable, read_table
 from support.command import wait_until
 
 RUN = f"test{os.getpid()}"
@@ -23,10 +24,12 @@ RUN = f"test{os.getpid()}"
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
     slots = Slots(str(tmp_path))
-    made = ProcessRunner(RUN, os.environ, slots, time.time)
+    table = ProcessTable(str(tmp_path / "table"))
+    made = ProcessRunner(RUN, os.environ, slots, table, time.time)
     yield made
     made.close()
     slots.close()
+    table.close()
 
 
 def run(runner: ProcessRunner, command: str, **options: object) -> ProcessEnd:
@@ -108,7 +111,9 @@ def test_end_by_signal_is_a_crash_that_names_it(runner: ProcessRunner) -> None:
 
 
 def test_cpu_time_and_peak_memory_are_measured(runner: ProcessRunner) -> None:
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * 2 + 60_000_000  # well above what the kernel starts at
+    size = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * 2 + 60_000_000
+    )  # well above what the kernel starts at
     end = run(runner, f"python3 -c 'b = bytearray({size}); s = sum(range(2_000_000))'")
     assert size < end.max_rss < size + 30_000_000
     assert end.user > 0.01
@@ -148,6 +153,15 @@ def test_background_process_does_not_outlive_its_task(runner: ProcessRunner) -> 
     end = run(runner, "sleep 60 > /dev/null 2>&1 & echo $!")
     pid = int(output(runner, end))
     wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), "the background process is gone")
+
+
+def test_table_names_pid_and_start_moment_of_what_runs(runner: ProcessRunner, tmp_path: Path) -> None:
+    started = runner.start(time.time(), 1, 1, "sleep 60")
+    assert isinstance(started, Running)
+    assert (started.pid, started.boot_time) in read_table(str(tmp_path / "table"))
+    assert started_at(started.pid, started.boot_time)
+    assert not started_at(started.pid, started.boot_time - 5)
+    assert not started_at(os.getpid(), started.boot_time)
 
 
 def test_silent_tasks_share_a_slot_and_leave_no_files(runner: ProcessRunner) -> None:

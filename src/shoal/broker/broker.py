@@ -46,7 +46,7 @@ from shoal.policy.contract import Contract
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
 from shoal.policy.retry import Outcome, retry_delay
 
-BUNDLE_SECONDS = 0.004
+BUNDLE_SECONDS = 0.03
 LARGEST_BUNDLE = 512
 PASSED_OVER_LIMIT = 64
 

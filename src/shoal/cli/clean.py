@@ -59,7 +59,7 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
         words = history.last_run.targets
     graph = load(workspace, words).graph
     if not arguments.dry_run:
-        end_leftovers(history)
+        end_leftovers(workspace, history)
     cleaning = find_what_was_made(graph, history, workspace, arguments.force)
     if arguments.dry_run:
         _say(cleaning, "would remove", arguments.verbose)

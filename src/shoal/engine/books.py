@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from shoal.broker.messages import GiveUp, Retry
+from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.file import LedgerWriter
@@ -42,18 +43,26 @@ class Books:
         self.tell_all = False
         """Tell the listener of every attempt, not only of those that did not succeed."""
         self._ended: dict[int, EndedAttempt] = {}
+        self._fresh: dict[int, TaskStarted] = {}
+        """Attempts under way whose start is not in the ledger yet."""
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
         self._totals = [statistics.category(profile.category) for profile in graph.profiles]
 
-    def started(self, task: int, attempt: int, time: float, pid: int, boot_time: float, slot: int) -> None:
-        self.statistics.running += 1
-        self._totals[self.graph.profile[task]].running += 1
-        self.ledger.add(TaskStarted(task, attempt, time, pid, boot_time, slot))
+    def started(self, record: TaskStarted) -> None:
+        """An attempt is under way; short ones end before that is written."""
+        self._fresh[record.task] = record
 
-    def ended(self, attempt: EndedAttempt, *, was_started: bool = True) -> None:
+    def tick(self) -> None:
+        """Records the start of what is still under way; shorter attempts need no record of it."""
+        for record in self._fresh.values():
+            self.ledger.add(record)
+        self._fresh.clear()
+
+    def ended(self, attempt: EndedAttempt) -> None:
         """Holds an ended attempt until the broker's verdict."""
         self._ended[attempt.task] = attempt
-        if was_started:
+        self._fresh.pop(attempt.task, None)
+        if attempt.ended > attempt.started:
             profile = self.graph.profile[attempt.task]
             self.statistics.attempt_ended(
                 attempt.task,
@@ -63,6 +72,16 @@ class Books:
                 attempt.max_rss,
                 self._cores[profile],
             )
+
+    def enter(self, verdicts: Sequence[Accept | Retry | GiveUp]) -> None:
+        """What the broker said of the attempts that were held."""
+        for verdict in verdicts:
+            if isinstance(verdict, Accept):
+                self.accept(verdict.task)
+            elif isinstance(verdict, Retry):
+                self.retry(verdict)
+            else:
+                self.give_up(verdict)
 
     def accept(self, task: int) -> None:
         """The attempt's result is the task's."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.values import Values
-from shoal.engine.wakeup import Wakeup
 from shoal.model.graph import NO_TASK, Graph
 from shoal.model.task import Call
 from shoal.policy.retry import Outcome
 from shoal.runner.output import TAIL_BYTES, OutputStream
+from shoal.runner.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from shoal.runner.call_messages import CallResult

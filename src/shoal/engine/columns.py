@@ -28,14 +28,14 @@ def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
 
 
 def lanes_for(graph: Graph) -> list[Lane]:
-    """One lane per profile; those of Python calls may be bundled."""
+    """One lane per profile; short tasks may be bundled."""
     calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
     lanes = []
     for number, profile in enumerate(graph.profiles):
         resources = profile.resources
         if not resources.amounts:
             resources = Resources((("cores", _LEAST_CORES),))
-        # A call with a time limit travels alone, so that its limit is about it and nothing else.
-        bundled = number in calls and profile.timeout is None
+        # A call with a time limit travels alone: ending it would end the worker of the others.
+        bundled = number not in calls or profile.timeout is None
         lanes.append(Lane(resources, profile.retries, bundled))
     return lanes

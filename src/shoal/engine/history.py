@@ -1,5 +1,4 @@
-"""What the ledger says of earlier runs, folded for the planner: the last result of every place, files as last seen,
-and attempts of the last run that were started and never ended."""
+"""What the ledger says of earlier runs, folded for the planner: the last result of every place, files as last seen."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from shoal.ledger.records import (
     RunStarted,
     SourcesSeen,
     TaskEnded,
-    TaskStarted,
     decode,
     encode,
 )
@@ -30,7 +28,6 @@ class History:
         self.damage: list[Damage] = []
         self.last_run: RunStarted | None = None
         self.last_end: RunEnded | None = None
-        self.unended: dict[tuple[int, int], TaskStarted] = {}
         self.runs = 0
         self.bytes_read = 0
 
@@ -50,17 +47,13 @@ class History:
         record = decode(payload)
         match record:
             case TaskEnded():
-                self.unended.pop((record.task, record.attempt), None)
                 if record.final:
                     self.results[record.place] = payload
-            case TaskStarted():
-                self.unended[record.task, record.attempt] = record
             case SourcesSeen():
                 for name, size, time in zip(record.names, record.sizes, record.times, strict=True):
                     self.sources[name] = (size, time)
             case RunStarted():
                 self.last_run, self.last_end = record, None
-                self.unended = {}
                 self.runs += 1
             case RunEnded():
                 self.last_end = record

@@ -8,37 +8,40 @@ import signal
 import time
 
 from shoal.engine.history import History
+from shoal.engine.workspace import Workspace
 from shoal.runner.proc import boot_identity, group_members, marked_processes, start_ticks, started_at
+from shoal.runner.table import read_table
 
 _PATIENCE = 10.0
 
 
-def end_leftovers(history: History) -> int:
+def end_leftovers(workspace: Workspace, history: History) -> int:
     """Ends what the last run left running and waits until it is gone; returns how many processes that were.
 
-    A process is ours if its environment carries the run's mark, or if it has the pid of an attempt that was started and
-    never ended and was started at that very moment, or belongs to such a process's group.
+    A process is ours if its environment carries the run's mark, or if the run's table has its pid and it was started at
+    that very moment, or if it belongs to such a process's group.
     """
     run = history.last_run
     if run is None or history.last_end is not None or run.boot != boot_identity():
         return 0
     ended = 0
+    table = read_table(workspace.processes)
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        pids = _ours(history, run.run)
+        pids = _ours(table, run.run)
         if not pids:
             break
         ended += sum(_end(pid, ticks) for pid, ticks in pids)
     return ended
 
 
-def _ours(history: History, run: str) -> list[tuple[int, int]]:
+def _ours(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
     """Pids with their start times, so that a pid that is used anew in the meantime is not taken for ours."""
     found = dict.fromkeys(marked_processes(run.encode()))
-    for started in history.unended.values():
-        if started.pid and started_at(started.pid, started.boot_time):
-            found[started.pid] = None
-            found.update(dict.fromkeys(group_members(started.pid)))
+    for pid, moment in table:
+        if started_at(pid, moment):
+            found[pid] = None
+            found.update(dict.fromkeys(group_members(pid)))
     found.pop(os.getpid(), None)
     moments = [(pid, start_ticks(pid)) for pid in found]
     return [(pid, ticks) for pid, ticks in moments if ticks is not None]

@@ -1,8 +1,7 @@
 """One run on this machine: the loop around flow, broker, runners and ledger.
 
 It is a driver and decides nothing: what ended is told to the broker, what the broker answers is done. One turn of the
-loop handles everything that arrived together: one event, one ledger write, then the starts. What was finished is
-written to the ledger before anything that builds on it is started.
+loop handles everything that arrived together: the events, the starts they lead to, one ledger write.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -39,22 +40,25 @@ from shoal.engine.files import Preparer
 from shoal.engine.requests import take_requests
 from shoal.engine.statistics import Statistics
 from shoal.engine.values import Values
-from shoal.engine.wakeup import Wakeup
 from shoal.engine.workspace import Workspace
 from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
+from shoal.ledger.records import TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, Resources
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import Outcome
-from shoal.runner.output import OutputStream, Slots
+from shoal.runner.launch import LauncherClient
+from shoal.runner.launcher import Order
+from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, react_soon
-from shoal.runner.process import ProcessEnd, ProcessRunner
+from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
 LOW_DISK_BYTES = 1 << 20
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 class RunOptions(msgspec.Struct):
@@ -82,6 +86,7 @@ class LocalRun:
         options: RunOptions,
         listener: Listener,
         past: Past,
+        launcher: LauncherClient,
     ) -> None:
         graph: Graph = plan.graph
         self.graph = graph
@@ -102,8 +107,7 @@ class LocalRun:
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
         self.books = Books(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
-        self.slots = Slots(workspace.running)
-        self.processes = ProcessRunner(run, os.environ, self.slots, self.clock)
+        self.launcher = launcher
         self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
         self.preparer = Preparer(graph, versions)
         self.stop_reason = ""
@@ -122,8 +126,10 @@ class LocalRun:
         """Runs until every task is over, or the run is stopped."""
         become_subreaper()
         react_soon()
-        self.wakeup = Wakeup()
+        self.wakeup = Wakeup(USER_SIGNALS)
+        self.wakeup.add(self.launcher.descriptor)
         self.calls.attach(self.wakeup)
+        self._settle_launcher()
         try:
             self._settle(self._tell(TasksReady(self.flow.ready(self.plan.up_to_date()))))
             while self._goes_on():
@@ -141,18 +147,13 @@ class LocalRun:
         readable = self.wakeup.wait(self._patience())
         self.now = now = self.clock()
         results, self._arrived = self._arrived, []
-        if self.wakeup.child_exited:
-            self.wakeup.child_exited = False
-            self.processes.foreign = self.calls.pids()
-            for end in self.processes.reap(now):
-                results.append(self._process_ended(end))
         for descriptor in readable:
-            results += map(self._call_ended, self.calls.collect(descriptor))
+            if descriptor == self.launcher.descriptor:
+                results += self._hear_launcher()
+            else:
+                results += map(self._call_ended, self.calls.collect(descriptor))
         if self.wakeup.signals:
             self._on_signals()
-        deadline = self.processes.next_deadline()
-        if deadline is not None and now >= deadline:
-            self.processes.enforce(now)
         deadline = self.calls.next_deadline()
         if deadline is not None and now >= deadline + self._offset:
             results += map(self._call_ended, self.calls.enforce())
@@ -168,9 +169,8 @@ class LocalRun:
         if self._arrived:
             return 0.0
         nearest = self._next_tick
-        for moment in (self._wake_at, self.processes.next_deadline()):
-            if moment is not None and moment < nearest:
-                nearest = moment
+        if self._wake_at is not None and self._wake_at < nearest:
+            nearest = self._wake_at
         moment = self.calls.next_deadline()
         if moment is not None and moment + self._offset < nearest:
             nearest = moment + self._offset
@@ -178,11 +178,23 @@ class LocalRun:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
+        self.books.tick()
         self.ledger.flush()
-        self.processes.look_at_own_peak()
+        self._count_running()
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
+
+    def _count_running(self) -> None:
+        """Places in use, by category: a bundle of short tasks counts as one."""
+        lanes = Counter(
+            bundle.lane for bundle in {id(bundle): bundle for bundle in self.broker.running.values()}.values()
+        )
+        self.statistics.running = lanes.total()
+        for totals in self.statistics.categories.values():
+            totals.running = 0
+        for lane, count in lanes.items():
+            self.statistics.category(self.graph.profiles[lane].category).running += count
 
     def _tell(self, event: Event) -> list[Command]:
         commands = self.broker.handle(self.now, event)
@@ -193,38 +205,43 @@ class LocalRun:
         return commands
 
     def _settle(self, commands: list[Command], results_told: bool = False) -> None:
-        """Does what the broker says; what becomes ready by that goes straight back to it."""
+        """Does what the broker says; what becomes ready by that goes straight back to it.
+
+        Starting comes before bookkeeping, so that a free core waits for as little as possible; all of it is written
+        before the turn ends.
+        """
+        verdicts: list[Accept | Retry | GiveUp] = []
         while commands or results_told:
-            starts: list[Start] = []
             accepted: list[int] = []
             lost: list[int] = []
             for command in commands:
-                if isinstance(command, Accept):
-                    self.books.accept(command.task)
-                    accepted.append(command.task)
-                elif isinstance(command, Start):
-                    starts.append(command)
+                kind = type(command)
+                if kind is Start:
+                    self._start(command)  # type: ignore[arg-type]
+                elif kind is Accept:
+                    accepted.append(command.task)  # type: ignore[union-attr]
+                    verdicts.append(command)  # type: ignore[arg-type]
                 else:
-                    self._do(command, lost)
-            self.ledger.flush()
-            for start in starts:
-                self._start(start)
+                    self._do(command, verdicts, lost)
             if not (accepted or lost or results_told):
-                return
+                break
             if lost:
                 self._lose(lost)
             results_told = False
             commands = self._tell(TasksReady(self.flow.complete(accepted)))
+        if verdicts:
+            self.books.enter(verdicts)
+            self.ledger.flush()
 
-    def _do(self, command: Retry | GiveUp | Kill | WakeAt, lost: list[int]) -> None:
+    def _do(self, command: Command, verdicts: list[Accept | Retry | GiveUp], lost: list[int]) -> None:
         match command:
             case Retry():
-                self.books.retry(command)
+                verdicts.append(command)
             case GiveUp():
-                self.books.give_up(command)
+                verdicts.append(command)
                 lost.append(command.task)
             case Kill():
-                self.processes.kill(command.task, Outcome.CANCELLED, "cancelled")
+                self.launcher.kill(command.task, Outcome.CANCELLED, "cancelled")
                 self.calls.kill(command.task, command.attempt)
             case WakeAt():
                 self._wake_at = command.when
@@ -236,76 +253,70 @@ class LocalRun:
             self.stop(f"{self.graph.names[tasks[0]]!r} failed and --fail-fast was given")
 
     def _start(self, command: Start) -> None:
+        graph = self.graph
         calls: list[tuple[int, int]] = []
+        orders: list[Order] = []
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
             obstacle = self.preparer.prepare(task, attempt)
             if obstacle is not None:
                 self._could_not_start(task, attempt, obstacle)
                 continue
-            action = self.graph.actions[task]
+            action = graph.actions[task]
             if isinstance(action, str):
-                self._start_process(task, attempt, action)
+                profile = graph.profiles[graph.profile[task]]
+                orders.append((task, attempt, action, profile.timeout, profile.environment, profile.directory))
             else:
                 calls.append((task, attempt))
-                self.books.started(task, attempt, self.now, 0, 0.0, -1)
+                self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
+        if orders:
+            self.launcher.start(orders)
         if calls:
             self.calls.start(calls)
 
-    def _start_process(self, task: int, attempt: int, command: str) -> None:
-        profile = self.graph.profiles[self.graph.profile[task]]
-        running = self.processes.start(
-            self.clock(),
-            task,
-            attempt,
-            command,
-            timeout=profile.timeout,
-            environment=profile.environment,
-            directory=profile.directory,
-        )
-        if isinstance(running, str):
-            self._could_not_start(task, attempt, running)
-        else:
-            self.books.started(task, attempt, running.started, running.pid, running.boot_time, running.slot)
-
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
-        now = self.clock()
-        self.books.ended(EndedAttempt(task, attempt, Outcome.FAILED, 127, now, now, message=why), was_started=False)
+        self.books.ended(EndedAttempt(task, attempt, Outcome.FAILED, 127, self.now, self.now, message=why))
         self._arrived.append(TaskResult(task, attempt, Outcome.FAILED))
 
-    def _process_ended(self, end: ProcessEnd) -> TaskResult:
-        running = end.running
-        slot = running.slot
-        output_at = output_size = 0
-        tail = b""
-        size = self.slots.size(slot)
-        if size:
-            output_at, output_size, tail = self.output.absorb(self.slots.descriptors[slot], size)
-        self.slots.give_back(slot)
-        outcome, message = end.outcome, end.message
+    def _settle_launcher(self) -> None:
+        places = self.workspace
+        self.launcher.settle_in(places.running, places.output, places.processes, self._offset)
+
+    def _hear_launcher(self) -> list[TaskResult]:
+        told = self.launcher.collect()
+        if told is None:
+            return self._replace_launcher()
+        results: list[TaskResult] = []
+        for row in told:
+            if row[0] == "ended":
+                results.append(self._process_ended(row))
+            elif row[0] == "running":
+                self.books.started(TaskStarted(*row[1:]))
+            else:
+                self.stop("the disk is full")
+        return results
+
+    def _replace_launcher(self) -> list[TaskResult]:
+        """The launcher was killed: what it had under way is lost, and goes on in a new one."""
+        self.listener.note("the launcher process was killed; starting another")
+        self.wakeup.discard(self.launcher.descriptor)
+        lost = self.launcher.replace()
+        self.wakeup.add(self.launcher.descriptor)
+        for task, attempt in lost:
+            self.books.ended(EndedAttempt(task, attempt, Outcome.LOST, 0, self.now, self.now, message="lost"))
+        return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
+
+    def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
+        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail = row
+        outcome = OUTCOMES[ended_as]
         if outcome is Outcome.OK:
-            missing = self.preparer.take_stock(running.task, self.options.by_content)
+            missing = self.preparer.take_stock(task, self.options.by_content)
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
-        if outcome is not Outcome.OK:
+        if outcome is Outcome.FAILED:
             self._check_disk()
-        self.books.ended(
-            EndedAttempt(
-                running.task,
-                running.attempt,
-                outcome,
-                end.status,
-                running.started,
-                end.ended,
-                end.user,
-                end.system,
-                end.max_rss,
-                output_at,
-                output_size,
-                message,
-                tail,
-            )
-        )
-        return TaskResult(running.task, running.attempt, outcome, end.ended - running.started)
+        figures = (status, started, ended, user, system, max_rss, at, size)
+        self.books.ended(EndedAttempt(task, attempt, outcome, *figures, message, tail))
+        return TaskResult(task, attempt, outcome, ended - started)
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:
@@ -345,7 +356,7 @@ class LocalRun:
             elif self.stop_signal:
                 self.listener.note("killing what still runs")
                 for task in list(self.broker.running):
-                    self.processes.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
+                    self.launcher.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
                     self.calls.kill(task, self.broker.attempt[task])
             else:
                 self.stop_signal = number
@@ -363,7 +374,8 @@ class LocalRun:
     def _close(self) -> None:
         """Ends everything that was started, also what escaped from its task, and writes the last records."""
         self.calls.close()
-        self.processes.close()
+        self.wakeup.discard(self.launcher.descriptor)
+        self.launcher.close()
         for pid in children_of_ours():
             kill_process(pid)
             try:
@@ -371,7 +383,6 @@ class LocalRun:
             except ChildProcessError:
                 pass
         self.wakeup.close()
-        self.slots.close()
         self.output.close()
         if self._trace is not None:
             self._trace.close()

@@ -27,6 +27,7 @@ from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import Resources, show_amount
 from shoal.plan.decide import Plan, decide
 from shoal.plan.identity import Versions
+from shoal.runner.launch import LauncherClient
 from shoal.runner.proc import boot_identity, start_ticks
 
 _PLAN_CHUNK = 500
@@ -114,6 +115,14 @@ class Session:
         """Tell the listener of every attempt, not only of those that did not succeed."""
         self.identity = os.urandom(6).hex()
         self.workspace = enter(path)
+        self.launcher = LauncherClient(self.identity)
+        try:
+            self._prepare(words, options, force)
+        except BaseException:
+            self.launcher.abandon()
+            raise
+
+    def _prepare(self, words: Sequence[str], options: RunOptions, force: bool) -> None:
         self.workflow = load(self.workspace, words)
         self.workspace.make()
         self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
@@ -127,7 +136,7 @@ class Session:
             raise
 
     def _look_back(self) -> None:
-        ended = end_leftovers(self.history)
+        ended = end_leftovers(self.workspace, self.history)
         if ended:
             self.listener.note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
         damage = mend(self.workspace, self.history)
@@ -148,6 +157,7 @@ class Session:
                 self.options,
                 self.listener,
                 self.history,
+                self.launcher,
             )
             run.books.tell_all = self.tell_all
             try:
@@ -159,6 +169,7 @@ class Session:
                 ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left))
         finally:
             ledger.close()
+            self.launcher.close()
             self.workspace.release()
         return run
 

@@ -65,11 +65,9 @@ class Statistics:
     def attempt_ended(
         self, task: int, totals: CategoryTotals, seconds: float, cpu: float, memory: int, cores: float
     ) -> None:
-        self.running -= 1
         self.work += seconds * cores
         self.seconds += seconds
         self.cpu += cpu
-        totals.running -= 1
         totals.seconds += seconds
         totals.cpu += cpu
         if seconds > totals.longest:

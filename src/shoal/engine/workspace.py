@@ -42,6 +42,7 @@ class Workspace:
         self.output = os.path.join(self.directory, "output")
         self.values = os.path.join(self.directory, "values")
         self.running = os.path.join(self.directory, "running")
+        self.processes = os.path.join(self.directory, "processes")
         self.requests = os.path.join(self.directory, "requests")
         self.lock = os.path.join(self.directory, "lock")
         self._lock_descriptor = -1

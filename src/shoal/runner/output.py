@@ -6,7 +6,10 @@ wrote is appended to the stream when it ends, and the ledger says where it stand
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -46,50 +49,53 @@ class Slots:
 
 
 class OutputStream:
-    """The stream; appended to by the run, read by anybody with an offset and a size from the ledger."""
+    """The stream; appended to by the processes of a run, read by anybody with an offset and a size from the ledger."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.full = False
         """There was no room for some output; the run should stop."""
         self._descriptor = -1
-        self._end = 0
-
-    def _open(self) -> int:
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, _APPEND, 0o644)
-            self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
-        return self._descriptor
 
     def append(self, data: bytes) -> tuple[int, int]:
         """Where the data stands now; (0, 0) if there was no room for it."""
-        descriptor = self._open()
-        begin = self._end
+        with self._alone():
+            return self._append(data)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Launcher and engine both append: what belongs together stays together."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, _APPEND, 0o644)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _append(self, data: bytes) -> tuple[int, int]:
+        begin = os.lseek(self._descriptor, 0, os.SEEK_END)
         view = memoryview(data)
         while view:
             try:
-                written = os.write(descriptor, view)
+                view = view[os.write(self._descriptor, view) :]
             except OSError:
                 self.full = True
-                os.ftruncate(descriptor, begin)
-                self._end = begin
+                os.ftruncate(self._descriptor, begin)
                 return 0, 0
-            self._end += written
-            view = view[written:]
         return begin, len(data)
 
     def absorb(self, source: int, size: int) -> tuple[int, int, bytes]:
         """Moves a slot's content into the stream and empties the slot; also returns the tail for messages."""
         begin, moved = -1, 0
-        while moved < size:
-            piece = os.pread(source, min(_PIECE, size - moved), moved)
-            if not piece:
-                break
-            at, length = self.append(piece)
-            if not length:
-                break
-            begin = at if begin < 0 else begin
-            moved += length
+        with self._alone():
+            while moved < size:
+                piece = os.pread(source, min(_PIECE, size - moved), moved)
+                at, length = self._append(piece) if piece else (0, 0)
+                if not length:
+                    break
+                begin = at if begin < 0 else begin
+                moved += length
         tail = os.pread(source, TAIL_BYTES, max(0, size - TAIL_BYTES))
         os.ftruncate(source, 0)
         return max(0, begin), moved, tail

@@ -11,20 +11,22 @@ import errno
 import os
 import resource
 import signal
-import time
+import sys
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
+from time import CLOCK_MONOTONIC, clock_gettime
 from typing import NamedTuple
 
 from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
 from shoal.runner.output import Slots
 from shoal.runner.proc import MARK_NAME, kill_process, marked_processes, signal_group
+from shoal.runner.table import ProcessTable
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
-_WAIT_FLAGS = os.WEXITED | os.WNOWAIT | os.WNOHANG
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_CLOCK = 7 if sys.platform == "linux" else CLOCK_MONOTONIC
+"""CLOCK_BOOTTIME, which `/proc` counts by."""
 _RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and what is ignored stays so across an exec."""
@@ -57,10 +59,18 @@ class ProcessEnd(NamedTuple):
 class ProcessRunner:
     """Starts and reaps the processes of one run. Not thread-safe: it belongs to the engine's loop."""
 
-    def __init__(self, run: str, environment: Mapping[str, str], slots: Slots, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        run: str,
+        environment: Mapping[str, str],
+        slots: Slots,
+        table: ProcessTable,
+        clock: Callable[[], float],
+    ) -> None:
         self.run = run.encode()
         self.clock = clock
         self.slots = slots
+        self.table = table
         self.running: dict[int, Running] = {}
         """By pid."""
         self.pid_of: dict[int, int] = {}
@@ -104,7 +114,9 @@ class ProcessRunner:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 return f"the system would not start a process: {error.strerror}"
             return f"cannot start {vector[0]!r}: {error.strerror}"
-        running = Running(task, attempt, slot, now, pid, time.clock_gettime(_BOOT_CLOCK))
+        boot_time = clock_gettime(_BOOT_CLOCK)
+        self.table.enter(slot, pid, boot_time)
+        running = Running(task, attempt, slot, now, pid, boot_time)
         self.running[pid] = running
         self.pid_of[task] = pid
         if timeout is not None:
@@ -133,44 +145,43 @@ class ProcessRunner:
         return self._actions[slot]
 
     def reap(self, now: float) -> list[ProcessEnd]:
-        """All processes that have ended by now, without waiting.
+        """All processes that have ended by now, without waiting; adopted orphans are reaped on the way.
 
-        Children that are not tasks are adopted orphans and are reaped, except those in `foreign_pids`, which another
-        runner reaps: `waitid` would show them again and again, so reaping goes on without it then.
+        With worker processes about, which another runner reaps, each task is asked after by itself.
         """
+        if self.foreign:
+            return self._reap_each(now)
         ends: list[ProcessEnd] = []
         while True:
             try:
-                child = os.waitid(os.P_ALL, 0, _WAIT_FLAGS)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return ends
-            if child is None:
+            if not pid:
                 return ends
-            pid = child.si_pid
-            running = self.running.get(pid)
-            if running is None:
-                if pid in self.foreign:
-                    return ends + self._reap_each(now)
-                os.waitpid(pid, 0)
-                continue
-            ends.append(self._finish(now, pid, running))
+            if pid in self.running:
+                ends.append(self._finish(now, pid, status, usage))
 
     def _reap_each(self, now: float) -> list[ProcessEnd]:
         ends = []
-        for pid, running in list(self.running.items()):
-            if os.waitid(os.P_PID, pid, _WAIT_FLAGS) is not None:
-                ends.append(self._finish(now, pid, running))
+        for pid in list(self.running):
+            _, status, usage = found = os.wait4(pid, os.WNOHANG)
+            if found[0]:
+                ends.append(self._finish(now, pid, status, usage))
         return ends
 
-    def _finish(self, now: float, pid: int, running: Running) -> ProcessEnd:
-        """Reaps one ended leader after ending what is left of its group, while its pid cannot belong to another."""
-        killed = self._killed.pop(pid, None)
+    def _finish(self, now: float, pid: int, status: int, usage: resource.struct_rusage) -> ProcessEnd:
+        """What is left of the group of a leader that was just reaped is ended with it.
+
+        While it has members the group's number cannot be given to another, and pids are given out in turn, so nobody
+        else can have got it in the microseconds since.
+        """
         signal_group(pid, signal.SIGKILL)
+        running = self.running.pop(pid)
+        del self.pid_of[running.task]
+        killed = self._killed.pop(pid, None) if self._killed else None
         if killed is not None:
             self._end_escaped(running)
-        _, status, usage = os.wait4(pid, 0)
-        del self.running[pid]
-        del self.pid_of[running.task]
         code = os.waitstatus_to_exitcode(status)
         outcome, message = Outcome.OK, ""
         if killed is not None:
@@ -243,9 +254,10 @@ class ProcessRunner:
         """Ends and reaps whatever still runs."""
         for pid in self.running:
             signal_group(pid, signal.SIGKILL)
-        for pid, running in list(self.running.items()):
+        for pid in list(self.running):
             self._killed.setdefault(pid, (Outcome.CANCELLED, "the run ended"))
-            self._finish(self.clock(), pid, running)
+            _, status, usage = os.wait4(pid, 0)
+            self._finish(self.clock(), pid, status, usage)
         os.close(self._null)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-_CAUGHT = [signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
@@ -21,14 +22,14 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 class Wakeup:
     """One `poll` over a signal pipe and any number of other descriptors. Main thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, caught: Iterable[signal.Signals]) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._old: dict[int, Any] = {number: signal.signal(number, _ignore) for number in _CAUGHT}
+        self._old: dict[int, Any] = {number: signal.signal(number, _ignore) for number in caught}
         self.signals: list[int] = []
         """Signals other than SIGCHLD that came since they were last taken."""
         self.child_exited = False

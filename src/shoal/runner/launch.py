@@ -1,0 +1,109 @@
+"""The engine's end of the launcher: starts it, gives it commands, hears of their ends, survives its death."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.errors import RunError
+from shoal.policy.retry import Outcome
+from shoal.runner.launcher import BOOT, Order
+from shoal.runner.link import Link
+from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
+
+_PATIENCE = 15.0
+
+
+class LauncherClient:
+    """One launcher process, begun early so that it is ready when the workflow has been read."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.in_flight: dict[int, int] = {}
+        """Attempts by task that were given to it and have not come back."""
+        self._places = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, MARK_NAME.decode(): self.run}
+        os.set_inheritable(theirs.fileno(), True)
+        words = [sys.executable, "-S", "-E", "-c", BOOT, str(theirs.fileno()), *map(os.path.abspath, sys.path)]
+        try:
+            self.pid = os.posix_spawn(sys.executable, words, environment, setpgroup=0)
+        except OSError as error:
+            raise RunError(f"cannot start the launcher process: {error.strerror}") from None
+        finally:
+            theirs.close()
+        self.link = Link(ours.detach())
+
+    @property
+    def descriptor(self) -> int:
+        return self.link.descriptor
+
+    def settle_in(self, running: str, output: str, table: str, offset: float) -> None:
+        """Tells it where to work; it starts nothing before."""
+        self._settings = (self.run, running, output, table, offset)
+        self.link.send(self._settings)
+
+    def start(self, orders: Sequence[Order]) -> None:
+        """Commands to run one after another in one place."""
+        self._places += 1
+        for order in orders:
+            self.in_flight[order[0]] = order[1]
+        self.link.send(("start", self._places, list(orders)))
+
+    def kill(self, task: int, outcome: Outcome, why: str, *, at_once: bool = False) -> None:
+        if task in self.in_flight:
+            self.link.send(("kill", task, outcome.value, why, at_once))
+
+    def collect(self) -> list[tuple[Any, ...]] | None:
+        """What it has to tell; None if it died: then what was in flight is lost and `replace` gives a new one."""
+        messages = self.link.receive()
+        if messages is None:
+            return None
+        told = [row for message in messages for row in message]
+        for row in told:
+            if row[0] == "ended":
+                self.in_flight.pop(row[1], None)
+        return told
+
+    def replace(self) -> list[tuple[int, int]]:
+        """Ends what the dead launcher left behind and starts another; returns the attempts that were lost."""
+        self.close()
+        for pid in marked_processes(f"{self.run}:".encode()):
+            kill_process(pid)
+        lost = list(self.in_flight.items())
+        self.in_flight.clear()
+        self._begin()
+        self.link.send(self._settings)
+        return lost
+
+    def close(self) -> None:
+        """Hangs up: the launcher ends what still runs, then itself."""
+        if self.link.descriptor >= 0:
+            os.close(self.link.descriptor)
+            self.link.descriptor = -1
+            self._bury()
+
+    def _bury(self) -> None:
+        """Waits for its end; one that cannot end because a process will not die is left to the system."""
+        poll = select.poll()
+        death = os.pidfd_open(self.pid)
+        poll.register(death, select.POLLIN)
+        if poll.poll(_PATIENCE * 1000):
+            os.waitpid(self.pid, 0)
+        os.close(death)
+
+    def abandon(self) -> None:
+        """Ends it at once; for runs that come to nothing."""
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.close()

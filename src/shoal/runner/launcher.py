@@ -1,0 +1,226 @@
+"""The launcher: a small process that starts, reaps and ends the commands of a run.
+
+Why not the engine itself: starting a process blocks until the new program is loaded, and the engine has better things
+to do meanwhile; a task's peak memory cannot be told from that of a large parent (see `ProcessRunner._peak_memory`); and
+when the engine dies, however it dies, somebody must be left to end what it had started. This process imports little,
+stays small, and is the parent of all commands.
+
+A *place* is what the broker started in one go: several short commands run there one after another, the next one without
+a word to the engine. If one of them takes long, the rest is handed back unbegun.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from typing import Any, TypeAlias
+
+from shoal.policy.retry import Outcome
+from shoal.runner.link import Link
+from shoal.runner.output import OutputStream, Slots
+from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, marked_processes, react_soon
+from shoal.runner.process import ProcessEnd, ProcessRunner
+from shoal.runner.table import ProcessTable
+from shoal.runner.wakeup import USER_SIGNALS, Wakeup
+
+TICK_SECONDS = 0.1
+PATIENCE = 0.05
+"""Commands behind one that runs longer than this are handed back."""
+LATEST_WORD = 0.005
+"""Results wait at most so long for others, and not at all if their place has nothing more to do."""
+BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
+
+Order: TypeAlias = tuple[int, int, str, float | None, tuple[tuple[str, str], ...], str | None]
+"""Task, attempt, command, time limit, variables, directory."""
+
+
+class Launcher:
+    """Serves one engine until it hangs up."""
+
+    def __init__(self, link: Link, settings: tuple[str, str, str, str, float]) -> None:
+        run, running, output, table, self._offset = settings
+        self.run = run
+        self.link = link
+        self.slots = Slots(running)
+        self.output = OutputStream(output)
+        self.table = ProcessTable(table)
+        environment = dict(os.environ)
+        self.runner = ProcessRunner(run, environment, self.slots, self.table, self.clock)
+        self.wakeup = Wakeup((signal.SIGCHLD, *USER_SIGNALS))
+        self.wakeup.add(link.descriptor)
+        self.places: dict[int, deque[Order]] = {}
+        """What waits behind the running command of each place."""
+        self.place_of: dict[int, int] = {}
+        """By running task."""
+        self._results: list[tuple[Any, ...]] = []
+        self._oldest_result = 0.0
+        self._urgent = False
+        self._told: set[int] = set()
+        """Running tasks that the engine knows to be running."""
+        self._next_tick = 0.0
+
+    def clock(self) -> float:
+        """The engine's clock."""
+        return time.monotonic() + self._offset
+
+    def serve(self) -> None:
+        while True:
+            readable = self.wakeup.wait(self._patience())
+            now = self.clock()
+            if readable and not self._hear(now):
+                return
+            if self.wakeup.child_exited:
+                self.wakeup.child_exited = False
+                for end in self.runner.reap(now):
+                    self._ended(now, end)
+            self.wakeup.signals.clear()  # the terminal's Ctrl-C is the engine's business
+            deadline = self.runner.next_deadline()
+            if deadline is not None and now >= deadline:
+                self.runner.enforce(now)
+            if now >= self._next_tick:
+                self._tick(now)
+            if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
+                self._report()
+
+    def _patience(self) -> float:
+        now = self.clock()
+        nearest = self._next_tick
+        deadline = self.runner.next_deadline()
+        if deadline is not None:
+            nearest = min(nearest, deadline)
+        if self._results:
+            nearest = min(nearest, self._oldest_result + LATEST_WORD)
+        if not self.link.push():
+            nearest = min(nearest, now + 0.001)
+        return nearest - now
+
+    def _hear(self, now: float) -> bool:
+        """Takes the engine's messages; False when it is gone."""
+        messages = self.link.receive()
+        if messages is None:
+            return False
+        self.take(now, messages)
+        return True
+
+    def take(self, now: float, messages: list[Any]) -> None:
+        for message in messages:
+            if message[0] == "start":
+                _, place, orders = message
+                self.places[place] = deque(orders)
+                self._next(now, place)
+            else:
+                _, task, outcome, why, at_once = message
+                self._kill(task, Outcome(outcome), why, at_once)
+
+    def _next(self, now: float, place: int) -> None:
+        """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
+        waiting = self.places[place]
+        while waiting:
+            task, attempt, command, timeout, environment, directory = waiting.popleft()
+            running = self.runner.start(
+                self.clock(), task, attempt, command, timeout=timeout, environment=environment, directory=directory
+            )
+            if not isinstance(running, str):
+                self.place_of[task] = place
+                return
+            self._add(now, ("ended", task, attempt, "failed", 127, now, now, 0.0, 0.0, 0, 0, 0, running, b""))
+        del self.places[place]
+        self._urgent = True
+
+    def _ended(self, now: float, end: ProcessEnd) -> None:
+        running = end.running
+        at, size, tail = 0, 0, b""
+        written = self.slots.size(running.slot)
+        if written:
+            at, size, tail = self.output.absorb(self.slots.descriptors[running.slot], written)
+            if end.outcome is Outcome.OK:
+                tail = b""
+        self.slots.give_back(running.slot)
+        task = running.task
+        self._told.discard(task)
+        self._next(now, self.place_of.pop(task))
+        outcome = end.outcome.value
+        figures = (end.status, running.started, end.ended, end.user, end.system, end.max_rss)
+        self._add(now, ("ended", task, running.attempt, outcome, *figures, at, size, end.message, tail))
+
+    def _add(self, now: float, result: tuple[Any, ...]) -> None:
+        if not self._results:
+            self._oldest_result = now
+        self._results.append(result)
+
+    def _report(self) -> None:
+        self.link.send(self._results)
+        self._results = []
+        self._urgent = False
+
+    def _kill(self, task: int, outcome: Outcome, why: str, at_once: bool) -> None:
+        if task in self.place_of:
+            self.runner.kill(task, outcome, why, at_once=at_once)
+            return
+        now = self.clock()
+        for waiting in self.places.values():
+            for order in waiting:
+                if order[0] == task:
+                    waiting.remove(order)
+                    zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
+                    self._add(now, ("ended", task, order[1], outcome.value, *zeros, why, b""))
+                    self._urgent = True
+                    return
+
+    def _tick(self, now: float) -> None:
+        """Tells what runs for long, hands back what waits behind it, and looks after itself."""
+        self._next_tick = now + TICK_SECONDS
+        self.runner.look_at_own_peak()
+        if self.output.full:
+            self._add(now, ("full",))
+        for running in self.runner.running.values():
+            task = running.task
+            if task not in self._told:
+                self._told.add(task)
+                what = (task, running.attempt, running.started, running.pid, running.boot_time, running.slot)
+                self._add(now, ("running", *what))
+            waiting = self.places[self.place_of[task]]
+            if waiting and now - running.started > PATIENCE:
+                zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
+                for order in waiting:
+                    self._add(now, ("ended", order[0], order[1], Outcome.UNBEGUN.value, *zeros, "", b""))
+                waiting.clear()
+
+    def close(self) -> None:
+        """Ends everything that was started, also what escaped from its task."""
+        self.runner.close()
+        for pid in marked_processes(f"{self.run}:".encode()):
+            kill_process(pid)
+        for pid in children_of_ours():
+            kill_process(pid)
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                break
+        self.slots.close()
+        self.output.close()
+        self.table.close()
+
+
+def main(descriptor: int) -> None:
+    """The process: boots while the engine still reads the workflow, then waits for its settings."""
+    for number in USER_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    become_subreaper()
+    react_soon()
+    link = Link(descriptor)
+    messages: list[Any] | None = []
+    while messages == []:
+        messages = link.receive()
+    if messages is None:
+        return
+    os.set_blocking(descriptor, False)
+    launcher = Launcher(link, messages[0])
+    try:
+        launcher.take(launcher.clock(), messages[1:])
+        launcher.serve()
+    finally:
+        launcher.close()
