@@ -46,6 +46,8 @@ class Graph:
         self.successors = array("i")
         self.pending = array("i")
         """Number of edges into each task."""
+        self.order: array[int] | None = None
+        """See `topological_order`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -273,7 +275,9 @@ def find_cycle(graph: Graph) -> list[int]:
 
 
 def topological_order(graph: Graph) -> array[int]:
-    """Tasks such that each stands behind its predecessors; shorter than the graph if there is a cycle."""
+    """Tasks such that each stands behind its predecessors; shorter than the graph if there is a cycle. Found once."""
+    if graph.order is not None:
+        return graph.order
     pending = array("i", graph.pending)
     start, successors = graph.successor_start, graph.successors
     order = array("i", [task for task, count in enumerate(pending) if not count])
@@ -285,6 +289,7 @@ def topological_order(graph: Graph) -> array[int]:
                 pending[child] -= 1
                 if not pending[child]:
                     append(child)
+    graph.order = order
     return order
 
 

@@ -28,7 +28,7 @@ from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 TICK_SECONDS = 0.1
 PATIENCE = 0.05
 """Commands behind one that runs longer than this are handed back."""
-LATEST_WORD = 0.005
+LATEST_WORD = 0.01
 """Results wait at most so long for others, and not at all if their place has nothing more to do."""
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
 
@@ -48,7 +48,7 @@ class Launcher:
         self.table = ProcessTable(table)
         environment = dict(os.environ)
         self.runner = ProcessRunner(run, environment, self.slots, self.table, self.clock)
-        self.wakeup = Wakeup((signal.SIGCHLD, *USER_SIGNALS))
+        self.wakeup = Wakeup(USER_SIGNALS, children=True)
         self.wakeup.add(link.descriptor)
         self.places: dict[int, deque[Order]] = {}
         """What waits behind the running command of each place."""
@@ -66,16 +66,17 @@ class Launcher:
         return time.monotonic() + self._offset
 
     def serve(self) -> None:
+        wakeup, now = self.wakeup, self.clock()
         while True:
-            readable = self.wakeup.wait(self._patience())
+            readable = wakeup.wait(self._patience(now))
             now = self.clock()
             if readable and not self._hear(now):
                 return
-            if self.wakeup.child_exited:
-                self.wakeup.child_exited = False
+            if wakeup.child_exited:
+                wakeup.child_exited = False
                 for end in self.runner.reap(now):
                     self._ended(now, end)
-            self.wakeup.signals.clear()  # the terminal's Ctrl-C is the engine's business
+            wakeup.signals.clear()  # the terminal's Ctrl-C is the engine's business
             deadline = self.runner.next_deadline()
             if deadline is not None and now >= deadline:
                 self.runner.enforce(now)
@@ -84,16 +85,15 @@ class Launcher:
             if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
                 self._report()
 
-    def _patience(self) -> float:
-        now = self.clock()
+    def _patience(self, now: float) -> float:
         nearest = self._next_tick
         deadline = self.runner.next_deadline()
-        if deadline is not None:
-            nearest = min(nearest, deadline)
-        if self._results:
-            nearest = min(nearest, self._oldest_result + LATEST_WORD)
+        if deadline is not None and deadline < nearest:
+            nearest = deadline
+        if self._results and self._oldest_result + LATEST_WORD < nearest:
+            nearest = self._oldest_result + LATEST_WORD
         if not self.link.push():
-            nearest = min(nearest, now + 0.001)
+            nearest = now + 0.001
         return nearest - now
 
     def _hear(self, now: float) -> bool:
@@ -120,7 +120,7 @@ class Launcher:
         while waiting:
             task, attempt, command, timeout, environment, directory = waiting.popleft()
             running = self.runner.start(
-                self.clock(), task, attempt, command, timeout=timeout, environment=environment, directory=directory
+                now, task, attempt, command, timeout=timeout, environment=environment, directory=directory
             )
             if not isinstance(running, str):
                 self.place_of[task] = place

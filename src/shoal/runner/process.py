@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from time import CLOCK_MONOTONIC, clock_gettime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
@@ -124,17 +124,19 @@ class ProcessRunner:
         return running
 
     def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
-        actions = self._file_actions(slot)
+        options: Any = {
+            "file_actions": self._file_actions(slot),
+            "setpgroup": 0,
+            "setsigmask": (),
+            "setsigdef": _DEFAULTED,
+        }
         try:
-            return os.posix_spawn(
-                vector[0], vector, environment, file_actions=actions, setpgroup=0, setsigdef=_DEFAULTED
-            )
+            return os.posix_spawn(vector[0], vector, environment, **options)
         except OSError as error:
             if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR):
                 raise
         # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other.
-        words = [SHELL, "-c", command]
-        return os.posix_spawn(SHELL, words, environment, file_actions=actions, setpgroup=0, setsigdef=_DEFAULTED)
+        return os.posix_spawn(SHELL, [SHELL, "-c", command], environment, **options)
 
     def _file_actions(self, slot: int) -> tuple[tuple[int, int, int], ...]:
         """Standard input from nowhere, both outputs into the slot; made once per slot."""

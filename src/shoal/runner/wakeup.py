@@ -1,10 +1,13 @@
-"""What wakes the loop: exited children, signals of the user, descriptors of worker processes.
+"""What wakes a loop: exited children, signals of the user, descriptors of other processes.
 
-Signals arrive as bytes on a pipe, so that one `poll` waits for everything. Handlers are put back afterwards.
+Signals arrive as bytes on a pipe, so that one `poll` waits for everything; exits of children, of which there are
+thousands a second, through a signal descriptor where the system has one, without a Python handler in between. Handlers
+and mask are put back afterwards.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -13,21 +16,46 @@ from types import FrameType
 from typing import Any
 
 USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_SIGNAL_SET_BYTES = 128
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """The byte on the pipe is what counts."""
 
 
-class Wakeup:
-    """One `poll` over a signal pipe and any number of other descriptors. Main thread only."""
+def _child_descriptor() -> int:
+    """A descriptor that is readable when a child has exited, with SIGCHLD blocked; -1 where there is no such thing."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        wanted = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
+        library.sigemptyset(wanted)
+        library.sigaddset(wanted, int(signal.SIGCHLD))
+        descriptor = int(library.signalfd(-1, wanted, os.O_NONBLOCK | os.O_CLOEXEC))
+    except (OSError, AttributeError):
+        return -1
+    if descriptor >= 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    return descriptor
 
-    def __init__(self, caught: Iterable[signal.Signals]) -> None:
+
+class Wakeup:
+    """One `poll` over signals and any number of other descriptors. Main thread only.
+
+    With `children`, SIGCHLD may be blocked in this process: what it starts must have its mask reset.
+    """
+
+    def __init__(self, caught: Iterable[signal.Signals], *, children: bool = False) -> None:
+        caught = list(caught)
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
+        self._children = _child_descriptor() if children else -1
+        if self._children >= 0:
+            self._poll.register(self._children, select.POLLIN)
+        elif children:
+            caught.append(signal.SIGCHLD)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._old: dict[int, Any] = {number: signal.signal(number, _ignore) for number in caught}
         self.signals: list[int] = []
@@ -41,10 +69,13 @@ class Wakeup:
         self._poll.unregister(descriptor)
 
     def wait(self, seconds: float) -> list[int]:
-        """Waits at most so long; returns the descriptors that can be read, the signal pipe left out."""
+        """Waits at most so long; returns the descriptors that can be read, those of signals left out."""
         ready = []
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
-            if descriptor == self._read:
+            if descriptor == self._children:
+                os.read(descriptor, 512)
+                self.child_exited = True
+            elif descriptor == self._read:
                 self._drain()
             else:
                 ready.append(descriptor)
@@ -67,3 +98,6 @@ class Wakeup:
         signal.set_wakeup_fd(self._old_fd)
         os.close(self._read)
         os.close(self._write)
+        if self._children >= 0:
+            os.close(self._children)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
