@@ -56,10 +56,10 @@ def test_next_run_ends_tasks_without_a_mark_if_launcher_and_engine_were_killed(t
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: b"SHOAL" not in Path(f"/proc/{pid}/environ").read_bytes(), "it has dropped its environment")
     run = run_ids(workflow)[-1]
-    os.kill(launcher_of(run), signal.SIGSTOP)  # so that it cannot clean up after the engine
+    process.send_signal(signal.SIGSTOP)  # so that it cannot replace the launcher
+    os.kill(launcher_of(run), signal.SIGKILL)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    os.kill(launcher_of(run), signal.SIGKILL)
     wait_until(lambda: marked_processes(run.encode()) == [], "the launcher is gone")
     assert os.path.exists(f"/proc/{pid}/exe"), "the task should have survived until here"
     (tmp_path / "go").touch()
