@@ -46,7 +46,7 @@ from shoal.policy.contract import Contract
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
 from shoal.policy.retry import Outcome, retry_delay
 
-BUNDLE_SECONDS = 0.03
+BUNDLE_SECONDS = 0.05
 LARGEST_BUNDLE = 512
 PASSED_OVER_LIMIT = 64
 
@@ -157,8 +157,10 @@ class Broker:
         if after is State.ABSENT:
             del self.state[task]
             self.attempt.pop(task, None)
-            self.failures.pop(task, None)
-            self.losses.pop(task, None)
+            if self.failures:
+                self.failures.pop(task, None)
+            if self.losses:
+                self.losses.pop(task, None)
         else:
             self.state[task] = after
 

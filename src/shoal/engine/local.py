@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from shoal.broker.broker import Broker
-from shoal.broker.check import check_broker
 from shoal.broker.messages import (
     Accept,
     CancelAsked,
@@ -51,9 +50,9 @@ from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
-from shoal.runner.launcher import Order
+from shoal.runner.link import Order
 from shoal.runner.output import OutputStream
-from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, react_soon
+from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
@@ -125,7 +124,6 @@ class LocalRun:
     def execute(self) -> None:
         """Runs until every task is over, or the run is stopped."""
         become_subreaper()
-        react_soon()
         self.wakeup = Wakeup(USER_SIGNALS)
         self.wakeup.add(self.launcher.descriptor)
         self.calls.attach(self.wakeup)
@@ -201,6 +199,8 @@ class LocalRun:
         if self._trace is not None:
             self._trace.write(msgspec.json.encode((self.now, event, commands)) + b"\n")
         if self.options.paranoid:
+            from shoal.broker.check import check_broker
+
             check_broker(self.broker)
         return commands
 

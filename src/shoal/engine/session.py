@@ -31,6 +31,8 @@ from shoal.runner.launch import LauncherClient
 from shoal.runner.proc import boot_identity, start_ticks
 
 _PLAN_CHUNK = 500
+_GARBAGE_THRESHOLD = 100_000
+"""A run makes many short-lived objects and hardly any cycles: looking for those every 700 objects is a waste."""
 
 
 class View(msgspec.Struct):
@@ -60,6 +62,7 @@ def load(workspace: Workspace, words: Sequence[str]) -> Workflow:
         return load_workflow(os.path.basename(workspace.workflow), words)
     finally:
         gc.freeze()
+        gc.set_threshold(_GARBAGE_THRESHOLD, 50, 50)
         gc.enable()
 
 

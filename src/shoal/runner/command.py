@@ -17,9 +17,17 @@ class CommandResolver:
     def __init__(self, path: str) -> None:
         self._directories = path.split(os.pathsep)
         self._found: dict[str, str | None] = {}
+        self._last_command = ""
+        self._last_vector = [SHELL, "-c", ""]
 
     def vector(self, command: str) -> list[str]:
-        """The argument vector; its first word is the file to execute."""
+        """The argument vector; its first word is the file to execute. It must not be changed."""
+        if command == self._last_command:
+            return self._last_vector
+        self._last_command, self._last_vector = command, self._split(command)
+        return self._last_vector
+
+    def _split(self, command: str) -> list[str]:
         if _PLAIN.fullmatch(command):
             words = command.split()
             if words:

@@ -12,8 +12,7 @@ from typing import Any
 
 from shoal.errors import RunError
 from shoal.policy.retry import Outcome
-from shoal.runner.launcher import BOOT, Order
-from shoal.runner.link import Link
+from shoal.runner.link import BOOT, Link, Order
 from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
 
 _PATIENCE = 15.0

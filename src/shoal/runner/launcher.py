@@ -11,16 +11,17 @@ a word to the engine. If one of them takes long, the rest is handed back unbegun
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
 from collections import deque
-from typing import Any, TypeAlias
+from typing import Any
 
 from shoal.policy.retry import Outcome
-from shoal.runner.link import Link
+from shoal.runner.link import Link, Order
 from shoal.runner.output import OutputStream, Slots
-from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, marked_processes, react_soon
+from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, marked_processes
 from shoal.runner.process import ProcessEnd, ProcessRunner
 from shoal.runner.table import ProcessTable
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
@@ -30,10 +31,6 @@ PATIENCE = 0.05
 """Commands behind one that runs longer than this are handed back."""
 LATEST_WORD = 0.01
 """Results wait at most so long for others, and not at all if their place has nothing more to do."""
-BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
-
-Order: TypeAlias = tuple[int, int, str, float | None, tuple[tuple[str, str], ...], str | None]
-"""Task, attempt, command, time limit, variables, directory."""
 
 
 class Launcher:
@@ -209,8 +206,8 @@ def main(descriptor: int) -> None:
     """The process: boots while the engine still reads the workflow, then waits for its settings."""
     for number in USER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    gc.disable()  # nothing here makes cycles, and a collection would come between two tasks
     become_subreaper()
-    react_soon()
     link = Link(descriptor)
     messages: list[Any] | None = []
     while messages == []:

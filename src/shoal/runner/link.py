@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import marshal
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
+BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
+"""The launcher's program."""
+Order: TypeAlias = tuple[int, int, str, float | None, tuple[tuple[str, str], ...], str | None]
+"""Task, attempt, command, time limit, variables, directory."""
 _PIECE = 1 << 20
 
 

@@ -79,7 +79,7 @@ class ProcessRunner:
         self._resolver = CommandResolver(environment.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._deadlines: list[tuple[float, int, int]] = []
-        self._actions: list[tuple[tuple[int, int, int], ...]] = []
+        self._options: list[dict[str, Any]] = []
         self._own_peak = 0
         self.look_at_own_peak()
         self._killed: dict[int, tuple[Outcome, str]] = {}
@@ -124,12 +124,7 @@ class ProcessRunner:
         return running
 
     def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
-        options: Any = {
-            "file_actions": self._file_actions(slot),
-            "setpgroup": 0,
-            "setsigmask": (),
-            "setsigdef": _DEFAULTED,
-        }
+        options = self._spawn_options(slot)
         try:
             return os.posix_spawn(vector[0], vector, environment, **options)
         except OSError as error:
@@ -138,13 +133,15 @@ class ProcessRunner:
         # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other.
         return os.posix_spawn(SHELL, [SHELL, "-c", command], environment, **options)
 
-    def _file_actions(self, slot: int) -> tuple[tuple[int, int, int], ...]:
-        """Standard input from nowhere, both outputs into the slot; made once per slot."""
-        if slot == len(self._actions):
+    def _spawn_options(self, slot: int) -> dict[str, Any]:
+        """Own process group, standard input from nowhere, both outputs into the slot; made once per slot."""
+        if slot == len(self._options):
             output = self.slots.descriptors[slot]
             dup = os.POSIX_SPAWN_DUP2
-            self._actions.append(((dup, self._null, 0), (dup, output, 1), (dup, output, 2)))
-        return self._actions[slot]
+            actions = ((dup, self._null, 0), (dup, output, 1), (dup, output, 2))
+            mask: dict[str, Any] = {"setsigmask": (), "setsigdef": _DEFAULTED}
+            self._options.append({"file_actions": actions, "setpgroup": 0} | mask)
+        return self._options[slot]
 
     def reap(self, now: float) -> list[ProcessEnd]:
         """All processes that have ended by now, without waiting; adopted orphans are reaped on the way.
@@ -184,7 +181,7 @@ class ProcessRunner:
         killed = self._killed.pop(pid, None) if self._killed else None
         if killed is not None:
             self._end_escaped(running)
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status) if status else 0
         outcome, message = Outcome.OK, ""
         if killed is not None:
             outcome, message = killed

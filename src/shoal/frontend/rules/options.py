@@ -6,7 +6,6 @@ A million definitions with the same options get the same profile, found by one d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Protocol, TypeAlias, TypedDict
 
 from shoal.errors import InputError
@@ -72,6 +71,8 @@ class Profiles:
 def make_profile(options: Mapping[str, object]) -> Profile:
     for name in options:
         if name not in KNOWN:
+            from difflib import get_close_matches  # 4 ms that only a mistake should cost
+
             close = get_close_matches(name, KNOWN, 1)
             remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(KNOWN)}"
             raise InputError(f"there is no option {name!r}", remedy=remedy)
