@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.broker.broker import Lane
 from shoal.broker.check import BrokenInvariantError, check_broker
 from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TasksReady, WakeAt
 from shoal.broker.states import TRANSITIONS, Move, State
@@ -330,3 +331,31 @@ def test_the_checker_finds_a_broker_that_contradicts_itself(damage: str) -> None
             broker.contract.resize(node(cores=2))
     with pytest.raises(BrokenInvariantError):
         check_broker(broker)
+
+
+def refilling_case(*lane_of: int) -> BrokerCase:
+    """One core; tasks of a millisecond, which go out in bundles that are refilled; the first one teaches that."""
+    lanes = [Lane(node(cores=1), bundled=True, refilled=True), Lane(node(cores=1))]
+    return BrokerCase(node(cores=1), lanes, lane_of=lane_of or [0] * 1000)
+
+
+def test_place_with_little_left_gets_more_before_it_is_empty() -> None:
+    case = refilling_case()
+    case.ready(*range(400))
+    (_, first) = case.end(0, duration=0.001)
+    assert isinstance(first, Start) and len(first.tasks) > 8
+    most = len(first.tasks) - len(first.tasks) // 4
+    commands = case.end(*first.tasks[:most], duration=0.001)
+    more = [command for command in commands if isinstance(command, Start)]
+    assert len(more) == 1 and case.places[-1] == case.places[-2], "the same place goes on"
+    assert case.broker.contract.free == [0], "it still takes the resources of one task"
+
+
+def test_place_is_not_refilled_while_another_lane_waits() -> None:
+    case = refilling_case(*[0] * 300, 1)
+    case.ready(*range(300))
+    (_, first) = case.end(0, duration=0.001)
+    assert isinstance(first, Start)
+    case.ready(300)
+    most = len(first.tasks) - len(first.tasks) // 4
+    assert started(case.end(*first.tasks[:most], duration=0.001)) == []

@@ -49,11 +49,14 @@ class BrokerCase:
         columns = TaskColumns(lane_of if lane_of is not None else [0] * 1000, rank)
         self.broker = Broker(has, columns, lanes or [lane()], order=order, patience=patience)
         self.now = 0.0
+        self.places: list[int] = []
 
     def tell(self, event: Event) -> list[Command]:
+        """What the broker answers; places, which only drivers care for, are in `places` and not in the commands."""
         commands = self.broker.handle(self.now, event)
         check_broker(self.broker)
-        return commands
+        self.places += [command.place for command in commands if isinstance(command, Start)]
+        return [Start(each.tasks, each.attempts) if isinstance(each, Start) else each for each in commands]
 
     def ready(self, *tasks: int) -> list[Command]:
         return self.tell(TasksReady(list(tasks)))

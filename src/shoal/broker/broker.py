@@ -11,7 +11,7 @@ beside that. A task that waits for the one GPU so holds back one core, not all o
 
 Bundles. Python calls of a few microseconds are handed over several at a time (`Start.tasks`), as many as fill
 `BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
-one task.
+one task. Where the runner allows it a place gets more before it has nothing left.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Lane(msgspec.Struct):
     resources: Resources
     retries: int = 0
     bundled: bool = False
+    refilled: bool = False
+    """Whether its places take more tasks while they work."""
     mean_duration: float | None = None
     """Moving average over finished attempts, in seconds."""
     passed_over: int = 0
@@ -76,6 +78,9 @@ class Bundle(msgspec.Struct):
 
     lane: int
     left: int
+    place: int = 0
+    low: int = 0
+    """When no more than so many are left, more may be added."""
 
 
 def whole_cores(node: Resources) -> int:
@@ -118,6 +123,9 @@ class Broker:
         self.patience = patience
         """How often a lane may be passed over before room is kept for it."""
         self.draining = False
+        self.places = 0
+        """Number of the last place."""
+        self._nearly_empty: list[Bundle] = []
         self.awaiting_ready = False
         """A `TasksReady` was announced: starts wait for it."""
         self._handlers: dict[type, Callable[..., None]] = {
@@ -141,6 +149,8 @@ class Broker:
         self._handlers[type(event)](now, event, commands)
         self.awaiting_ready = type(event) is TasksEnded and event.ready_follows and _accepts_any(commands)
         if self.queue and not self.draining and not self.awaiting_ready:
+            if self._nearly_empty:
+                self._refill(commands)
             self._start_what_fits(commands)
         while self.resting and self.state.get(self.resting[0][1]) is not State.RESTING:
             heappop(self.resting)
@@ -188,6 +198,8 @@ class Broker:
             bundle.left -= 1
             if not bundle.left:
                 self.contract.give_back(bundle.lane)
+            elif bundle.left == bundle.low:
+                self._nearly_empty.append(bundle)
             if result.outcome is Outcome.OK:
                 self.lanes[bundle.lane].learn(result.duration)
                 self.queue.learn(task, result.duration)
@@ -292,7 +304,20 @@ class Broker:
             tasks = [task]
             for _ in range(self._bundle_share(lane_number, lane) - 1):
                 tasks.append(queue.pop([lane_number]))
-            bundle = Bundle(lane_number, len(tasks))
+            self.places += 1
+            bundle = Bundle(lane_number, len(tasks), self.places, len(tasks) // 4 if lane.refilled else 0)
+            commands.append(self._start(tasks, bundle))
+
+    def _refill(self, commands: list[Command]) -> None:
+        """Adds to places that have little left, so that they need not wait; only while no other lane wants its turn."""
+        nearly_empty, self._nearly_empty = self._nearly_empty, []
+        for bundle in nearly_empty:
+            if not bundle.left or list(self.queue.lanes()) != [bundle.lane]:
+                continue
+            share = self._bundle_share(bundle.lane, self.lanes[bundle.lane])
+            tasks = [self.queue.pop([bundle.lane]) for _ in range(share)]
+            bundle.left += share
+            bundle.low = share // 4
             commands.append(self._start(tasks, bundle))
 
     def _not_in_the_way(self, fitting: list[int], urgent: list[int]) -> list[int]:
@@ -320,4 +345,4 @@ class Broker:
             self.attempt[task] = attempt
             self.running[task] = bundle
             attempts.append(attempt)
-        return Start(tuple(tasks), tuple(attempts))
+        return Start(tuple(tasks), tuple(attempts), bundle.place)

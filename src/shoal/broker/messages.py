@@ -67,11 +67,13 @@ Event: TypeAlias = TasksReady | TasksEnded | CancelAsked | CapacityChanged | Dra
 class Start(msgspec.Struct, frozen=True, tag=True):
     """Run these tasks one after another in the place of one; most often it is one task.
 
-    Several tasks form a bundle: Python calls so short that handing them over one by one would cost more than they do.
+    Several tasks form a bundle: so short that handing them over one by one would cost more than they do. A second
+    `Start` with the same place adds to what waits there, or begins anew where nothing is left.
     """
 
     tasks: tuple[int, ...]
     attempts: tuple[int, ...]
+    place: int = 0
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True):

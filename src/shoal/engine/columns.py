@@ -37,5 +37,5 @@ def lanes_for(graph: Graph) -> list[Lane]:
             resources = Resources((("cores", _LEAST_CORES),))
         # A call with a time limit travels alone: ending it would end the worker of the others.
         bundled = number not in calls or profile.timeout is None
-        lanes.append(Lane(resources, profile.retries, bundled))
+        lanes.append(Lane(resources, profile.retries, bundled, refilled=number not in calls))
     return lanes

@@ -269,7 +269,7 @@ class LocalRun:
                 calls.append((task, attempt))
                 self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
         if orders:
-            self.launcher.start(orders)
+            self.launcher.start(command.place, orders)
         if calls:
             self.calls.start(calls)
 

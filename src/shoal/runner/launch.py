@@ -25,7 +25,6 @@ class LauncherClient:
         self.run = run
         self.in_flight: dict[int, int] = {}
         """Attempts by task that were given to it and have not come back."""
-        self._places = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -50,12 +49,11 @@ class LauncherClient:
         self._settings = (self.run, running, output, table, offset)
         self.link.send(self._settings)
 
-    def start(self, orders: Sequence[Order]) -> None:
-        """Commands to run one after another in one place."""
-        self._places += 1
+    def start(self, place: int, orders: Sequence[Order]) -> None:
+        """Commands to run one after another in one place, behind what is there already."""
         for order in orders:
             self.in_flight[order[0]] = order[1]
-        self.link.send(("start", self._places, list(orders)))
+        self.link.send(("start", place, list(orders)))
 
     def kill(self, task: int, outcome: Outcome, why: str, *, at_once: bool = False) -> None:
         if task in self.in_flight:
@@ -92,6 +90,9 @@ class LauncherClient:
 
     def _bury(self) -> None:
         """Waits for its end; one that cannot end because a process will not die is left to the system."""
+        if not hasattr(os, "pidfd_open"):
+            os.waitpid(self.pid, 0)
+            return
         poll = select.poll()
         death = os.pidfd_open(self.pid)
         poll.register(death, select.POLLIN)

@@ -105,8 +105,11 @@ class Launcher:
         for message in messages:
             if message[0] == "start":
                 _, place, orders = message
-                self.places[place] = deque(orders)
-                self._next(now, place)
+                if place in self.places:
+                    self.places[place].extend(orders)
+                else:
+                    self.places[place] = deque(orders)
+                    self._next(now, place)
             else:
                 _, task, outcome, why, at_once = message
                 self._kill(task, Outcome(outcome), why, at_once)
