@@ -97,9 +97,6 @@ class CallSide:
             )
         return self.runner
 
-    def pids(self) -> list[int]:
-        return self.runner.pids() if self.runner is not None else []
-
     def collect(self, descriptor: int) -> list[EndedAttempt]:
         assert self.runner is not None
         return self._attempts(self.runner.collect(descriptor))

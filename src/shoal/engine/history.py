@@ -72,11 +72,6 @@ def read_history(workspace: Workspace) -> History:
     return history
 
 
-def forget_places(history: History, places: list[bytes]) -> None:
-    for place in places:
-        history.results.pop(place, None)
-
-
 def mend(workspace: Workspace, history: History) -> str | None:
     """Rewrites a damaged or overgrown ledger with what can be read; returns what to tell the user.
 

@@ -84,8 +84,6 @@ class ProcessRunner:
         self.look_at_own_peak()
         self._killed: dict[int, tuple[Outcome, str]] = {}
         """Pids we asked to end, and what to call it."""
-        self.foreign: list[int] = []
-        """Children that exited and are not ours to reap here; see `reap`."""
 
     def start(
         self,
@@ -144,12 +142,7 @@ class ProcessRunner:
         return self._options[slot]
 
     def reap(self, now: float) -> list[ProcessEnd]:
-        """All processes that have ended by now, without waiting; adopted orphans are reaped on the way.
-
-        With worker processes about, which another runner reaps, each task is asked after by itself.
-        """
-        if self.foreign:
-            return self._reap_each(now)
+        """All processes that have ended by now, without waiting; adopted orphans are reaped on the way."""
         ends: list[ProcessEnd] = []
         while True:
             try:
@@ -160,14 +153,6 @@ class ProcessRunner:
                 return ends
             if pid in self.running:
                 ends.append(self._finish(now, pid, status, usage))
-
-    def _reap_each(self, now: float) -> list[ProcessEnd]:
-        ends = []
-        for pid in list(self.running):
-            _, status, usage = found = os.wait4(pid, os.WNOHANG)
-            if found[0]:
-                ends.append(self._finish(now, pid, status, usage))
-        return ends
 
     def _finish(self, now: float, pid: int, status: int, usage: resource.struct_rusage) -> ProcessEnd:
         """What is left of the group of a leader that was just reaped is ended with it.
