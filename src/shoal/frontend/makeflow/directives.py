@@ -7,7 +7,7 @@ import re
 from shoal.errors import InputError
 from shoal.frontend.makeflow.document import Allocation
 from shoal.frontend.makeflow.lexer import Token
-from shoal.frontend.makeflow.source import Source
+from shoal.frontend.source import Source
 
 SIZE_RESOURCES = ("MEMORY", "DISK")
 RESOURCES = ("CORES", "MEMORY", "DISK", "GPUS", "MPI_PROCESSES", "WALL_TIME")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from shoal.frontend.makeflow.source import Source
+from shoal.frontend.source import Source
 
 MAX_DEPTH = 32
 """Values inside values, as in the original."""

@@ -15,8 +15,8 @@ from shoal.errors import InputError
 from shoal.frontend.makeflow.directives import DIRECTIVE, read_directive, size_of
 from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Allocation, Category, Makeflow, MakeflowRule
 from shoal.frontend.makeflow.lexer import NAME_CHARACTERS, Lexer, Token, skip_blanks, skip_line
-from shoal.frontend.makeflow.source import Source
 from shoal.frontend.makeflow.variables import Variables
+from shoal.frontend.source import Source
 
 # Printable ASCII only outside quotes: `str.split` and the lexer then mean the same by a blank.
 _PLAIN_FILES = r"!%&()*+,\-./0-9;<?@A-Z\[\]^_`a-z{|}~ \t"
