@@ -15,12 +15,16 @@ class Memory:
     def __init__(self) -> None:
         self.results: dict[bytes, TaskEnded] = {}
         self.sources: dict[str, tuple[int, int]] = {}
+        self.collected: list[bytes] = []
 
     def result(self, place: bytes) -> TaskEnded | None:
         return self.results.get(place)
 
     def source(self, name: str) -> tuple[int, int] | None:
         return self.sources.get(name)
+
+    def is_collected(self, place: bytes) -> bool:
+        return place in self.collected
 
     def empty(self) -> bool:
         return not self.results

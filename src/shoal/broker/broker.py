@@ -44,7 +44,7 @@ from shoal.broker.states import TRANSITIONS, Move, State
 from shoal.model.resources import FRACTION, Resources
 from shoal.policy.contract import Contract
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
-from shoal.policy.retry import Outcome, retry_delay
+from shoal.policy.retry import FIRST_DELAY, Outcome, retry_delay
 
 BUNDLE_SECONDS = 0.05
 LARGEST_BUNDLE = 512
@@ -107,7 +107,9 @@ class Broker:
         order: str = DEFAULT_ORDER,
         seed: int = 0,
         patience: int = PASSED_OVER_LIMIT,
+        retry_pause: float = FIRST_DELAY,
     ) -> None:
+        self.retry_pause = retry_pause
         self.columns = columns
         self.lanes = list(lanes)
         self.contract = Contract(node, [lane.resources for lane in lanes])
@@ -221,7 +223,9 @@ class Broker:
         lane = self.columns.lane[task]
         if outcome is not Outcome.CANCELLED and self.contract.could_fit(lane):
             retries = self.lanes[lane].retries
-            delay = retry_delay(outcome, self.failures.get(task, 0), self.losses.get(task, 0), retries)
+            delay = retry_delay(
+                outcome, self.failures.get(task, 0), self.losses.get(task, 0), retries, self.retry_pause
+            )
         if delay is None:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, result.attempt, outcome))

@@ -25,7 +25,16 @@ COMMANDS = {
     "cancel": "stop a run, or some of its tasks",
     "clean": "remove what a workflow made",
     "graph": "draw the tasks and what they need",
+    "simulate": "predict a run in virtual time",
+    "convert": "write a workflow in another language",
+    "monitor": "run one command and measure it",
+    "makeflow": "run a Makeflow as the original program does, with its options",
+    "makeflow-analyze": "check and describe a Makeflow, as the original program does",
+    "makeflow-viz": "draw a Makeflow, as the original program does",
+    "jx": "evaluate a JX expression",
 }
+STAND_INS = ("makeflow", "makeflow-analyze", "makeflow-viz", "jx", "monitor")
+"""Commands that stand in for programs whose exit status for bad input is 1."""
 OK, FAILED, BAD_INPUT, DEFECT, INTERRUPTED = 0, 1, 2, 70, 130
 
 
@@ -36,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return dispatch(words)
     except InputError as error:
-        return _complain(str(error), BAD_INPUT)
+        return _complain(str(error), FAILED if words[0] in STAND_INS else BAD_INPUT)
     except ShoalError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
@@ -67,7 +76,7 @@ def dispatch(words: list[str]) -> int:
         kind = "option" if first.startswith("-") else "command"
         hint = close_match(first, [*COMMANDS, "--help", "--version"])
         raise InputError(f"there is no {kind} {first!r}", remedy=hint or "'shoal --help' lists the commands")
-    module = import_module(f"shoal.cli.{first}")
+    module = import_module(f"shoal.cli.{first.replace('-', '_')}")
     parser = CommandParser(first, module.SUMMARY, module.USAGE, module.EXAMPLE)
     module.add_arguments(parser)
     arguments = parser.parse(words[1:])
@@ -78,7 +87,7 @@ def dispatch(words: list[str]) -> int:
 def overview() -> str:
     """The text of `shoal --help`."""
     lines = ["usage: shoal COMMAND [OPTION...]", "", "Runs workflows of many tasks, and only what is left of them.", ""]
-    lines += [f"  {name:8} {summary}" for name, summary in COMMANDS.items()]
+    lines += [f"  {name:16} {summary}" for name, summary in COMMANDS.items()]
     lines += ["", "'shoal COMMAND --help' says more; 'shoal --version' which version this is."]
     lines += ["", "example:", "  shoal run flow.py --jobs 4"]
     return "\n".join(lines)

@@ -63,13 +63,14 @@ def execute(arguments: argparse.Namespace) -> int:
         return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
     from shoal.cli.display import choose_display
     from shoal.engine.load import find_workflow
-    from shoal.engine.session import Session
+    from shoal.engine.session import Session, enter, load
 
     named, words = split_words(arguments.words, arguments.workflow)
     path = find_workflow(named)
     options = options_from(arguments, path)
     display = choose_display(arguments)
-    session = Session(path, words, options, display, force=arguments.force)
+    workspace = enter(path)
+    session = Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
     session.tell_all = display.tell_all
     display.begin(session)
     if arguments.explain:

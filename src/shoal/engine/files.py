@@ -84,9 +84,10 @@ def _missing_error(graph: Graph, missing: list[tuple[int, int]]) -> InputError:
 class Preparer:
     """Makes room for the outputs of a task before each attempt."""
 
-    def __init__(self, graph: Graph, versions: Versions) -> None:
+    def __init__(self, graph: Graph, versions: Versions, *, make_parents: bool = True) -> None:
         self.graph = graph
         self.versions = versions
+        self._make_parents = make_parents
         self._made = {""}
 
     def prepare(self, task: int, attempt: int) -> str | None:
@@ -105,7 +106,7 @@ class Preparer:
                 if attempt > 1 or self.versions.sizes[file] >= 0:
                     self._remove(name)
                     self.versions.sizes[file] = -1
-                parent = os.path.dirname(name)
+                parent = os.path.dirname(name) if self._make_parents else ""
                 if parent not in self._made:
                     os.makedirs(parent, exist_ok=True)
                     self._made.add(parent)

@@ -8,6 +8,7 @@ from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import (
     Damage,
+    OutputsCollected,
     RunEnded,
     RunStarted,
     SourcesSeen,
@@ -25,6 +26,8 @@ class History:
     def __init__(self) -> None:
         self.results: dict[bytes, bytes] = {}
         self.sources: dict[str, tuple[int, int]] = {}
+        self.collected: dict[bytes, None] = {}
+        """Places whose outputs were removed on purpose after they were made."""
         self.damage: list[Damage] = []
         self.last_run: RunStarted | None = None
         self.last_end: RunEnded | None = None
@@ -42,6 +45,9 @@ class History:
     def source(self, name: str) -> tuple[int, int] | None:
         return self.sources.get(name)
 
+    def is_collected(self, place: bytes) -> bool:
+        return place in self.collected
+
     def take(self, payload: bytes) -> None:
         """Adds one record."""
         record = decode(payload)
@@ -49,6 +55,9 @@ class History:
             case TaskEnded():
                 if record.final:
                     self.results[record.place] = payload
+                    self.collected.pop(record.place, None)
+            case OutputsCollected():
+                self.collected.update(dict.fromkeys(record.places))
             case SourcesSeen():
                 for name, size, time in zip(record.names, record.sizes, record.times, strict=True):
                     self.sources[name] = (size, time)
@@ -91,6 +100,8 @@ def mend(workspace: Workspace, history: History) -> str | None:
             record = decode(payload)
             if record is not None:
                 file.write(encode(record))
+        if history.collected:
+            file.write(encode(OutputsCollected(list(history.collected))))
         file.flush()
         os.fsync(file.fileno())
     message = None

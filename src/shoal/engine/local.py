@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -48,7 +48,7 @@ from shoal.model.resources import FRACTION, Resources
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
-from shoal.policy.retry import Outcome
+from shoal.policy.retry import FIRST_DELAY, Outcome
 from shoal.runner.launch import LauncherClient
 from shoal.runner.link import Order
 from shoal.runner.output import OutputStream
@@ -58,6 +58,19 @@ from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 TICK_SECONDS = 0.1
 LOW_DISK_BYTES = 1 << 20
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+class Attendant(Protocol):
+    """Whoever stands in for another program and does around every attempt what that program does."""
+
+    def dress(self, task: int, command: str) -> str:
+        """The command line that is started in place of the task's own."""
+
+    def started(self, task: int, attempt: int) -> None:
+        """An attempt is about to be handed to the launcher."""
+
+    def ended(self, attempt: EndedAttempt) -> None:
+        """An attempt ended, and nobody has heard of it yet; its outcome may still be changed."""
 
 
 class RunOptions(msgspec.Struct):
@@ -70,6 +83,12 @@ class RunOptions(msgspec.Struct):
     paranoid: bool = False
     trace: str | None = None
     """A file that gets every event and the commands it led to, one JSON line each."""
+    attendant: Attendant | None = None
+    retry_pause: float = FIRST_DELAY
+    """Seconds before the second repetition of an attempt; they double from there."""
+    as_found: bool = False
+    """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
+    the first run are not removed, and no directories are made for outputs."""
 
 
 class LocalRun:
@@ -99,7 +118,11 @@ class LocalRun:
         """When the current turn of the loop began; what happens within a turn happens at one moment."""
         self.flow = DagFlow(graph, plan.wanted())
         self.broker = Broker(
-            options.node, columns_for(graph, versions, options.order), lanes_for(graph), order=options.order
+            options.node,
+            columns_for(graph, versions, options.order),
+            lanes_for(graph),
+            order=options.order,
+            retry_pause=options.retry_pause,
         )
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
@@ -108,7 +131,8 @@ class LocalRun:
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
         self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
-        self.preparer = Preparer(graph, versions)
+        self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
+        self.attendant = options.attendant
         self.stop_reason = ""
         self.stop_signal = 0
         self._arrived: list[TaskResult] = []
@@ -263,6 +287,9 @@ class LocalRun:
                 continue
             action = graph.actions[task]
             if isinstance(action, str):
+                if self.attendant is not None:
+                    self.attendant.started(task, attempt)
+                    action = self.attendant.dress(task, action)
                 profile = graph.profiles[graph.profile[task]]
                 orders.append((task, attempt, action, profile.timeout, profile.environment, profile.directory))
             else:
@@ -315,8 +342,11 @@ class LocalRun:
         if outcome is Outcome.FAILED:
             self._check_disk()
         figures = (status, started, ended, user, system, max_rss, at, size)
-        self.books.ended(EndedAttempt(task, attempt, outcome, *figures, message, tail))
-        return TaskResult(task, attempt, outcome, ended - started)
+        ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail)
+        if self.attendant is not None and outcome is not Outcome.UNBEGUN:
+            self.attendant.ended(ended_attempt)
+        self.books.ended(ended_attempt)
+        return TaskResult(task, attempt, ended_attempt.outcome, ended - started)
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import RunEnded, RunStarted, SourcesSeen, TasksPlanned
 from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import Resources, show_amount
-from shoal.plan.decide import Plan, decide
+from shoal.plan.decide import Plan, Reason, decide
 from shoal.plan.identity import Versions
 from shoal.runner.launch import LauncherClient
 from shoal.runner.proc import boot_identity, start_ticks
@@ -56,22 +56,35 @@ def enter(path: str) -> Workspace:
 
 
 def load(workspace: Workspace, words: Sequence[str]) -> Workflow:
+    """Loads the workflow; the current directory is its own."""
+    return undisturbed(lambda: load_workflow(os.path.basename(workspace.workflow), words))
+
+
+def undisturbed(read: Callable[[], Workflow]) -> Workflow:
     """Loads without the garbage collector in the way: a graph is many small objects and no garbage."""
     gc.disable()
     try:
-        return load_workflow(os.path.basename(workspace.workflow), words)
+        return read()
     finally:
         gc.freeze()
         gc.set_threshold(_GARBAGE_THRESHOLD, 50, 50)
         gc.enable()
 
 
-def make_plan(workflow: Workflow, history: History, force: bool, by_content: bool) -> tuple[Plan, Versions]:
+def make_plan(
+    workflow: Workflow, history: History, force: bool, by_content: bool, as_found: bool = False
+) -> tuple[Plan, Versions]:
     graph = workflow.graph
     wanted = ancestors(graph, workflow.targets)
     versions = Versions(graph)
     look_at_files(graph, wanted, versions, by_content)
-    return decide(graph, wanted, history, versions, force=force), versions
+    plan = decide(graph, wanted, history, versions, force=force, adopt=as_found)
+    if as_found:
+        for task in plan.to_run():
+            if plan.reasons[task] == Reason.NEW:
+                for file in graph.outputs_of(task):
+                    versions.sizes[file] = -1  # what stands there is not ours to remove
+    return plan, versions
 
 
 def look(
@@ -110,29 +123,38 @@ class Session:
     """One run of a workflow, from lock to last record."""
 
     def __init__(
-        self, path: str, words: Sequence[str], options: RunOptions, listener: Listener, *, force: bool
+        self,
+        workspace: Workspace,
+        read: Callable[[], Workflow],
+        options: RunOptions,
+        listener: Listener,
+        *,
+        force: bool = False,
     ) -> None:
+        """`read` is called while the launcher boots; the current directory is the workspace's base."""
         self.options = options
         self.listener = listener
         self.tell_all = False
         """Tell the listener of every attempt, not only of those that did not succeed."""
         self.identity = os.urandom(6).hex()
-        self.workspace = enter(path)
+        self.workspace = workspace
         self.launcher = LauncherClient(self.identity)
         try:
-            self._prepare(words, options, force)
+            self._prepare(read, options, force)
         except BaseException:
             self.launcher.abandon()
             raise
 
-    def _prepare(self, words: Sequence[str], options: RunOptions, force: bool) -> None:
-        self.workflow = load(self.workspace, words)
+    def _prepare(self, read: Callable[[], Workflow], options: RunOptions, force: bool) -> None:
+        self.workflow = read()
         self.workspace.make()
         self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
         try:
             self.history = read_history(self.workspace)
             self._look_back()
-            self.plan, self.versions = make_plan(self.workflow, self.history, force, options.by_content)
+            self.plan, self.versions = make_plan(
+                self.workflow, self.history, force, options.by_content, options.as_found
+            )
             refuse_oversized(self.plan, options.node)
         except BaseException:
             self.workspace.release()

@@ -32,11 +32,11 @@ class Holder(msgspec.Struct, frozen=True):
 class Workspace:
     """Paths of one workflow's own directory."""
 
-    def __init__(self, workflow: str) -> None:
+    def __init__(self, workflow: str, base: str | None = None, name: str | None = None) -> None:
         self.workflow = os.path.abspath(workflow)
-        self.base = os.path.dirname(self.workflow)
+        self.base = os.path.dirname(self.workflow) if base is None else base
         """The directory tasks run in."""
-        self.directory = os.path.join(self.base, DIRECTORY, os.path.basename(self.workflow))
+        self.directory = os.path.join(self.base, DIRECTORY, name or os.path.basename(self.workflow))
         self.ledger = os.path.join(self.directory, "ledger")
         self.ballast = os.path.join(self.directory, "ballast")
         self.output = os.path.join(self.directory, "output")

@@ -98,6 +98,12 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Pickled return value; None if it has none or it lies in a file of its own."""
 
 
+class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """Outputs of these places were removed because nothing needed them any more: their absence is no reason to run."""
+
+    places: list[bytes]
+
+
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     """The run came to its own end; a run without this was killed."""
 
@@ -108,7 +114,7 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     not_run: int
 
 
-Record: TypeAlias = RunStarted | TasksPlanned | SourcesSeen | TaskStarted | TaskEnded | RunEnded
+Record: TypeAlias = RunStarted | TasksPlanned | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

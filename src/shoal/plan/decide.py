@@ -1,7 +1,9 @@
 """The verdict on every task: up to date, or to be run and why.
 
 A task is up to date if an earlier run's accepted result for the same place has the same content, the files it made are
-still as it left them, and what it read is as it was. Everything behind a task that runs, runs.
+still as it left them, and what it read is as it was. Everything behind a task that runs, runs. Files that were collected
+(removed on purpose when nothing needed them any more) count as being there, unless a task that runs needs them: then
+their makers run, too.
 """
 
 from __future__ import annotations
@@ -86,13 +88,22 @@ class Past(Protocol):
     def source(self, name: str) -> tuple[int, int] | None:
         """Size and time of a source file as last seen."""
 
+    def is_collected(self, place: bytes) -> bool:
+        """Whether outputs of the last result for a place were removed on purpose."""
+
     def empty(self) -> bool:
         """Whether there is no result at all."""
 
 
-def decide(graph: Graph, wanted: bytearray, past: Past, versions: Versions, *, force: bool = False) -> Plan:
-    """The plan for what `wanted` marks; fills in the versions of tasks that are up to date."""
+def decide(
+    graph: Graph, wanted: bytearray, past: Past, versions: Versions, *, force: bool = False, adopt: bool = False
+) -> Plan:
+    """The plan for what `wanted` marks; fills in the versions of tasks that are up to date.
+
+    With `adopt` an output that somebody changed is taken as it is, and only what reads it runs again.
+    """
     plan = Plan(graph)
+    absent: dict[int, None] = {}
     fresh = past.empty()
     for task in topological_order(graph):
         if not wanted[task]:
@@ -107,24 +118,27 @@ def decide(graph: Graph, wanted: bytearray, past: Past, versions: Versions, *, f
             else:
                 plan.set(task, Reason.NEEDS_ANOTHER, running)
         else:
-            _decide_one(plan, task, past, versions)
+            _decide_one(plan, task, past, versions, adopt, absent)
+    if absent:
+        _call_back(plan, absent)
     return plan
 
 
-def _decide_one(plan: Plan, task: int, past: Past, versions: Versions) -> None:
+def _decide_one(plan: Plan, task: int, past: Past, versions: Versions, adopt: bool, absent: dict[int, None]) -> None:
     graph = plan.graph
     running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
     if running != NO_TASK:
         plan.set(task, Reason.NEEDS_ANOTHER, running)
         return
-    result = past.result(place_of(graph, task))
+    place = place_of(graph, task)
+    result = past.result(place)
     if result is None:
         plan.set(task, Reason.NEW)
     elif result.outcome != "ok":
         plan.set(task, Reason.FAILED)
     elif result.content != content_of(graph, task):
         plan.set(task, Reason.CHANGED)
-    elif not _outputs_hold(plan, task, result, versions):
+    elif not _outputs_hold(plan, task, result, versions, adopt, absent if past.is_collected(place) else None):
         pass  # the verdict is set
     elif result.inputs != versions.digest_of_inputs(task):
         plan.set(task, Reason.INPUT_CHANGED, _changed_input(graph, task, past, versions))
@@ -133,15 +147,38 @@ def _decide_one(plan: Plan, task: int, past: Past, versions: Versions) -> None:
         versions.done[task] = result.ended
 
 
-def _outputs_hold(plan: Plan, task: int, result: TaskEnded, versions: Versions) -> bool:
+def _outputs_hold(
+    plan: Plan, task: int, result: TaskEnded, versions: Versions, adopt: bool, absent: dict[int, None] | None
+) -> bool:
+    """Whether the outputs are as they were left. Those that were collected are noted in `absent` as if they were."""
     for file, (size, time) in zip(plan.graph.outputs_of(task), result.outputs, strict=False):
         if versions.sizes[file] < 0:
-            plan.set(task, Reason.OUTPUT_MISSING, file)
-            return False
-        if (versions.sizes[file], versions.times[file]) != (size, time):
+            if absent is None:
+                plan.set(task, Reason.OUTPUT_MISSING, file)
+                return False
+            absent[file] = None
+            versions.sizes[file], versions.times[file] = size, time
+        elif not adopt and (versions.sizes[file], versions.times[file]) != (size, time):
             plan.set(task, Reason.OUTPUT_CHANGED, file)
             return False
     return True
+
+
+def _call_back(plan: Plan, absent: dict[int, None]) -> None:
+    """Makers of collected files that a task needs after all run, and with them everything behind them."""
+    graph = plan.graph
+    pending = [task for task in range(len(graph)) if plan.runs(task)]
+    while pending:
+        task = pending.pop()
+        for file in graph.inputs_of(task):
+            maker = graph.producer[file]
+            if file in absent and not plan.runs(maker):
+                plan.set(maker, Reason.OUTPUT_MISSING, file)
+                pending.append(maker)
+        for other in graph.successors_of(task):
+            if plan.reasons[other] == Reason.UP_TO_DATE:
+                plan.set(other, Reason.NEEDS_ANOTHER, task)
+                pending.append(other)
 
 
 def _changed_input(graph: Graph, task: int, past: Past, versions: Versions) -> int:

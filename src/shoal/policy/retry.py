@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum
 
 MOST_LOSSES = 10
+MOST_REQUESTS = 5
+"""How often a task may ask for another attempt beyond the retries its author gave it."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 MOST_DOUBLINGS = 10
@@ -28,9 +30,13 @@ class Outcome(Enum):
     UNBEGUN = "unbegun"
     """Handed back without having been begun: it was bundled behind a call that took long or took its worker along."""
     CANCELLED = "cancelled"
+    AGAIN = "again"
+    """The task itself asks to be run again."""
 
 
-def retry_delay(outcome: Outcome, failures: int, losses: int, retries: int) -> float | None:
+def retry_delay(
+    outcome: Outcome, failures: int, losses: int, retries: int, first_delay: float = FIRST_DELAY
+) -> float | None:
     """Seconds to wait before the next attempt, or None to give up. The first repetition does not wait.
 
     `failures` and `losses` count this attempt too.
@@ -39,8 +45,10 @@ def retry_delay(outcome: Outcome, failures: int, losses: int, retries: int) -> f
         return 0.0
     if outcome is Outcome.LOST:
         return _delay(losses) if losses <= MOST_LOSSES else None
-    return _delay(failures) if failures <= retries else None
+    if outcome is Outcome.AGAIN:
+        retries = max(retries, MOST_REQUESTS)
+    return _delay(failures, first_delay) if failures <= retries else None
 
 
-def _delay(count: int) -> float:
-    return 0.0 if count <= 1 else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(count - 2, MOST_DOUBLINGS))
+def _delay(count: int, first: float = FIRST_DELAY) -> float:
+    return 0.0 if count <= 1 else min(LONGEST_DELAY, first * 2.0 ** min(count - 2, MOST_DOUBLINGS))

@@ -18,6 +18,15 @@ from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
 _PATIENCE = 15.0
 
 
+def search_path() -> str:
+    """PATH with the directory of this program's own command behind it, so that a task can call it by name."""
+    path = os.environ.get("PATH", os.defpath)
+    own = os.path.dirname(sys.executable)
+    if own not in path.split(os.pathsep) and os.path.exists(os.path.join(own, "shoal")):
+        return f"{path}{os.pathsep}{own}"
+    return path
+
+
 class LauncherClient:
     """One launcher process, begun early so that it is ready when the workflow has been read."""
 
@@ -29,7 +38,7 @@ class LauncherClient:
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, MARK_NAME.decode(): self.run}
+        environment = {**os.environ, MARK_NAME.decode(): self.run, "PATH": search_path()}
         os.set_inheritable(theirs.fileno(), True)
         words = [sys.executable, "-S", "-E", "-c", BOOT, str(theirs.fileno()), *map(os.path.abspath, sys.path)]
         try:
