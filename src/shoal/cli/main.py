@@ -79,7 +79,8 @@ def dispatch(words: list[str]) -> int:
     module = import_module(f"shoal.cli.{first.replace('-', '_')}")
     parser = CommandParser(first, module.SUMMARY, module.USAGE, module.EXAMPLE)
     module.add_arguments(parser)
-    arguments = parser.parse(words[1:])
+    rewrite = getattr(module, "rewrite", list)
+    arguments = parser.parse(rewrite(words[1:]))
     status: int = OK if arguments is None else module.execute(arguments)
     return status
 

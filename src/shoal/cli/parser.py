@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shoal.errors import InputError
 
-_WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf")
+_WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf", ".jx")
 _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from shoal.errors import InputError
 from shoal.model.graph import Graph, lookup_tasks
 
+if TYPE_CHECKING:
+    from shoal.frontend.makeflow import Makeflow
+
+Language = Literal["makeflow", "json", "jx", "wfformat", "rules"]
+_FIRST_WORD = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r\n]+|#[^\n]*\n)*(.?)")
 DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
@@ -43,10 +50,72 @@ def load_workflow(path: str, words: Sequence[str]) -> Workflow:
 
     The current directory must be the workflow's own: names in it are relative to that.
     """
-    name = os.path.basename(path)
-    if name.endswith(".py"):
+    if path.endswith(".py"):
         return _load_rules(path, words)
-    return _load_makeflow(path, words)
+    text = read_text(path)
+    language = language_of(path, text)
+    if language == "wfformat":
+        from shoal.engine.replay import load_trace_workflow
+
+        return load_trace_workflow(path, text, words)
+    defines = [word for word in words if "=" in word] if language == "jx" else []
+    names = [word for word in words if word not in defines]
+    document = read_document(path, text, language, jx_define=defines)
+    return _workflow_of(path, document, names, list(words))
+
+
+def language_of(path: str, text: bytes) -> Language:
+    """Which language a workflow file is written in, by its content."""
+    if path.endswith(".py"):
+        return "rules"
+    if path.endswith(".jx"):
+        return "jx"
+    first = _FIRST_WORD.match(text)
+    if first is None or first[1] != b"{":
+        return "makeflow"
+    from shoal.frontend.wfformat import is_wfformat
+
+    return "wfformat" if is_wfformat(text) else "jx"
+
+
+def load_document(
+    path: str,
+    *,
+    language: Language,
+    jx_args: Sequence[str] = (),
+    jx_define: Sequence[str] = (),
+    outside: bool = True,
+) -> Makeflow:
+    """Reads a file written in one of Makeflow's own languages; `outside` allows JX to look at files and directories."""
+    return read_document(path, read_text(path), language, jx_args=jx_args, jx_define=jx_define, outside=outside)
+
+
+def read_document(
+    path: str,
+    text: bytes,
+    language: Language,
+    *,
+    jx_args: Sequence[str] = (),
+    jx_define: Sequence[str] = (),
+    outside: bool = True,
+) -> Makeflow:
+    """As `load_document`, for a text that was read already."""
+    if language == "makeflow":
+        from shoal.frontend.makeflow import parse_makeflow
+
+        return parse_makeflow(text, source=path, environment=os.environ)
+    from shoal.frontend.makeflow.json_reader import read_json_workflow, read_jx_workflow
+
+    if language == "json":
+        from shoal.frontend.jx import parse_json
+
+        return read_json_workflow(parse_json(text, path), path, os.environ)
+    from shoal.engine.jxfiles import LocalFiles, read_context
+
+    context = read_context(jx_args, jx_define, LocalFiles() if outside else None)
+    return read_jx_workflow(
+        text, path, environment=os.environ, context=context, outside=LocalFiles() if outside else None
+    )
 
 
 def _load_rules(path: str, words: Sequence[str]) -> Workflow:
@@ -59,25 +128,29 @@ def _load_rules(path: str, words: Sequence[str]) -> Workflow:
     return Workflow(path, graph, targets, list(words))
 
 
-def _load_makeflow(path: str, words: Sequence[str]) -> Workflow:
-    from shoal.frontend.makeflow import build_graph, parse_makeflow
-
+def read_text(path: str) -> bytes:
+    """The bytes of a workflow file."""
     try:
         with open(path, "rb") as file:
-            text = file.read()
+            return file.read()
     except OSError as error:
         raise InputError(f"cannot read the workflow: {error.strerror}", file=path) from None
-    graph = build_graph(parse_makeflow(text, source=os.path.basename(path), environment=os.environ))
-    if not words:
-        return Workflow(path, graph, list(range(len(graph))), [])
+
+
+def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: list[str]) -> Workflow:
+    from shoal.frontend.makeflow import build_graph
+
+    graph = build_graph(document)
+    if not names:
+        return Workflow(path, graph, list(range(len(graph))), words)
     find = lookup_tasks(graph)
     targets = []
-    for word in words:
-        task = find(word)
+    for name in names:
+        task = find(name)
         if task is None:
-            raise unknown_target(word, graph)
+            raise unknown_target(name, graph)
         targets.append(task)
-    return Workflow(path, graph, targets, list(words))
+    return Workflow(path, graph, targets, words)
 
 
 def unknown_target(word: str, graph: Graph) -> InputError:

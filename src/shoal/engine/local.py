@@ -42,7 +42,7 @@ from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TaskStarted
+from shoal.ledger.records import OutputsCollected, TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, Resources
 from shoal.plan.decide import Past, Plan
@@ -72,6 +72,9 @@ class Attendant(Protocol):
     def ended(self, attempt: EndedAttempt) -> None:
         """An attempt ended, and nobody has heard of it yet; its outcome may still be changed."""
 
+    def collect(self) -> list[bytes]:
+        """Removes files that nothing needs any more; returns the places of the tasks that made them."""
+
 
 class RunOptions(msgspec.Struct):
     """How to run, as asked for on the command line."""
@@ -89,6 +92,8 @@ class RunOptions(msgspec.Struct):
     as_found: bool = False
     """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
     the first run are not removed, and no directories are made for outputs."""
+    check_sources: bool = True
+    """Refuse to start when a source file is not there."""
 
 
 class LocalRun:
@@ -255,6 +260,10 @@ class LocalRun:
             commands = self._tell(TasksReady(self.flow.complete(accepted)))
         if verdicts:
             self.books.enter(verdicts)
+            if self.attendant is not None:
+                gone = self.attendant.collect()
+                if gone:
+                    self.ledger.add(OutputsCollected(gone))
             self.ledger.flush()
 
     def _do(self, command: Command, verdicts: list[Accept | Retry | GiveUp], lost: list[int]) -> None:

@@ -72,12 +72,17 @@ def undisturbed(read: Callable[[], Workflow]) -> Workflow:
 
 
 def make_plan(
-    workflow: Workflow, history: History, force: bool, by_content: bool, as_found: bool = False
+    workflow: Workflow,
+    history: History,
+    force: bool,
+    by_content: bool,
+    as_found: bool = False,
+    check_sources: bool = True,
 ) -> tuple[Plan, Versions]:
     graph = workflow.graph
     wanted = ancestors(graph, workflow.targets)
     versions = Versions(graph)
-    look_at_files(graph, wanted, versions, by_content)
+    look_at_files(graph, wanted, versions, by_content, check_sources)
     plan = decide(graph, wanted, history, versions, force=force, adopt=as_found)
     if as_found:
         for task in plan.to_run():
@@ -130,6 +135,7 @@ class Session:
         listener: Listener,
         *,
         force: bool = False,
+        afresh: bool = False,
     ) -> None:
         """`read` is called while the launcher boots; the current directory is the workspace's base."""
         self.options = options
@@ -140,25 +146,38 @@ class Session:
         self.workspace = workspace
         self.launcher = LauncherClient(self.identity)
         try:
-            self._prepare(read, options, force)
+            self._prepare(read, options, force, afresh)
         except BaseException:
             self.launcher.abandon()
             raise
 
-    def _prepare(self, read: Callable[[], Workflow], options: RunOptions, force: bool) -> None:
+    def _prepare(self, read: Callable[[], Workflow], options: RunOptions, force: bool, afresh: bool) -> None:
         self.workflow = read()
         self.workspace.make()
         self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
         try:
             self.history = read_history(self.workspace)
             self._look_back()
+            if afresh and self.history.bytes_read:
+                os.truncate(self.workspace.ledger, 0)
+                self.history = read_history(self.workspace)
             self.plan, self.versions = make_plan(
-                self.workflow, self.history, force, options.by_content, options.as_found
+                self.workflow,
+                self.history,
+                force,
+                options.by_content,
+                options.as_found,
+                options.check_sources,
             )
             refuse_oversized(self.plan, options.node)
         except BaseException:
             self.workspace.release()
             raise
+
+    def abandon(self) -> None:
+        """Gives up before anything was run."""
+        self.launcher.abandon()
+        self.workspace.release()
 
     def _look_back(self) -> None:
         ended = end_leftovers(self.workspace, self.history)

@@ -8,7 +8,7 @@ job finds in its environment, in contrast, is what the rule saw at its place in 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shoal.errors import InputError
 from shoal.frontend.makeflow.directives import LARGEST_SIZE, SIZE_RESOURCES, leading_number
@@ -22,16 +22,26 @@ _ALWAYS_EXPORTED = ("CATEGORY", "CORES", "MEMORY", "DISK", "GPUS", "MPI_PROCESSE
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
-def build_graph(makeflow: Makeflow) -> Graph:
-    """One task per rule, in file order; a task is named by its first output or its command."""
+def build_graph(
+    makeflow: Makeflow,
+    *,
+    nest: Callable[[int, MakeflowRule], str] | None = None,
+    retries: int = 0,
+    by_jobs: bool = False,
+) -> Graph:
+    """One task per rule, in file order; a task is named by its first output or its command.
+
+    `nest` gives the command for a rule that runs a sub-workflow. With `by_jobs` rules take one of the named resource
+    `jobs`, and of all others only what they declare; time limits are then left to a monitor.
+    """
     builder = GraphBuilder(makeflow.source)
-    profiles = Profiles(makeflow)
+    profiles = Profiles(makeflow, retries, by_jobs)
     for number, rule in enumerate(makeflow.rules):
         inputs, command = rule.inputs, rule.command
         if rule.renames:
             raise _renamed(makeflow, rule, number)
         if rule.workflow:
-            command = subworkflow_command(rule)
+            command = subworkflow_command(rule) if nest is None else nest(number, rule)
             if rule.workflow not in inputs:
                 inputs = (*inputs, rule.workflow)
         # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
@@ -64,8 +74,10 @@ def _renamed(makeflow: Makeflow, rule: MakeflowRule, number: int) -> InputError:
 class Profiles:
     """Makes profiles and shares equal ones; rules in a row mostly have the same."""
 
-    def __init__(self, makeflow: Makeflow) -> None:
+    def __init__(self, makeflow: Makeflow, retries: int = 0, by_jobs: bool = False) -> None:
         self._variables = makeflow.variables
+        self._retries = retries
+        self._by_jobs = by_jobs
         self._exported = tuple(dict.fromkeys((*makeflow.exports, *_ALWAYS_EXPORTED)))
         self._shared: dict[Profile, Profile] = {}
         self._of_place: dict[tuple[tuple[str, str], ...], Profile] = {}
@@ -91,8 +103,9 @@ class Profiles:
         wall_time = leading_number(contract.get("WALL_TIME", ""))
         profile = Profile(
             category="" if rule.category == DEFAULT_CATEGORY else rule.category,
-            resources=resources_of(contract),
-            timeout=wall_time[0] if wall_time is not None and wall_time[0] > 0 else None,
+            resources=resources_of(contract, "jobs" if self._by_jobs else "cores"),
+            retries=self._retries,
+            timeout=wall_time[0] if wall_time is not None and wall_time[0] > 0 and not self._by_jobs else None,
             environment=self._environment(rule, own),
         )
         return self._shared.setdefault(profile, profile)
@@ -117,9 +130,9 @@ class Profiles:
         return tuple(sorted(found.items()))
 
 
-def resources_of(values: Mapping[str, str]) -> Resources:
-    """The contract; a value that is no positive number asks for nothing, except that every task needs a core."""
-    amounts = {"cores": FRACTION}
+def resources_of(values: Mapping[str, str], least: str = "cores") -> Resources:
+    """The contract; a value that is no positive number asks for nothing, except that every task needs one of `least`."""
+    amounts = {least: FRACTION}
     for variable, resource in _CONTRACT.items():
         number = leading_number(values.get(variable, ""))
         if number is None or number[0] <= 0:

@@ -1,0 +1,307 @@
+"""`shoal makeflow`: takes the command lines of the original program and does what that does, with fewer surprises."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.cli.parser import CommandParser
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.engine.dropin.settings import Collection, Monitor, Settings
+    from shoal.engine.load import Language
+    from shoal.model.resources import Resources
+
+SUMMARY = """Runs a Makeflow (or, with --json or --jx, a workflow in those languages) in the current directory as the
+original program does: same options, messages, log and exit status, except that a run in which a target was not made
+is never called a success, nothing is repeated unless asked for, and edited files resume by what their rules say.
+Exit status: 0 if everything was made, 1 if not."""
+USAGE = "[OPTION...] [FILE]"
+EXAMPLE = "shoal makeflow -j 4 --retry-count 2 blast.mf"
+DEFAULT_FILE = "Makeflow"
+MANY_RETRIES = 5
+CLEANED = ("all", "intermediates", "outputs", "cache")
+COLLECTIONS = ("none", "ref_cnt", "on_demand", "all")
+BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "moab", "mpi", "slurm", "chirp", "amazon",
+                 "amazon-batch", "lambda", "mesos", "k8s", "cluster", "flux")  # fmt: skip
+
+# Options that make no difference to a run on this machine: they are read and left at that.
+IGNORED_FLAGS = ("-a --advertise", "-A --disable-afs-check", "-E", "-O", "-M", "--disable-cache",
+                 "--disable-heartbeat", "--safe-submit-mode", "--verbose-jobnames", "--ignore-memory-spec",
+                 "--send-environment", "--work-queue-preferred-connection")  # fmt: skip
+IGNORED_VALUES = ("-B --batch-options", "-C --catalog-server", "-d --debug", "-F --wq-fast-abort", "-J --max-remote",
+                  "-L --batch-log", "-m --email", "-N --project-name", "-o --debug-file", "-p --port",
+                  "-P --priority", "-S --submission-timeout", "-t --wq-keepalive-timeout",
+                  "-u --wq-keepalive-interval", "-W --wq-schedule", "-Z --port-file", "--debug-rotate-max",
+                  "--password", "--shared-fs", "--working-dir", "--batch-mem-type", "--mpi-cores", "--mpi-memory",
+                  "--file-status", "--file-status-interval", "--allocation", "--cache", "--cache-mode",
+                  "--storage-type", "--storage-print", "--amazon-config", "--k8s-image")  # fmt: skip
+REFUSED = ("--docker", "--docker-tar", "--docker-opt", "--singularity", "--singularity-opt", "--umbrella-spec",
+           "--umbrella-binary", "--umbrella-log-prefix", "--umbrella-mode", "--mounts", "--archive-s3",
+           "--archive-dir", "--storage-limit", "--parrot-path", "--env-replace-path", "--mesos-master", "--tlq",
+           "--lambda-config", "--amazon-batch-config", "--vc3-exe", "--vc3-log", "--vc3-options")  # fmt: skip
+REFUSED_FLAGS = ("--archive", "--archive-read", "--archive-write", "--enforcement", "--vc3-builder")
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="the workflow (default: Makeflow)")
+    _add_basic(parser)
+    _add_data(parser)
+    _add_wrapping(parser)
+    other = parser.add_argument_group("read for the sake of existing command lines")
+    for names in IGNORED_FLAGS:
+        other.add_argument(*names.split(), action="store_true", help=argparse.SUPPRESS)
+    for names in IGNORED_VALUES:
+        other.add_argument(*names.split(), metavar="X", action="append", help=argparse.SUPPRESS)
+    for name in REFUSED:
+        other.add_argument(name, metavar="X", help=argparse.SUPPRESS)
+    for name in REFUSED_FLAGS:
+        other.add_argument(name, action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_basic(parser: CommandParser) -> None:
+    basic = parser.add_argument_group("what is done")
+    basic.add_argument("-T", "--batch-type", metavar="TYPE", help="local, or dryrun: write FILE.sh and run nothing")
+    basic.add_argument(
+        "-c", "--clean", metavar="KIND", nargs="?", help=f"remove files in place of running: {', '.join(CLEANED)}"
+    )
+    basic.add_argument("-X", "--change-directory", metavar="DIR", help="run in this directory")
+    basic.add_argument("--argv", metavar="FILE", help="read options from a JSON object")
+    basic.add_argument("-v", "--version", action="store_true", help="show the version and do nothing else")
+    basic.add_argument("--json", action="store_true", help="the workflow is written in JSON")
+    basic.add_argument("--jx", action="store_true", help="the workflow is written in JX")
+    basic.add_argument("--jx-args", metavar="FILE", action="append", default=[], help="define JX variables from a file")
+    basic.add_argument(
+        "--jx-define", metavar="VAR=EXPR", action="append", default=[], help="define one JX variable; may be repeated"
+    )
+    basic.add_argument("--jx-context", metavar="FILE", action="append", default=[], help=argparse.SUPPRESS)
+    basic.add_argument("-j", "--max-local", metavar="N", help="jobs to run at once (default: one for each core)")
+    basic.add_argument("-R", "--retry", action="store_true", help="repeat failed jobs up to 5 times")
+    basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to so many times")
+    basic.add_argument("-l", "--makeflow-log", metavar="FILE", help="the log (default: FILE.makeflowlog)")
+    basic.add_argument("--log-verbose", action="store_true", help="describe every rule in a new log")
+    basic.add_argument("-f", "--summary-log", metavar="FILE", help="write a summary at the end")
+    basic.add_argument("--local-cores", metavar="N", help="cores that rules may use")
+    basic.add_argument("--local-memory", metavar="MB", help="megabytes of memory that rules may use")
+    basic.add_argument("--local-disk", metavar="MB", help="megabytes of disk that rules may use")
+
+
+def _add_data(parser: CommandParser) -> None:
+    data = parser.add_argument_group("files")
+    data.add_argument("-g", "--gc", metavar="KIND", help=f"collect garbage: {', '.join(COLLECTIONS)}")
+    data.add_argument("-G", "--gc-count", metavar="N", help="files that may stand before on_demand collects (16)")
+    data.add_argument("--gc-size", metavar="BYTES", help="free disk below which on_demand collects (10M)")
+    data.add_argument("--skip-file-check", action="store_true", help="start although source files are missing")
+    data.add_argument("--do-not-save-failed-output", action="store_true", help="make no makeflow.failed.N directories")
+    data.add_argument("--wait-for-files-upto", metavar="SECONDS", help="wait for outputs after a command has ended")
+    data.add_argument("-z", "--zero-length-error", action="store_true", help="a rule that makes an empty file fails")
+
+
+def _add_wrapping(parser: CommandParser) -> None:
+    wrapping = parser.add_argument_group("what is put around every command")
+    wrapping.add_argument(
+        "--wrapper", metavar="CMD", action="append", default=[], help="{} is the command, [] quoted, %% the rule"
+    )
+    wrapping.add_argument("--wrapper-input", metavar="FILE", action="append", default=[], help="a file it reads")
+    wrapping.add_argument("--wrapper-output", metavar="FILE", action="append", default=[], help="a file it makes")
+    wrapping.add_argument("--sandbox", action="store_true", help="run each rule in a directory of its own")
+    wrapping.add_argument("--monitor", metavar="DIR", help="measure every rule and write summaries to DIR")
+    wrapping.add_argument("--monitor-exe", metavar="FILE", help="another monitor program")
+    wrapping.add_argument("--monitor-interval", metavar="SECONDS", help="seconds between two looks (1)")
+    wrapping.add_argument("--monitor-with-time-series", action="store_true", help="also write what was seen each time")
+    wrapping.add_argument("--monitor-with-opened-files", action="store_true", help="also write which files were opened")
+    wrapping.add_argument("--monitor-log-fmt", metavar="NAME", help="name of the summaries, %% is the rule")
+    wrapping.add_argument(
+        "--monitor-measure-dir", metavar="DIR", action="append", default=[], help="measure this directory's size"
+    )
+
+
+def rewrite(words: Sequence[str]) -> list[str]:
+    """The command line with what argparse cannot read made plain: `-c` without a value, and `--argv` replaced."""
+    plain: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-c", "--clean"):
+            plain.append("--clean=all")
+        elif word.startswith("-c") and len(word) > 2:
+            plain.append(f"--clean={word[2:]}")
+        elif word == "--argv" or word.startswith("--argv="):
+            name = word.partition("=")[2] if "=" in word else rest.pop(0) if rest else ""
+            rest = [*_words_of_file(name), *rest]
+        else:
+            plain.append(word)
+    return plain
+
+
+def _words_of_file(name: str) -> list[str]:
+    from shoal.engine.load import read_text
+    from shoal.frontend.makeflow.argv import argv_words
+
+    return rewrite(argv_words(read_text(name), name))
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal import __version__
+    from shoal.engine.load import load_document
+
+    if arguments.version:
+        print(f"makeflow stand-in of shoal {__version__}")
+        return 0
+    _refuse(arguments)
+    kind = _batch_type(arguments)
+    language = _language(arguments)
+    path = _file_of(arguments)
+    print(f"parsing {path}...")
+    document = load_document(
+        path, language=language, jx_args=[*arguments.jx_context, *arguments.jx_args], jx_define=arguments.jx_define
+    )
+    if arguments.change_directory:
+        os.chdir(arguments.change_directory)
+    settings = _settings(arguments, path)
+    node = _node(arguments, settings.jobs)
+    _say_what_there_is(node, settings.jobs)
+    print(f"checking {path} for consistency...\n{path} has {len(document.rules)} rules.", flush=True)
+    if arguments.clean is not None:
+        from shoal.engine.dropin.clean import clean
+
+        return clean(settings, document, language, arguments.clean)
+    from shoal.engine.dropin.run import run, write_dry_run
+
+    if kind == "dryrun":
+        return write_dry_run(settings, document, language)
+    return run(settings, document, language, node)
+
+
+def _refuse(arguments: argparse.Namespace) -> None:
+    for option in (*REFUSED, *REFUSED_FLAGS):
+        if getattr(arguments, option[2:].replace("-", "_")):
+            raise InputError(f"{option} is not supported", remedy="leave it out, or put it into a --wrapper")
+    if arguments.clean is not None and arguments.clean not in CLEANED:
+        raise InputError(f"unknown clean option {arguments.clean}", remedy=f"use one of {', '.join(CLEANED)}")
+    if arguments.gc is not None and arguments.gc.lower() not in COLLECTIONS:
+        raise InputError(
+            f"invalid garbage collection method: {arguments.gc}", remedy=f"use one of {', '.join(COLLECTIONS)}"
+        )
+
+
+def _batch_type(arguments: argparse.Namespace) -> str:
+    kind = arguments.batch_type or os.environ.get("MAKEFLOW_BATCH_QUEUE_TYPE") or "local"
+    if arguments.clean is not None:
+        return "local"
+    if kind in ("local", "dryrun"):
+        return str(kind)
+    if kind in BATCH_SYSTEMS:
+        raise InputError(f"the batch system {kind!r} is not supported here", remedy="use -T local or -T dryrun")
+    raise InputError(f"unknown batch queue type: {kind}", remedy="use -T local or -T dryrun")
+
+
+def _language(arguments: argparse.Namespace) -> Language:
+    if arguments.json:
+        return "json"
+    if arguments.jx or arguments.jx_args or arguments.jx_define or arguments.jx_context:
+        return "jx"
+    return "makeflow"
+
+
+def _file_of(arguments: argparse.Namespace) -> str:
+    files: list[str] = arguments.files
+    if len(files) == 1:
+        return files[0]
+    if len(files) > 1:
+        raise InputError(f"one workflow file at a time, not {len(files)} ({' '.join(files)})")
+    if not os.path.exists(DEFAULT_FILE):
+        raise InputError('no workflow was named and there is no file "Makeflow"', remedy="name it: shoal makeflow FILE")
+    return DEFAULT_FILE
+
+
+def _settings(arguments: argparse.Namespace, path: str) -> Settings:
+    from shoal.engine.dropin.settings import Settings
+
+    retries = MANY_RETRIES if arguments.retry else 0
+    if arguments.retry_count is not None:
+        retries = max(0, _number(arguments.retry_count, "--retry-count"))
+    collection: Collection = (arguments.gc or "none").lower()
+    return Settings(
+        dagfile=path,
+        log=arguments.makeflow_log or path + ".makeflowlog",
+        command_line=shlex.join(["makeflow", *sys.argv[2:]]),
+        jobs=_jobs(arguments),
+        retries=retries,
+        collection=collection,
+        collect_above=_number(arguments.gc_count or "16", "--gc-count"),
+        collect_below=_number(arguments.gc_size or str(10 * 2**20), "--gc-size"),
+        wrappers=tuple(arguments.wrapper),
+        wrapper_inputs=tuple(arguments.wrapper_input),
+        wrapper_outputs=tuple(arguments.wrapper_output),
+        sandbox=arguments.sandbox,
+        monitor=_monitor(arguments),
+        refuse_empty=arguments.zero_length_error,
+        check_files=not arguments.skip_file_check,
+        save_failed=not arguments.do_not_save_failed_output,
+        wait_for_files=max(0, _number(arguments.wait_for_files_upto or "0", "--wait-for-files-upto")),
+        summary=arguments.summary_log,
+        verbose_log=arguments.log_verbose,
+    )
+
+
+def _monitor(arguments: argparse.Namespace) -> Monitor | None:
+    from shoal.engine.dropin.settings import Monitor
+
+    if arguments.monitor is None:
+        return None
+    if not arguments.monitor:
+        raise InputError("--monitor needs the name of a directory")
+    name = arguments.monitor_log_fmt or "resource-rule-%%"
+    return Monitor(
+        arguments.monitor,
+        name if "%%" in name else name.replace("%", "%%"),
+        arguments.monitor_interval,
+        arguments.monitor_with_time_series,
+        arguments.monitor_with_opened_files,
+        tuple(arguments.monitor_measure_dir),
+        arguments.monitor_exe,
+    )
+
+
+def _jobs(arguments: argparse.Namespace) -> int:
+    """The least of what option and environment say; else as many as there are cores."""
+    from shoal.engine.node import available_cores
+
+    found = [value for value in (arguments.max_local, os.environ.get("MAKEFLOW_MAX_LOCAL_JOBS")) if value]
+    if not found:
+        cores = arguments.local_cores
+        return max(1, _number(cores, "--local-cores") if cores else available_cores())
+    return max(1, min(_number(value, "--max-local") for value in found))
+
+
+def _node(arguments: argparse.Namespace, jobs: int) -> Resources:
+    from shoal.engine.node import this_node
+
+    declared = {"jobs": str(jobs), "gpus": "1000000"}
+    if arguments.local_cores:
+        declared["cores"] = str(_number(arguments.local_cores, "--local-cores"))
+    if arguments.local_memory:
+        declared["memory"] = f"{_number(arguments.local_memory, '--local-memory')}M"
+    if arguments.local_disk:
+        declared["disk"] = f"{_number(arguments.local_disk, '--local-disk')}M"
+    return this_node(".", declared=declared)
+
+
+def _say_what_there_is(node: Resources, jobs: int) -> None:
+    from shoal.model.resources import FRACTION
+
+    cores, memory, disk = node.get("cores") / FRACTION, node.get("memory") >> 20, node.get("disk") >> 20
+    print(f"local resources: {cores:g} cores, {memory} MB memory, {disk} MB disk\nmax running local jobs: {jobs}")
+
+
+def _number(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{option} must be a whole number, not {text!r}") from None

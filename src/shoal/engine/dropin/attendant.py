@@ -1,0 +1,224 @@
+"""What the original program says and does around every attempt: messages, log, failed directories, collection.
+
+One object is both the run's attendant (it changes what is started and judges what ended) and its listener (it hears the
+broker's verdicts).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from shoal.engine.attempt import EndedAttempt
+from shoal.engine.dropin.collector import Collector, remove_file
+from shoal.engine.dropin.dress import in_sandbox, monitored, waiting_for, wrapped
+from shoal.engine.dropin.failed import failed_directory, keep_failed
+from shoal.engine.dropin.log import FileState, MakeflowLog, RuleState
+from shoal.engine.dropin.settings import Settings
+from shoal.engine.statistics import Statistics
+from shoal.frontend.makeflow import Makeflow
+from shoal.model.graph import NO_TASK, Graph
+from shoal.plan.decide import Plan
+from shoal.policy.retry import Outcome
+
+RUN_AGAIN = 101
+"""Exit status by which a command asks to be run again."""
+LIMITS_EXCEEDED = (2, 3)
+_LIMITS = ("CORES", "MEMORY", "DISK", "GPUS", "WALL_TIME")
+
+
+class StandIn:
+    """Speaks and writes as the original does."""
+
+    def __init__(self, settings: Settings, document: Makeflow, graph: Graph) -> None:
+        self.settings = settings
+        self.document = document
+        self.graph = graph
+        self.log: MakeflowLog | None = None
+        self.collector: Collector | None = None
+        self._readers_left: dict[int, int] = {}
+        self._output = ""
+
+    def begin(self, plan: Plan, log: MakeflowLog, output: str, kept: frozenset[str]) -> None:
+        """The plan is made; `output` is the file that captured output is kept in."""
+        self.log = log
+        self._output = output
+        if self.settings.collection != "none":
+            self.collector = Collector(self.graph, plan, kept, self.settings)
+        for task in plan.to_run():
+            for file in dict.fromkeys(self.graph.inputs_of(task)):
+                self._readers_left[file] = self._readers_left.get(file, 0) + 1
+
+    def dress(self, task: int, command: str) -> str:
+        """The command inside everything that the options put around it."""
+        settings, graph = self.settings, self.graph
+        for wrapper in settings.wrappers:
+            command = wrapped(command, wrapper, task)
+        outputs = [*graph.output_names(task), *self._of_wrapper(settings.wrapper_outputs, task)]
+        if settings.sandbox:
+            inputs = [*graph.input_names(task), *self._of_wrapper(settings.wrapper_inputs, task)]
+            command = in_sandbox(command, task, inputs, outputs)
+        if settings.monitor is not None:
+            rule = self.document.rules[task]
+            command = monitored(command, task, settings.monitor, rule.category, self._limits(task))
+        if settings.wait_for_files:
+            command = waiting_for(command, outputs, settings.wait_for_files)
+        return command
+
+    @staticmethod
+    def _of_wrapper(names: Sequence[str], task: int) -> list[str]:
+        return [name.replace("%%", str(task)) for name in names]
+
+    def _limits(self, task: int) -> list[tuple[str, str]]:
+        rule = self.document.rules[task]
+        own = dict(rule.variables)
+        found = []
+        for name in _LIMITS:
+            value = own.get(name) or self.document.variables.latest(rule.category, name)
+            if value and value.strip("\"'").isdigit():
+                found.append((name.lower(), value.strip("\"'")))
+        return found
+
+    def started(self, task: int, attempt: int) -> None:
+        log = self._log()
+        if attempt > 1:
+            log.rule(task, RuleState.WAITING)
+        job = log.new_job(task)
+        for name in self.graph.output_names(task):
+            log.file(name, FileState.EXPECT)
+        log.rule(task, RuleState.RUNNING)
+        self.say(f"submitting job: {self.dress(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
+
+    def ended(self, attempt: EndedAttempt) -> None:
+        """Shows what the attempt wrote, and judges it by the original's rules."""
+        self._show_output(attempt)
+        if attempt.outcome is Outcome.CANCELLED:
+            self._aborted(attempt)
+            return
+        self.say(f"job {self._log().job_of(attempt.task)} completed")
+        if attempt.outcome is Outcome.OK:
+            self._check_further(attempt)
+        if attempt.outcome is Outcome.OK:
+            self._succeeded(attempt)
+        elif attempt.outcome is not Outcome.LOST:
+            self._failed(attempt)
+
+    def _check_further(self, attempt: EndedAttempt) -> None:
+        """What the options ask of a rule beyond making its outputs."""
+        task = attempt.task
+        for name in self._of_wrapper(self.settings.wrapper_outputs, task):
+            if not os.path.exists(name):
+                attempt.outcome, attempt.message = Outcome.FAILED, f"exit status 0, but it did not make {name!r}"
+                return
+        if self.settings.refuse_empty:
+            for name in self.graph.output_names(task):
+                if os.path.isfile(name) and not os.path.getsize(name):
+                    attempt.outcome, attempt.message = Outcome.FAILED, f"exit status 0, but {name!r} is empty"
+                    return
+
+    def _succeeded(self, attempt: EndedAttempt) -> None:
+        log, graph, task = self._log(), self.graph, attempt.task
+        for name in [*graph.output_names(task), *self._of_wrapper(self.settings.wrapper_outputs, task)]:
+            log.file(name, FileState.EXISTS, os.path.getsize(name) if os.path.exists(name) else 0)
+        for file in dict.fromkeys(graph.inputs_of(task)):
+            self._readers_left[file] -= 1
+            if not self._readers_left[file] and graph.producer[file] != NO_TASK:
+                name = graph.file_names[file]
+                log.file(name, FileState.COMPLETE, os.path.getsize(name) if os.path.exists(name) else 0)
+        self._drop_failed_directory(task)
+        log.rule(task, RuleState.COMPLETE)
+
+    def _failed(self, attempt: EndedAttempt) -> None:
+        log, graph, task = self._log(), self.graph, attempt.task
+        self.complain(f"{graph.actions[task]} {self._how_it_failed(attempt)}")
+        if attempt.status == RUN_AGAIN:
+            attempt.outcome = Outcome.AGAIN
+        if self.settings.save_failed:
+            self._drop_failed_directory(task)
+            self.complain(f"rule {task} failed, moving any outputs to {failed_directory(task)}")
+            keep_failed(graph, attempt, self.document.rules[task].category)
+            log.file(failed_directory(task), FileState.COMPLETE, 0)
+        self._delete_outputs(task)
+        log.rule(task, RuleState.FAILED)
+
+    def _how_it_failed(self, attempt: EndedAttempt) -> str:
+        if attempt.status < 0:
+            return f"crashed with signal {-attempt.status} ({signal.strsignal(-attempt.status)})"
+        if self.settings.monitor is not None and attempt.status in LIMITS_EXCEEDED:
+            return "was ended because it exceeded its resources"
+        if attempt.status:
+            return f"failed with exit code {attempt.status}"
+        missing = [
+            name
+            for name in [
+                *self.graph.output_names(attempt.task),
+                *self._of_wrapper(self.settings.wrapper_outputs, attempt.task),
+            ]
+            if not os.path.exists(name)
+        ]
+        if missing:
+            return f"did not create file {missing[0]}"
+        return f"failed: {attempt.message}"
+
+    def _aborted(self, attempt: EndedAttempt) -> None:
+        self._delete_outputs(attempt.task)
+        self._log().rule(attempt.task, RuleState.ABORTED)
+
+    def _delete_outputs(self, task: int) -> None:
+        for name in self.graph.output_names(task):
+            if remove_file(name):
+                self.say(f"deleted {name}")
+            self._log().file(name, FileState.DELETED)
+
+    def _drop_failed_directory(self, task: int) -> None:
+        directory = failed_directory(task)
+        if os.path.isdir(directory):
+            remove_file(directory)
+            self.say(f"deleted {directory}")
+            self._log().file(directory, FileState.DELETED, 0)
+
+    def collect(self) -> list[bytes]:
+        """Removes what nothing needs any more."""
+        if self.collector is None:
+            return []
+        places = self.collector.collect()
+        for name in self.collector.removed:
+            self.say(f"deleted {name}")
+            self._log().file(name, FileState.DELETED)
+        self.collector.removed.clear()
+        return places
+
+    def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
+        if verdict == "done" and self.collector is not None:
+            self.collector.made(attempt.task)
+        if verdict == "retry" and attempt.outcome is not Outcome.LOST:
+            self.complain(f"will retry failed job {self.graph.actions[attempt.task]}")
+
+    def tick(self, statistics: Statistics, now: float) -> None:
+        """The original shows no progress."""
+
+    def note(self, text: str) -> None:
+        self.complain(text)
+
+    def _show_output(self, attempt: EndedAttempt) -> None:
+        if not attempt.output_size:
+            return
+        sys.stdout.flush()
+        with open(self._output, "rb") as file:
+            file.seek(attempt.output_at)
+            sys.stdout.buffer.write(file.read(attempt.output_size))
+        sys.stdout.flush()
+
+    def _log(self) -> MakeflowLog:
+        assert self.log is not None, "nothing is started before the log is open"
+        return self.log
+
+    @staticmethod
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    @staticmethod
+    def complain(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""The log of the original program, `<file>.makeflowlog`: people and tools read it, we only write it.
+
+What is done and what is not comes from the ledger, which knows rules by their content; this log knows them by number.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from enum import IntEnum
+
+from shoal.errors import InputError
+from shoal.model.graph import Graph
+
+EXPECTED_SIZE = 1 << 30
+"""What the original writes as the size of a file that is not there yet."""
+
+
+class RuleState(IntEnum):
+    """States of a rule, by the numbers of the log."""
+
+    WAITING = 0
+    RUNNING = 1
+    COMPLETE = 2
+    FAILED = 3
+    ABORTED = 4
+
+
+class FileState(IntEnum):
+    """States of a file, by the numbers of the log."""
+
+    EXPECT = 1
+    EXISTS = 2
+    COMPLETE = 3
+    DELETED = 4
+
+
+class MakeflowLog:
+    """Appends to one log; every record is written at once."""
+
+    def __init__(self, path: str, graph: Graph) -> None:
+        self.path = path
+        self.is_new = not os.path.exists(path)
+        try:
+            self._file = open(path, "a", encoding="utf-8", errors="surrogateescape", buffering=1)  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"cannot write the log {path!r}: {error.strerror}") from None
+        self._states = bytearray(len(graph))
+        self._counts = [len(graph), 0, 0, 0, 0]
+        self._jobs = array("q", bytes(8 * len(graph)))
+        self._total = len(graph)
+        self._next_job = 1
+
+    def begin(self, done: list[int]) -> None:
+        """The run starts; rules that are up to date count as complete without a record."""
+        for rule in done:
+            self._move(rule, RuleState.COMPLETE)
+        self._write(f"# STARTED {_now()}")
+
+    def job_of(self, rule: int) -> int:
+        return self._jobs[rule]
+
+    def new_job(self, rule: int) -> int:
+        """The number under which an attempt is spoken of."""
+        self._jobs[rule] = self._next_job
+        self._next_job += 1
+        return self._jobs[rule]
+
+    def rule(self, rule: int, state: RuleState) -> None:
+        self._move(rule, state)
+        counts = " ".join(map(str, self._counts))
+        self._write(f"{_now()} {rule} {int(state)} {self._jobs[rule]} {counts} {self._total}")
+
+    def file(self, name: str, state: FileState, size: int = EXPECTED_SIZE) -> None:
+        self._write(f"# FILE {_now()} {name} {int(state)} {size}")
+
+    def count(self, state: RuleState) -> int:
+        return self._counts[state]
+
+    def rules_in(self, state: RuleState) -> list[int]:
+        return [rule for rule, found in enumerate(self._states) if found == state]
+
+    def end(self, word: str) -> None:
+        """`word` is COMPLETED, FAILED or ABORTED."""
+        self._write(f"# {word} {_now()}")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def describe(self, graph: Graph, categories: list[str]) -> None:
+        """Records that say what each rule is (`--log-verbose`)."""
+        for rule in reversed(range(len(graph))):
+            category = categories[rule]
+            parents = sorted(set(graph.predecessors_of(rule)))
+            for word, values in (
+                ("NODE", [str(graph.actions[rule])]),
+                ("CATEGORY", [category]),
+                ("SYMBOL", [category]),
+                ("PARENTS", list(map(str, parents))),
+                ("SOURCES", graph.input_names(rule)),
+                ("TARGETS", graph.output_names(rule)),
+                ("COMMAND", [str(graph.actions[rule])]),
+            ):
+                self._write("\t".join([f"# {word}", str(rule), *values]))
+
+    def _move(self, rule: int, state: RuleState) -> None:
+        self._counts[self._states[rule]] -= 1
+        self._counts[state] += 1
+        self._states[rule] = state
+
+    def _write(self, line: str) -> None:
+        self._file.write(line + "\n")
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

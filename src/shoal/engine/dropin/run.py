@@ -1,0 +1,116 @@
+"""One run as the original program does it, from its first message to its exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from shoal.engine.dropin.attendant import StandIn
+from shoal.engine.dropin.failed import failed_directory
+from shoal.engine.dropin.log import MakeflowLog, RuleState
+from shoal.engine.dropin.script import script_of, write_script
+from shoal.engine.dropin.settings import Settings
+from shoal.engine.dropin.summary import summary_of
+from shoal.engine.dropin.workflow import kept_files, output_files, workflow_of, workspace_of
+from shoal.engine.local import LocalRun, RunOptions
+from shoal.engine.session import Session, undisturbed
+from shoal.errors import InputError
+from shoal.frontend.makeflow import Makeflow
+from shoal.model.resources import Resources
+from shoal.plan.decide import Plan, Reason
+
+
+def run(settings: Settings, document: Makeflow, language: str, node: Resources) -> int:
+    """Runs the workflow; 0 only if everything it asks for was made."""
+    workflow = undisturbed(lambda: workflow_of(settings, document, language))
+    graph = workflow.graph
+    stand_in = StandIn(settings, document, graph)
+    options = RunOptions(node, attendant=stand_in, retry_pause=0.0, as_found=True, check_sources=settings.check_files)
+    is_new = not os.path.exists(settings.log)
+    print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
+    if settings.check_files:
+        print("checking files for unexpected changes...  (use --skip-file-check to skip this step)")
+    session = Session(workspace_of(settings), lambda: workflow, options, stand_in, afresh=is_new)
+    try:
+        log = MakeflowLog(settings.log, graph)
+    except InputError:
+        session.abandon()
+        raise
+    session.tell_all = True
+    _warn(session.plan)
+    if is_new and settings.verbose_log:
+        log.describe(graph, [rule.category for rule in document.rules])
+    log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
+    _make_monitor_directory(settings)
+    stand_in.begin(session.plan, log, session.workspace.output, kept_files(document, graph))
+    print("starting workflow....", flush=True)
+    began = time.monotonic()
+    executed = session.execute()
+    status = _end(executed, log)
+    if settings.summary:
+        print(f"writing summary to {settings.summary}.")
+        ending = "completed" if not status else "aborted" if executed.stop_signal else "failed"
+        text = summary_of(settings, graph, log, ending, time.monotonic() - began, output_files(document, graph))
+        with open(settings.summary, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+    log.close()
+    return status
+
+
+def write_dry_run(settings: Settings, document: Makeflow, language: str) -> int:
+    """Writes the script that `-T dryrun` makes, and runs nothing."""
+    graph = workflow_of(settings, document, language).graph
+    stand_in = StandIn(settings, document, graph)
+    dressed = [stand_in.dress(task, str(action)) for task, action in enumerate(graph.actions)]
+    path = settings.dagfile + ".sh"
+    write_script(path, script_of(graph, dressed))
+    for command in dressed:
+        print(f"submitting job: {command}")
+    print(f"wrote {path}; nothing was run.")
+    return 0
+
+
+def _warn(plan: Plan) -> None:
+    """Says what somebody did to files that earlier runs made."""
+    graph = plan.graph
+    warnings = 0
+    for task, reason in enumerate(plan.reasons):
+        if reason == Reason.OUTPUT_MISSING or (reason == Reason.INPUT_CHANGED and plan.detail[task] >= 0):
+            what = "deleted" if reason == Reason.OUTPUT_MISSING else "modified"
+            name = graph.file_names[plan.detail[task]]
+            maker = "created by" if graph.producer[plan.detail[task]] >= 0 else "seen by"
+            print(f"warning: {name} was previously {maker} makeflow, but someone else {what} it!", file=sys.stderr)
+            warnings += 1
+    if warnings:
+        print(f"found 0 errors and {warnings} warnings during consistency check.", file=sys.stderr)
+
+
+def _make_monitor_directory(settings: Settings) -> None:
+    if settings.monitor is not None:
+        try:
+            os.makedirs(settings.monitor.directory, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the directory {settings.monitor.directory!r} for --monitor: {error.strerror}"
+            ) from None
+
+
+def _end(executed: LocalRun, log: MakeflowLog) -> int:
+    totals = executed.statistics
+    sys.stdout.flush()
+    if totals.done == totals.to_run():
+        log.end("COMPLETED")
+        print("nothing left to do.")
+        return 0
+    if executed.stop_signal:
+        log.end("ABORTED")
+        print(f"got {signal.Signals(executed.stop_signal).name}.\nworkflow was aborted.", file=sys.stderr)
+        return 1
+    log.end("FAILED")
+    for rule in log.rules_in(RuleState.FAILED):
+        kept = f" (see {failed_directory(rule)})" if os.path.isdir(failed_directory(rule)) else ""
+        print(f"rule {rule} failed: {executed.graph.actions[rule]}{kept}", file=sys.stderr)
+    print("workflow failed.", file=sys.stderr)
+    return 1
