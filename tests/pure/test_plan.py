@@ -168,3 +168,38 @@ def test_group_is_as_new_as_its_newest_member() -> None:
     versions = Versions(graph)
     versions.done[0], versions.done[1] = 3.0, 9.0
     assert versions.of_task(outer) == 9.0
+
+
+def test_a_collected_output_is_no_reason_to_run() -> None:
+    graph = chain()
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0)]
+    made = plan(graph, memory, files(graph, b_txt=(-1, 0)))
+    assert made.to_run() == []
+
+
+def test_the_maker_of_a_collected_file_runs_when_the_file_is_needed_again() -> None:
+    graph = chain()
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0)]
+    made = plan(graph, memory, files(graph, b_txt=(-1, 0), c_txt=(-1, 0)))
+    assert reasons(made) == [Reason.OUTPUT_MISSING, Reason.OUTPUT_MISSING, Reason.NEEDS_ANOTHER]
+
+
+def test_a_maker_called_back_takes_its_other_readers_along() -> None:
+    builder = GraphBuilder("Makeflow")
+    builder.task("", "make b", outputs=["b.txt"])
+    builder.task("", "make c", inputs=["b.txt"], outputs=["c.txt"])
+    builder.task("", "make d", inputs=["b.txt"], outputs=["d.txt"])
+    graph = builder.build()
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0)]
+    made = plan(graph, memory, files(graph, b_txt=(-1, 0), d_txt=(-1, 0)))
+    assert made.to_run() == [0, 1, 2]
+
+
+def test_a_changed_output_can_be_adopted_and_then_only_its_readers_run() -> None:
+    graph = chain()
+    changed = files(graph, b_txt=(11, 200))
+    made = decide(graph, ancestors(graph, [2]), after_a_run(graph), changed, adopt=True)
+    assert reasons(made)[:2] == [Reason.UP_TO_DATE, Reason.INPUT_CHANGED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.policy.retry import FIRST_DELAY, LONGEST_DELAY, MOST_LOSSES, Outcome, retry_delay
+from shoal.policy.retry import FIRST_DELAY, LONGEST_DELAY, MOST_LOSSES, MOST_REQUESTS, Outcome, retry_delay
 
 CHARGED = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT]
 
@@ -38,3 +38,8 @@ def test_a_task_that_loses_every_worker_is_given_up() -> None:
 
 def test_attempt_that_was_never_begun_is_repeated_at_once_however_often() -> None:
     assert retry_delay(Outcome.UNBEGUN, 99, 99, retries=0) == 0.0
+
+
+def test_a_task_that_asks_for_it_runs_again_although_it_was_given_no_retries() -> None:
+    assert retry_delay(Outcome.AGAIN, MOST_REQUESTS, 0, retries=0, first_delay=0.0) == 0.0
+    assert retry_delay(Outcome.AGAIN, MOST_REQUESTS + 1, 0, retries=0) is None

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
@@ -27,8 +27,8 @@ DEFAULT_FILE = "Makeflow"
 MANY_RETRIES = 5
 CLEANED = ("all", "intermediates", "outputs", "cache")
 COLLECTIONS = ("none", "ref_cnt", "on_demand", "all")
-BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "moab", "mpi", "slurm", "chirp", "amazon",
-                 "amazon-batch", "lambda", "mesos", "k8s", "cluster", "flux")  # fmt: skip
+BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "moab", "mpi", "slurm", "chirp",
+                 "amazon", "amazon-batch", "lambda", "mesos", "k8s", "cluster", "flux")  # fmt: skip
 
 # Options that make no difference to a run on this machine: they are read and left at that.
 IGNORED_FLAGS = ("-a --advertise", "-A --disable-afs-check", "-E", "-O", "-M", "--disable-cache",
@@ -226,7 +226,7 @@ def _settings(arguments: argparse.Namespace, path: str) -> Settings:
     retries = MANY_RETRIES if arguments.retry else 0
     if arguments.retry_count is not None:
         retries = max(0, _number(arguments.retry_count, "--retry-count"))
-    collection: Collection = (arguments.gc or "none").lower()
+    collection = cast("Collection", (arguments.gc or "none").lower())
     return Settings(
         dagfile=path,
         log=arguments.makeflow_log or path + ".makeflowlog",

@@ -1,0 +1,120 @@
+"""`shoal makeflow` where it departs from the original on purpose, and what it does to files and log."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from support.command import shoal, start, wait_until
+
+CHAIN = "a:\n\techo hi > a\nb: a\n\tcat a > b\nc: b\n\tcat b > c\n"
+
+
+def makeflow(directory: Path, *words: str, text: str | None = None) -> tuple[int, str]:
+    """Writes the workflow, runs the stand-in, and returns exit status and everything it printed."""
+    if text is not None:
+        (directory / "m.mf").write_text(text)
+    done = shoal(directory, "makeflow", *words, "m.mf", expect=None)
+    return done.returncode, done.stdout + done.stderr
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()} - {"m.mf", "m.mf.makeflowlog", ".shoal"}
+
+
+def test_a_run_in_which_a_target_was_not_made_is_no_success(tmp_path: Path) -> None:
+    status, said = makeflow(tmp_path, text="a:\n\techo x > a; exit 3\nb: a\n\tcp a b\nc:\n\techo c > c\n")
+    assert status == 1
+    assert "failed with exit code 3" in said
+    assert "workflow failed." in said
+    assert "# FAILED" in (tmp_path / "m.mf.makeflowlog").read_text()
+    assert names(tmp_path) == {"c", "makeflow.failed.0"}
+
+
+def test_nothing_is_repeated_unless_asked_for(tmp_path: Path) -> None:
+    count = "a:\n\techo x >> count; false\n"
+    makeflow(tmp_path, text=count)
+    assert (tmp_path / "count").read_text() == "x\n"
+    makeflow(tmp_path, "-r", "2")
+    assert (tmp_path / "count").read_text() == "x\n" * 4
+
+
+def test_a_command_that_asks_to_be_run_again_is(tmp_path: Path) -> None:
+    status, _ = makeflow(tmp_path, text="a:\n\techo x >> count; test -s b && touch a || { echo > b; exit 101; }\n")
+    assert status == 0
+    assert (tmp_path / "count").read_text() == "x\n" * 2
+
+
+def test_a_rule_put_in_front_runs_and_the_others_do_not_run_again(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    status, said = makeflow(tmp_path, text="new:\n\techo new > new\n" + CHAIN)
+    assert status == 0
+    assert said.count("submitting job") == 1
+    assert "new" in names(tmp_path)
+
+
+def test_collected_files_are_not_made_again_until_something_needs_them(tmp_path: Path) -> None:
+    makeflow(tmp_path, "-g", "ref_cnt", text=CHAIN)
+    assert names(tmp_path) == {"c"}
+    assert "submitting job" not in makeflow(tmp_path)[1]
+    (tmp_path / "c").unlink()
+    status, said = makeflow(tmp_path)
+    assert status == 0
+    assert said.count("submitting job") == 3
+
+
+def test_cleaned_intermediates_stay_away_and_cleaned_outputs_are_made_again(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    makeflow(tmp_path, "--clean=intermediates")
+    assert names(tmp_path) == {"c"}
+    assert "submitting job" not in makeflow(tmp_path)[1]
+    makeflow(tmp_path, "--clean=outputs")
+    assert makeflow(tmp_path)[0] == 0
+    assert "c" in names(tmp_path)
+
+
+def test_cleaning_everything_leaves_the_workflow_alone(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    makeflow(tmp_path, "-c")
+    assert os.listdir(tmp_path) == ["m.mf"]
+
+
+def test_a_run_with_another_log_is_another_run(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    assert makeflow(tmp_path, "-l", "other.log")[1].count("submitting job") == 3
+    (tmp_path / "m.mf.makeflowlog").unlink()
+    assert makeflow(tmp_path)[1].count("submitting job") == 3
+
+
+def test_a_file_that_somebody_edited_is_kept_and_its_readers_run(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    (tmp_path / "b").write_text("edited\n")
+    assert makeflow(tmp_path)[1].count("submitting job") == 1
+    assert (tmp_path / "c").read_text() == "edited\n"
+    assert "submitting job" not in makeflow(tmp_path)[1]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "m.mf").write_text("a:\n\techo hi > a\nb: a\n\ttouch begun; test -e go || sleep 60; cat a > b\n")
+    process = start(tmp_path, "makeflow", "m.mf")
+    wait_until((tmp_path / "begun").exists, "the second rule begins")
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert process.returncode == 1
+    assert "# ABORTED" in (tmp_path / "m.mf.makeflowlog").read_text()
+    (tmp_path / "go").touch()
+    status, said = makeflow(tmp_path)
+    assert status == 0
+    assert said.count("submitting job") == 1
+
+
+def test_what_cannot_be_read_is_one_sentence_with_its_place_and_status_1(tmp_path: Path) -> None:
+    status, said = makeflow(tmp_path, text="a: b\n\tcp b a\nb: a\n\tcp a b\n")
+    assert (status, said.count("\nshoal: ")) == (1, 1)
+    status, said = makeflow(tmp_path, text="CORES=5000\na:\n\ttouch a\n")
+    assert status == 1
+    assert "m.mf:2: 'a' asks for cores 5000" in said
+    assert makeflow(tmp_path, "--docker=image")[0] == 1
+    assert makeflow(tmp_path, "-T", "nonsense")[0] == 1
+    assert makeflow(tmp_path, "--no-such-option")[0] == 1
