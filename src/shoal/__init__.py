@@ -6,9 +6,9 @@ Public names are loaded when first used, so that `import shoal` and `shoal --hel
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+TYPE_CHECKING = False  # what type checkers take for true; importing it would cost every start milliseconds
 
 if TYPE_CHECKING:
     from shoal.errors import InputError, RunError, ShoalError

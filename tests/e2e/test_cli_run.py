@@ -132,7 +132,7 @@ def test_bad_command_line_is_one_sentence_and_status_2(words: list[str], said: s
 
 BAD_WORKFLOWS = [
     ("out: absent\n\tcp absent out\n", "Makeflow:1: 'absent' is needed by 'out'"),
-    ("out:\n\ttouch out\nout:\n\ttouch out\n", "Makeflow:3: two tasks make 'out'"),
+    ("out:\n\ttouch out\nout:\n\ttouch out\n", "Makeflow:3:1: two tasks make 'out'"),
     ("a: b\n\tcp b a\nb: a\n\tcp a b\n", "the tasks form a cycle: 'a'"),
     ("CORES=4000\nout:\n\ttouch out\n", "asks for cores 4000"),
 ]

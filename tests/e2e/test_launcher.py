@@ -8,11 +8,22 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from shoal.runner.launch import NATIVE
 from shoal.runner.proc import marked_processes
 from support.command import shoal, start, wait_until
-from support.ledgers import accepted, run_ids
+from support.ledgers import accepted, final_records, run_ids
 
 TASKS = 40
+
+
+@pytest.fixture(autouse=True, params=["native", "python"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with the compiled launcher and with the one in Python."""
+    assert os.access(NATIVE, os.X_OK), "the launcher was not compiled"
+    monkeypatch.setenv("SHOAL_LAUNCHER", request.param)
+    return str(request.param)
 
 
 def write_workflow(directory: Path, command: str) -> Path:
@@ -83,3 +94,32 @@ def test_process_that_is_not_ours_is_never_ended(tmp_path: Path) -> None:
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_both_launchers_tell_the_same_of_a_task(tmp_path: Path, kind: str) -> None:
+    commands = {
+        "ok": "echo out; echo err >&2; echo x > ok",
+        "status": "exit 7",
+        "signal": "kill -9 \\$\\$",
+        "missing": "no-such-program",
+        "plain": "touch plain",
+        "environment": "test \\$V = 1 && touch environment",
+        "bytes": "printf 'a\\303\\251b' | grep -q 'a\u00e9b' && touch bytes",
+    }
+    rules = "".join(f"{name}:\nV=1\n\t{command}\n" for name, command in commands.items())
+    (tmp_path / "Makeflow").write_text(f"export V\n{rules}")
+    shoal(tmp_path, "run", "Makeflow", "--quiet", expect=1)
+    ended = {record.task: record for record in final_records(tmp_path / "Makeflow")}
+    told = [(record.outcome, record.status, record.message) for _, record in sorted(ended.items())]
+    assert told == [
+        ("ok", 0, ""),
+        ("failed", 7, "exit status 7"),
+        ("crashed", -9, "ended by signal 9 (SIGKILL)"),
+        ("failed", 127, "exit status 127"),
+        ("ok", 0, ""),
+        ("ok", 0, ""),
+        ("ok", 0, ""),
+    ]
+    assert shoal(tmp_path, "output", "ok", "Makeflow").stdout == "out\nerr\n"
+    if kind == "native":
+        assert all(record.max_rss > 1 << 20 for record in ended.values()), "a small parent hides no task's memory"

@@ -15,7 +15,11 @@ PATIENCE = 60.0
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, without what would change the command's looks."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL", "PYTEST"))}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SHOAL_LAUNCHER" or not name.startswith(("SHOAL", "PYTEST"))
+    }
     return inherited | {"NO_COLOR": "1"} | dict(extra or {})
 
 

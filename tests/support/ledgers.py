@@ -24,3 +24,8 @@ def accepted(workflow: Path) -> list[TaskEnded]:
 
 def run_ids(workflow: Path) -> list[str]:
     return [record.run for record in records(workflow) if isinstance(record, RunStarted)]
+
+
+def final_records(workflow: Path) -> list[TaskEnded]:
+    """The last word on every task, successful or not."""
+    return [record for record in records(workflow) if isinstance(record, TaskEnded) and record.final]

@@ -45,12 +45,13 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY, Outcome
 from shoal.runner.launch import LauncherClient
-from shoal.runner.link import Order
+from shoal.runner.link import NO_LIMIT, Order
 from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
@@ -96,6 +97,13 @@ class RunOptions(msgspec.Struct):
     """Refuse to start when a source file is not there."""
 
 
+def circumstances_of(profile: Profile) -> tuple[float, bytes, bytes]:
+    """Time limit, variables and directory of an order, the same for all tasks of a profile."""
+    variables = "".join(f"{name}={value}\0" for name, value in profile.environment)
+    limit = NO_LIMIT if profile.timeout is None else profile.timeout
+    return limit, os.fsencode(variables), os.fsencode(profile.directory or "")
+
+
 class LocalRun:
     """Runs a plan to its end. `execute` may be called once."""
 
@@ -138,6 +146,7 @@ class LocalRun:
         self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
         self.attendant = options.attendant
+        self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
         self.stop_reason = ""
         self.stop_signal = 0
         self._arrived: list[TaskResult] = []
@@ -299,8 +308,7 @@ class LocalRun:
                 if self.attendant is not None:
                     self.attendant.started(task, attempt)
                     action = self.attendant.dress(task, action)
-                profile = graph.profiles[graph.profile[task]]
-                orders.append((task, attempt, action, profile.timeout, profile.environment, profile.directory))
+                orders.append((task, attempt, os.fsencode(action), *self._circumstances[graph.profile[task]]))
             else:
                 calls.append((task, attempt))
                 self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
@@ -342,7 +350,7 @@ class LocalRun:
         return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
 
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
-        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail = row
+        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *_ = row
         outcome = OUTCOMES[ended_as]
         if outcome is Outcome.OK:
             missing = self.preparer.take_stock(task, self.options.by_content)

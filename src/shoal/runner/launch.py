@@ -12,10 +12,12 @@ from typing import Any
 
 from shoal.errors import RunError
 from shoal.policy.retry import Outcome
-from shoal.runner.link import BOOT, Link, Order
+from shoal.runner.link import BOOT, KILL, START, Link, Order
 from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
 
 _PATIENCE = 15.0
+NATIVE = os.path.join(os.path.dirname(__file__), "native", "launcher")
+"""The compiled launcher; it is there where the package was built with a compiler."""
 
 
 def search_path() -> str:
@@ -25,6 +27,13 @@ def search_path() -> str:
     if own not in path.split(os.pathsep) and os.path.exists(os.path.join(own, "shoal")):
         return f"{path}{os.pathsep}{own}"
     return path
+
+
+def program_of_launcher(descriptor: int) -> list[str]:
+    """The compiled launcher if there is one and `SHOAL_LAUNCHER=python` does not ask for the other."""
+    if os.environ.get("SHOAL_LAUNCHER") != "python" and os.access(NATIVE, os.X_OK):
+        return [NATIVE, str(descriptor)]
+    return [sys.executable, "-S", "-E", "-c", BOOT, str(descriptor), *map(os.path.abspath, sys.path)]
 
 
 class LauncherClient:
@@ -40,9 +49,9 @@ class LauncherClient:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, MARK_NAME.decode(): self.run, "PATH": search_path()}
         os.set_inheritable(theirs.fileno(), True)
-        words = [sys.executable, "-S", "-E", "-c", BOOT, str(theirs.fileno()), *map(os.path.abspath, sys.path)]
+        words = program_of_launcher(theirs.fileno())
         try:
-            self.pid = os.posix_spawn(sys.executable, words, environment, setpgroup=0)
+            self.pid = os.posix_spawn(words[0], words, environment, setpgroup=0)
         except OSError as error:
             raise RunError(f"cannot start the launcher process: {error.strerror}") from None
         finally:
@@ -55,18 +64,18 @@ class LauncherClient:
 
     def settle_in(self, running: str, output: str, table: str, offset: float) -> None:
         """Tells it where to work; it starts nothing before."""
-        self._settings = (self.run, running, output, table, offset)
+        self._settings = (self.run, os.fsencode(running), os.fsencode(output), os.fsencode(table), offset)
         self.link.send(self._settings)
 
     def start(self, place: int, orders: Sequence[Order]) -> None:
         """Commands to run one after another in one place, behind what is there already."""
         for order in orders:
             self.in_flight[order[0]] = order[1]
-        self.link.send(("start", place, list(orders)))
+        self.link.send((START, place, list(orders)))
 
     def kill(self, task: int, outcome: Outcome, why: str, *, at_once: bool = False) -> None:
         if task in self.in_flight:
-            self.link.send(("kill", task, outcome.value, why, at_once))
+            self.link.send((KILL, task, outcome.value, why, at_once))
 
     def collect(self) -> list[tuple[Any, ...]] | None:
         """What it has to tell; None if it died: then what was in flight is lost and `replace` gives a new one."""

@@ -19,7 +19,7 @@ from collections import deque
 from typing import Any
 
 from shoal.policy.retry import Outcome
-from shoal.runner.link import Link, Order
+from shoal.runner.link import START, Link, Order
 from shoal.runner.output import OutputStream, Slots
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, marked_processes
 from shoal.runner.process import ProcessEnd, ProcessRunner
@@ -36,13 +36,13 @@ LATEST_WORD = 0.01
 class Launcher:
     """Serves one engine until it hangs up."""
 
-    def __init__(self, link: Link, settings: tuple[str, str, str, str, float]) -> None:
+    def __init__(self, link: Link, settings: tuple[str, bytes, bytes, bytes, float]) -> None:
         run, running, output, table, self._offset = settings
         self.run = run
         self.link = link
-        self.slots = Slots(running)
-        self.output = OutputStream(output)
-        self.table = ProcessTable(table)
+        self.slots = Slots(os.fsdecode(running))
+        self.output = OutputStream(os.fsdecode(output))
+        self.table = ProcessTable(os.fsdecode(table))
         environment = dict(os.environ)
         self.runner = ProcessRunner(run, environment, self.slots, self.table, self.clock)
         self.wakeup = Wakeup(USER_SIGNALS, children=True)
@@ -103,7 +103,7 @@ class Launcher:
 
     def take(self, now: float, messages: list[Any]) -> None:
         for message in messages:
-            if message[0] == "start":
+            if message[0] == START:
                 _, place, orders = message
                 if place in self.places:
                     self.places[place].extend(orders)
@@ -118,14 +118,21 @@ class Launcher:
         """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
         waiting = self.places[place]
         while waiting:
-            task, attempt, command, timeout, environment, directory = waiting.popleft()
+            task, attempt, command, timeout, variables, directory = waiting.popleft()
             running = self.runner.start(
-                now, task, attempt, command, timeout=timeout, environment=environment, directory=directory
+                now,
+                task,
+                attempt,
+                os.fsdecode(command),
+                timeout=timeout if timeout >= 0 else None,
+                environment=pairs_of(variables) if variables else (),
+                directory=os.fsdecode(directory) if directory else None,
             )
             if not isinstance(running, str):
                 self.place_of[task] = place
                 return
-            self._add(now, ("ended", task, attempt, "failed", 127, now, now, 0.0, 0.0, 0, 0, 0, running, b""))
+            nothing = (now, now, 0.0, 0.0, 0, 0, 0)
+            self._add(now, ("ended", task, attempt, "failed", 127, *nothing, running, b"", 0, 0, 0, 0))
         del self.places[place]
         self._urgent = True
 
@@ -143,7 +150,7 @@ class Launcher:
         self._next(now, self.place_of.pop(task))
         outcome = end.outcome.value
         figures = (end.status, running.started, end.ended, end.user, end.system, end.max_rss)
-        self._add(now, ("ended", task, running.attempt, outcome, *figures, at, size, end.message, tail))
+        self._add(now, ("ended", task, running.attempt, outcome, *figures, at, size, end.message, tail, *end.counts))
 
     def _add(self, now: float, result: tuple[Any, ...]) -> None:
         if not self._results:
@@ -165,7 +172,7 @@ class Launcher:
                 if order[0] == task:
                     waiting.remove(order)
                     zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
-                    self._add(now, ("ended", task, order[1], outcome.value, *zeros, why, b""))
+                    self._add(now, ("ended", task, order[1], outcome.value, *zeros, why, b"", 0, 0, 0, 0))
                     self._urgent = True
                     return
 
@@ -185,7 +192,8 @@ class Launcher:
             if waiting and now - running.started > PATIENCE:
                 zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
                 for order in waiting:
-                    self._add(now, ("ended", order[0], order[1], Outcome.UNBEGUN.value, *zeros, "", b""))
+                    unbegun = (order[0], order[1], Outcome.UNBEGUN.value)
+                    self._add(now, ("ended", *unbegun, *zeros, "", b"", 0, 0, 0, 0))
                 waiting.clear()
 
     def close(self) -> None:
@@ -203,6 +211,15 @@ class Launcher:
         self.slots.close()
         self.output.close()
         self.table.close()
+
+
+def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:
+    """The variables of an order as name and value."""
+    found = []
+    for entry in variables.rstrip(b"\0").split(b"\0"):
+        name, _, value = os.fsdecode(entry).partition("=")
+        found.append((name, value))
+    return tuple(found)
 
 
 def main(descriptor: int) -> None:

@@ -1,7 +1,9 @@
 """Messages between engine and launcher: length and `marshal`, over a socket.
 
-Both ends are the same interpreter and the same Shoal, and one started the other, so there is nothing to validate;
-`marshal` is the quickest encoding there is without an import.
+Both ends are the same Shoal, and one started the other, so there is nothing to validate; `marshal` is the quickest
+encoding there is without an import. Version 2 has no references between objects, so that the compiled launcher can read
+it in a few lines. What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why,
+at once)`; what comes back are lists of tuples that begin with `ended`, `running` or `full`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from typing import Any, TypeAlias
 
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
 """The launcher's program."""
-Order: TypeAlias = tuple[int, int, str, float | None, tuple[tuple[str, str], ...], str | None]
-"""Task, attempt, command, time limit, variables, directory."""
+START, KILL = 0, 1
+Order: TypeAlias = tuple[int, int, bytes, float, bytes, bytes]
+"""Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory."""
+NO_LIMIT = -1.0
+_VERSION = 2
 _PIECE = 1 << 20
 
 
@@ -26,7 +31,7 @@ class Link:
         self._unsent = bytearray()
 
     def send(self, message: tuple[Any, ...] | list[Any]) -> None:
-        data = marshal.dumps(message)
+        data = marshal.dumps(message, _VERSION)
         self._unsent += len(data).to_bytes(4, "little") + data
         self.push()
 

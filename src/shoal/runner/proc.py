@@ -71,6 +71,11 @@ def marked_processes(mark: bytes) -> list[int]:
 
 def group_members(group: int) -> list[int]:
     """Pids of a process group."""
+    return _processes_with(2, group)
+
+
+def _processes_with(field: int, value: int) -> list[int]:
+    """Pids of living processes by a field of their `stat`, counted from the state."""
     found = []
     try:
         names = os.listdir("/proc")
@@ -83,19 +88,19 @@ def group_members(group: int) -> list[int]:
                     fields = file.read().rpartition(b")")[2].split()
             except OSError:
                 continue
-            if int(fields[2]) == group and fields[0] != b"Z":
+            if int(fields[field]) == value and fields[0] != b"Z":
                 found.append(int(name))
     return found
 
 
 def children_of_ours() -> list[int]:
-    """Pids of our children, adopted orphans among them."""
+    """Pids of our children, adopted orphans among them; not every kernel keeps a list of them for the asking."""
     own = os.getpid()
     try:
         with open(f"/proc/{own}/task/{own}/children") as file:
             return [int(pid) for pid in file.read().split()]
     except OSError:
-        return []
+        return _processes_with(1, own)
 
 
 def signal_group(group: int, number: int) -> bool:

@@ -28,6 +28,8 @@ KILL_GRACE = 2.0
 _BOOT_CLOCK = 7 if sys.platform == "linux" else CLOCK_MONOTONIC
 """CLOCK_BOOTTIME, which `/proc` counts by."""
 _RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
+_BLOCK = 512
+"""Bytes that `ru_inblock` and `ru_oublock` count as one."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and what is ignored stays so across an exec."""
 
@@ -54,6 +56,8 @@ class ProcessEnd(NamedTuple):
     system: float
     max_rss: int
     message: str
+    counts: tuple[int, int, int, int]
+    """Bytes read from and written to disks, context switches, major page faults."""
 
 
 class ProcessRunner:
@@ -103,7 +107,7 @@ class ProcessRunner:
         variables = self._environment
         variables[MARK_NAME] = b"%s:%d:%d" % (self.run, task, attempt)
         if environment:
-            variables = variables | {name.encode(): value.encode() for name, value in environment}
+            variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
         try:
             pid = self._spawn(vector, variables, command, slot)
@@ -183,6 +187,12 @@ class ProcessRunner:
             usage.ru_stime,
             self._peak_memory(usage.ru_maxrss),
             message,
+            (
+                usage.ru_inblock * _BLOCK,
+                usage.ru_oublock * _BLOCK,
+                usage.ru_nvcsw + usage.ru_nivcsw,
+                usage.ru_majflt,
+            ),
         )
 
     def _peak_memory(self, peak: int) -> int:

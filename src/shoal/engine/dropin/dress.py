@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 
 from shoal.engine.dropin.settings import Monitor
 from shoal.frontend.makeflow.build import quote
+from shoal.monitor.launch import quick_start
 
 _POLLS_PER_SECOND = 10
 _SPECIAL = re.compile(r'(["$`\\])')
@@ -57,7 +57,7 @@ def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence
 
 def monitored(command: str, rule: int, monitor: Monitor, category: str, limits: Sequence[tuple[str, str]]) -> str:
     """Runs the command under the resource monitor, which writes its summary into the directory asked for."""
-    program = [monitor.executable] if monitor.executable else [sys.executable, "-m", "shoal.monitor"]
+    program = [monitor.executable] if monitor.executable else quick_start()
     name = monitor.name.replace("%%", str(rule))
     words = [*program, "--no-pprint", f"--with-output-files={os.path.join(monitor.directory, name)}"]
     for resource, value in limits:

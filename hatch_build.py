@@ -1,0 +1,32 @@
+"""Compiles the launcher when the package is built. Without a compiler the package works with the one in Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE = Path("src/shoal/runner/native")
+
+
+class CompileLauncher(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's own generic parameter is of no use here
+    """Leaves the executable beside its source."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+        if not sys.platform.startswith("linux") or compiler is None:
+            return
+        source, target = Path(self.root) / NATIVE / "launcher.c", Path(self.root) / NATIVE / "launcher"
+        done = subprocess.run([compiler, "-O2", "-std=gnu11", "-o", target, source], capture_output=True, text=True)
+        if done.returncode:
+            self.app.display_warning(f"the launcher could not be compiled, the one in Python is used: {done.stderr}")
+            target.unlink(missing_ok=True)
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["artifacts"].append(str(NATIVE / "launcher"))

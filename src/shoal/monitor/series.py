@@ -1,0 +1,68 @@
+"""The layout of the time series: a header that explains the columns, then one row per look. Pure.
+
+Columns and their order are those of `resource_monitor`; the comments are ours.
+"""
+
+from __future__ import annotations
+
+from shoal.monitor.fields import MEGABYTE, number, printed
+from shoal.monitor.usage import Sample
+
+COLUMNS = (
+    "wall_clock",
+    "cpu_time",
+    "cores",
+    "max_concurrent_processes",
+    "virtual_memory",
+    "memory",
+    "swap_memory",
+    "bytes_read",
+    "bytes_written",
+    "bytes_received",
+    "bytes_sent",
+    "bandwidth",
+    "machine_load",
+)
+FOOTPRINT = ("total_files", "disk")
+
+_HEADER = """\
+# wall_clock: seconds since 1970; cpu_time: seconds since the command began; memory, disk and bytes in MB (2^20).
+# cpu_time and the bytes grow from row to row; the other columns tell how it was at that moment.
+"""
+
+
+class Row:
+    """One look, as numbers in the units of the columns."""
+
+    __slots__ = ("cores", "cpu_time", "disk", "load", "sample", "total_files", "wall_clock")
+
+    def __init__(
+        self, wall_clock: float, sample: Sample, cores: float, load: float, footprint: tuple[int, int] | None
+    ) -> None:
+        self.wall_clock = wall_clock
+        self.sample = sample
+        self.cpu_time = sample.cpu
+        self.cores = cores
+        self.load = load
+        self.total_files, self.disk = footprint or (0, 0)
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MB."""
+        return self.sample.resident / MEGABYTE
+
+    def text(self, with_footprint: bool) -> str:
+        sample = self.sample
+        words = [f"{self.wall_clock:.6f}", f"{self.cpu_time:.6f}", f"{self.cores:.3f}", str(sample.count)]
+        sizes = {"virtual_memory": sample.virtual, "memory": sample.resident, "swap_memory": sample.swap}
+        sizes |= {"bytes_read": sample.read, "bytes_written": sample.written}
+        words += [printed(name, size / MEGABYTE) for name, size in sizes.items()]
+        words += ["0", "0", "0.000", number(int(self.load))]
+        if with_footprint:
+            words += [str(self.total_files), printed("disk", self.disk / MEGABYTE)]
+        return " ".join(words) + "\n"
+
+
+def header(with_footprint: bool) -> str:
+    names = COLUMNS + FOOTPRINT if with_footprint else COLUMNS
+    return f"{_HEADER}#{' '.join(names)}\n"

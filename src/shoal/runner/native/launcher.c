@@ -1,0 +1,907 @@
+/* The launcher, compiled: the same process as shoal/runner/launcher.py, which is the fallback and says why it exists.
+ *
+ * Compiled for two reasons that were measured: a spawned child's peak memory starts at that of its parent, so the parent
+ * must be small for the figure to mean anything; and 50 us of Python between two commands are a tenth of the price of a
+ * process. It speaks the same messages (Python's `marshal`, version 2) over the same socket.
+ *
+ * One thread, one poll: the link to the engine and a signalfd for exited children. Memory is taken as needed and given
+ * back with the process; running out of it ends the process, which the engine survives. */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_SECONDS 0.1
+#define PATIENCE 0.05      /* commands behind one that runs longer than this are handed back */
+#define LATEST_WORD 0.01   /* results wait at most so long for others, not at all if their place has nothing to do */
+#define KILL_GRACE 2.0     /* between SIGTERM and SIGKILL */
+#define TAIL_BYTES 8192
+#define TABLE_ENTRIES 4096
+#define MARK "SHOAL_TASK="
+
+extern char **environ;
+
+/* ---- memory and bytes ------------------------------------------------------------------------------------------- */
+
+static void die(const char *what) {
+    fprintf(stderr, "shoal launcher: %s: %s\n", what, strerror(errno));
+    _exit(1);
+}
+
+static void *take(size_t size) {
+    void *p = malloc(size ? size : 1);
+    if (!p) die("no memory");
+    return p;
+}
+
+typedef struct {
+    uint8_t *data;
+    size_t size, room;
+} Buffer;
+
+static void reserve(Buffer *b, size_t more) {
+    if (b->size + more <= b->room) return;
+    size_t room = b->room ? b->room : 4096;
+    while (room < b->size + more) room *= 2;
+    b->data = realloc(b->data, room);
+    if (!b->data) die("no memory");
+    b->room = room;
+}
+
+static void put(Buffer *b, const void *data, size_t size) {
+    reserve(b, size);
+    memcpy(b->data + b->size, data, size);
+    b->size += size;
+}
+
+static void put_byte(Buffer *b, uint8_t byte) { put(b, &byte, 1); }
+static void put_u32(Buffer *b, uint32_t value) { put(b, &value, 4); } /* little-endian machines only, as marshal */
+
+/* ---- marshal: what we write ------------------------------------------------------------------------------------- */
+
+static void write_tuple(Buffer *b, uint32_t count) { put_byte(b, '('); put_u32(b, count); }
+
+static void write_int(Buffer *b, int64_t value) {
+    if (value >= INT32_MIN && value <= INT32_MAX) {
+        put_byte(b, 'i');
+        put_u32(b, (uint32_t)(int32_t)value);
+        return;
+    }
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    uint16_t digits[5];
+    int32_t count = 0;
+    for (; rest; rest >>= 15) digits[count++] = rest & 0x7fff;
+    put_byte(b, 'l');
+    put_u32(b, (uint32_t)(value < 0 ? -count : count));
+    put(b, digits, 2 * (size_t)count);
+}
+
+static void write_double(Buffer *b, double value) { put_byte(b, 'g'); put(b, &value, 8); }
+
+static void write_text(Buffer *b, char type, const void *text, size_t size) {
+    put_byte(b, (uint8_t)type);
+    put_u32(b, (uint32_t)size);
+    put(b, text, size);
+}
+
+static void write_string(Buffer *b, const char *text) { write_text(b, 'u', text, strlen(text)); }
+
+/* ---- marshal: what we read -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *at, *end;
+} Reader;
+
+static const uint8_t *get(Reader *r, size_t size) {
+    if ((size_t)(r->end - r->at) < size) die("message cut short");
+    const uint8_t *found = r->at;
+    r->at += size;
+    return found;
+}
+
+static uint32_t get_u32(Reader *r) {
+    uint32_t value;
+    memcpy(&value, get(r, 4), 4);
+    return value;
+}
+
+static uint32_t read_count(Reader *r) { /* of a tuple or list */
+    uint8_t type = *get(r, 1);
+    if (type != '(' && type != '[') die("a sequence was expected");
+    return get_u32(r);
+}
+
+static int64_t read_int(Reader *r) {
+    uint8_t type = *get(r, 1);
+    if (type == 'T' || type == 'F') return type == 'T';
+    if (type == 'i') return (int32_t)get_u32(r);
+    if (type != 'l') die("a number was expected");
+    int32_t count = (int32_t)get_u32(r);
+    int64_t value = 0;
+    for (int32_t i = 0, n = abs(count); i < n; i++) {
+        uint16_t digit;
+        memcpy(&digit, get(r, 2), 2);
+        value |= (int64_t)digit << (15 * i);
+    }
+    return count < 0 ? -value : value;
+}
+
+static double read_double(Reader *r) {
+    double value;
+    if (*get(r, 1) != 'g') die("a real number was expected");
+    memcpy(&value, get(r, 8), 8);
+    return value;
+}
+
+static const char *read_bytes(Reader *r, uint32_t *size) { /* not terminated */
+    uint8_t type = *get(r, 1);
+    if (type != 's' && type != 'u' && type != 't') die("text was expected");
+    *size = get_u32(r);
+    return (const char *)get(r, *size);
+}
+
+static char *read_text(Reader *r) {
+    uint32_t size;
+    const char *text = read_bytes(r, &size);
+    char *copy = take((size_t)size + 1);
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    return copy;
+}
+
+/* ---- what there is ---------------------------------------------------------------------------------------------- */
+
+typedef struct Order {
+    struct Order *next;
+    int64_t task, attempt;
+    double timeout; /* negative: none */
+    char *command, *directory;
+    char *variables; /* NAME=value, each with its zero; empty at the end */
+    uint32_t variables_size;
+} Order;
+
+typedef struct Place { /* what the broker started in one go, one command after another */
+    struct Place *next;
+    int64_t number;
+    Order *first, *last;
+    bool busy;
+} Place;
+
+typedef struct Running {
+    struct Running *next;
+    int64_t task, attempt;
+    pid_t pid;
+    int slot;
+    double started, boot_time, deadline; /* deadline 0: none */
+    Place *place;
+    bool told;
+    char *killed_as, *killed_why; /* set when we asked it to end */
+} Running;
+
+static char *run_name;
+static double clock_offset;
+static int link_fd = -1, child_fd = -1, null_fd = -1, output_fd = -1, slots_dir = -1;
+static char *output_path;
+static bool output_full;
+static Place *places;
+static Running *running;
+static Buffer arrived, unsent, results;
+static uint32_t result_count;
+static double oldest_result;
+static bool urgent;
+static long own_peak; /* in kilobytes */
+static char **base_environment;
+static size_t base_size;
+static const char *search_path;
+
+static struct { uint64_t pid; double boot_time; } *table;
+static int *slot_fds, slot_count;
+static bool *slot_busy;
+
+static double monotonic(clockid_t which) {
+    struct timespec t;
+    clock_gettime(which, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double now_is(void) { return monotonic(CLOCK_MONOTONIC) + clock_offset; }
+
+/* ---- slots and output ------------------------------------------------------------------------------------------- */
+
+static int take_slot(void) {
+    for (int slot = 0; slot < slot_count; slot++)
+        if (!slot_busy[slot]) {
+            slot_busy[slot] = true;
+            return slot;
+        }
+    char name[16];
+    snprintf(name, sizeof name, "%d", slot_count);
+    int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
+    if (fd < 0) return -1;
+    slot_fds = realloc(slot_fds, sizeof *slot_fds * (size_t)(slot_count + 1));
+    slot_busy = realloc(slot_busy, sizeof *slot_busy * (size_t)(slot_count + 1));
+    if (!slot_fds || !slot_busy) die("no memory");
+    slot_fds[slot_count] = fd;
+    slot_busy[slot_count] = true;
+    return slot_count++;
+}
+
+/* Moves what a task wrote into the stream. Launcher and engine both append: a lock keeps together what belongs so. */
+static void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail) {
+    static char piece[1 << 16];
+    if (output_fd < 0) output_fd = open(output_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    *at = *moved = 0;
+    if (output_fd >= 0) {
+        flock(output_fd, LOCK_EX);
+        off_t begin = lseek(output_fd, 0, SEEK_END);
+        while (*moved < size) {
+            ssize_t got = pread(source, piece, sizeof piece, *moved);
+            if (got <= 0) break;
+            ssize_t written = 0;
+            while (written < got) {
+                ssize_t n = write(output_fd, piece + written, (size_t)(got - written));
+                if (n < 0) break;
+                written += n;
+            }
+            if (written < got) { /* no room: what came before of this task is taken back, too */
+                output_full = true;
+                if (ftruncate(output_fd, begin) < 0) output_full = true;
+                *moved = 0;
+                break;
+            }
+            *moved += got;
+        }
+        *at = *moved ? begin : 0;
+        flock(output_fd, LOCK_UN);
+    } else {
+        output_full = true;
+    }
+    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
+    reserve(tail, TAIL_BYTES);
+    ssize_t got = pread(source, tail->data, TAIL_BYTES, from);
+    tail->size = got > 0 ? (size_t)got : 0;
+    if (ftruncate(source, 0) < 0) output_full = true;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+static void begin_result(double now, uint32_t fields, const char *kind) {
+    if (!result_count++) oldest_result = now;
+    write_tuple(&results, fields);
+    write_string(&results, kind);
+}
+
+typedef struct {
+    int64_t task, attempt;
+    const char *outcome, *message;
+    int status;
+    double started, ended;
+    struct rusage usage;
+    long peak;
+    off_t at, size;
+    Buffer tail;
+} End;
+
+static double seconds(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec / 1e6; }
+
+static void report_end(double now, const End *end) {
+    begin_result(now, 18, "ended");
+    write_int(&results, end->task);
+    write_int(&results, end->attempt);
+    write_string(&results, end->outcome);
+    write_int(&results, end->status);
+    write_double(&results, end->started);
+    write_double(&results, end->ended);
+    write_double(&results, seconds(end->usage.ru_utime));
+    write_double(&results, seconds(end->usage.ru_stime));
+    write_int(&results, (int64_t)end->peak * 1024);
+    write_int(&results, end->at);
+    write_int(&results, end->size);
+    write_string(&results, end->message);
+    write_text(&results, 's', end->tail.data, end->tail.size);
+    write_int(&results, (int64_t)end->usage.ru_inblock * 512);
+    write_int(&results, (int64_t)end->usage.ru_oublock * 512);
+    write_int(&results, end->usage.ru_nvcsw + end->usage.ru_nivcsw);
+    write_int(&results, end->usage.ru_majflt);
+}
+
+static void report_unstarted(double now, const Order *order, const char *outcome, int status, const char *why) {
+    End end = {.task = order->task, .attempt = order->attempt, .outcome = outcome, .status = status,
+               .message = why, .started = now, .ended = now};
+    report_end(now, &end);
+}
+
+/* Sends what is waiting; whether all of it is gone. Nobody at the other end: it is dropped, reading will tell. */
+static bool push(void) {
+    size_t sent = 0;
+    while (sent < unsent.size) {
+        ssize_t n = write(link_fd, unsent.data + sent, unsent.size - sent);
+        if (n < 0) {
+            if (errno == EINTR) continue;
+            if (errno != EAGAIN) sent = unsent.size;
+            break;
+        }
+        sent += (size_t)n;
+    }
+    memmove(unsent.data, unsent.data + sent, unsent.size - sent);
+    unsent.size -= sent;
+    return !unsent.size;
+}
+
+static void report(void) {
+    put_u32(&unsent, (uint32_t)(results.size + 5));
+    put_byte(&unsent, '[');
+    put_u32(&unsent, result_count);
+    put(&unsent, results.data, results.size);
+    results.size = 0;
+    result_count = 0;
+    urgent = false;
+    push();
+}
+
+/* ---- whose process is that? ------------------------------------------------------------------------------------- */
+
+/* Ends every process but `except` whose environment holds the mark, also what left its group. */
+static void end_marked(const char *mark, pid_t except) {
+    static char environment[1 << 21];
+    DIR *processes = opendir("/proc");
+    if (!processes) return;
+    size_t length = strlen(mark);
+    struct dirent *entry;
+    while ((entry = readdir(processes))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid <= 0 || pid == except || pid == getpid()) continue;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/environ", pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        ssize_t size = 0, got;
+        while (size < (ssize_t)sizeof environment && (got = read(fd, environment + size, sizeof environment - (size_t)size)) > 0)
+            size += got;
+        close(fd);
+        for (char *at = environment; at + length <= environment + size; at++)
+            if ((at == environment || !at[-1]) && !memcmp(at, mark, length)) {
+                kill(pid, SIGKILL);
+                break;
+            }
+    }
+    closedir(processes);
+}
+
+/* Ends our children, adopted orphans without a mark among them. */
+static void end_children(void) {
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    while (processes && (entry = readdir(processes))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid <= 0) continue;
+        char path[64], stat[1024], *name_end;
+        int parent, fd;
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) continue;
+        ssize_t size = read(fd, stat, sizeof stat - 1);
+        close(fd);
+        if (size <= 0) continue;
+        stat[size] = 0;
+        if ((name_end = strrchr(stat, ')')) && sscanf(name_end + 1, " %*c %d", &parent) == 1 && parent == getpid())
+            kill(pid, SIGKILL);
+    }
+    if (processes) closedir(processes);
+}
+
+static void look_at_own_peak(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    own_peak = usage.ru_maxrss + usage.ru_maxrss / 16;
+}
+
+/* ---- starting --------------------------------------------------------------------------------------------------- */
+
+/* Whether no shell gives a meaning to any character; `=` only behind the first word, where it is no assignment. */
+static bool is_plain(const char *command) {
+    bool first_word = true, any = false;
+    for (const char *at = command; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        if (c == ' ' || c == '\t') {
+            if (any) first_word = false;
+            continue;
+        }
+        if (c == '=' && first_word) return false;
+        if (!(isalnum(c) && c < 128) && !strchr("_@%+:,./=-", c)) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Where PATH leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last answer
+ * is kept: tasks in a row mostly run the same program. */
+static const char *find_program(const char *name) {
+    static char last_name[256], last_path[4096];
+    if (strchr(name, '/')) return name;
+    if (last_name[0] && !strcmp(name, last_name)) return last_path;
+    for (const char *at = search_path; at && *at;) {
+        const char *colon = strchrnul(at, ':');
+        char path[4096];
+        struct stat found;
+        int size = snprintf(path, sizeof path, "%.*s/%s", colon == at ? 1 : (int)(colon - at), colon == at ? "." : at, name);
+        if (size > 0 && size < (int)sizeof path && !access(path, X_OK) && !stat(path, &found) && S_ISREG(found.st_mode)) {
+            if (strlen(name) >= sizeof last_name) return NULL;
+            strcpy(last_name, name);
+            strcpy(last_path, path);
+            return last_path;
+        }
+        at = *colon ? colon + 1 : colon;
+    }
+    return NULL;
+}
+
+static char **environment_for(const Order *order, char *mark) {
+    static char **list;
+    static size_t room;
+    size_t count = base_size + 2;
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) count++;
+    if (count > room) {
+        room = count * 2;
+        list = realloc(list, sizeof *list * room);
+        if (!list) die("no memory");
+    }
+    size_t used = 0;
+    list[used++] = mark;
+    for (size_t i = 0; i < base_size; i++) {
+        size_t name = (size_t)(strchrnul(base_environment[i], '=') - base_environment[i]);
+        bool replaced = false;
+        for (uint32_t at = 0; at < order->variables_size && !replaced; at += (uint32_t)strlen(order->variables + at) + 1)
+            replaced = !strncmp(order->variables + at, base_environment[i], name + 1);
+        if (!replaced) list[used++] = base_environment[i];
+    }
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1)
+        list[used++] = order->variables + at;
+    list[used] = NULL;
+    return list;
+}
+
+static int spawn(pid_t *pid, const char *program, char **words, char **environment, int slot) {
+    static posix_spawnattr_t attributes;
+    static posix_spawn_file_actions_t *actions;
+    static int action_count;
+    if (!action_count) {
+        sigset_t none, defaulted;
+        sigemptyset(&none);
+        sigemptyset(&defaulted);
+        sigaddset(&defaulted, SIGPIPE);
+        sigaddset(&defaulted, SIGXFSZ);
+        sigaddset(&defaulted, SIGINT);
+        sigaddset(&defaulted, SIGTERM);
+        sigaddset(&defaulted, SIGHUP);
+        sigaddset(&defaulted, SIGUSR1);
+        posix_spawnattr_init(&attributes);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+        posix_spawnattr_setpgroup(&attributes, 0);
+        posix_spawnattr_setsigmask(&attributes, &none);
+        posix_spawnattr_setsigdefault(&attributes, &defaulted);
+    }
+    for (; action_count <= slot; action_count++) {
+        actions = realloc(actions, sizeof *actions * (size_t)(action_count + 1));
+        if (!actions) die("no memory");
+        posix_spawn_file_actions_init(&actions[action_count]);
+        posix_spawn_file_actions_adddup2(&actions[action_count], null_fd, 0);
+        posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 1);
+        posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 2);
+    }
+    return posix_spawn(pid, program, &actions[slot], &attributes, words, environment);
+}
+
+static int start_process(pid_t *pid, const Order *order, char **environment, int slot) {
+    char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
+    if (order->directory[0]) {
+        char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
+                         "/bin/sh", "-c", order->command, NULL};
+        return spawn(pid, "/bin/sh", there, environment, slot);
+    }
+    if (is_plain(order->command)) {
+        size_t length = strlen(order->command);
+        char *copy = take(length + 1), **words = take(sizeof(char *) * (length / 2 + 2)), *rest = copy;
+        memcpy(copy, order->command, length + 1);
+        size_t count = 0;
+        for (char *word; (word = strsep(&rest, " \t"));)
+            if (*word) words[count++] = word;
+        words[count] = NULL;
+        const char *program = find_program(words[0]);
+        int error = ENOENT;
+        if (program) {
+            words[0] = (char *)program;
+            error = spawn(pid, program, words, environment, slot);
+        }
+        free(copy);
+        free(words);
+        /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
+        if (error != ENOEXEC && error != ENOENT && error != EACCES && error != ENOTDIR) return error;
+    }
+    return spawn(pid, "/bin/sh", in_shell, environment, slot);
+}
+
+static void free_order(Order *order) {
+    free(order->command);
+    free(order->directory);
+    free(order->variables);
+    free(order);
+}
+
+/* Starts one command; false, with the reason reported, if it cannot be started. */
+static bool start(double now, Place *place, Order *order) {
+    char mark[256], why[512];
+    snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)order->task, (long long)order->attempt);
+    int slot = take_slot();
+    pid_t pid;
+    int error = slot < 0 ? errno : start_process(&pid, order, environment_for(order, mark), slot);
+    if (error) {
+        if (slot >= 0) slot_busy[slot] = false;
+        if (error == EAGAIN || error == ENOMEM)
+            snprintf(why, sizeof why, "the system would not start a process: %s", strerror(error));
+        else
+            snprintf(why, sizeof why, "cannot start %.300s: %s", order->command, strerror(error));
+        report_unstarted(now, order, "failed", 127, why);
+        return false;
+    }
+    Running *r = take(sizeof *r);
+    *r = (Running){.next = running, .task = order->task, .attempt = order->attempt, .pid = pid, .slot = slot,
+                   .started = now, .boot_time = monotonic(CLOCK_BOOTTIME), .place = place,
+                   .deadline = order->timeout >= 0 ? now + order->timeout : 0};
+    running = r;
+    if (slot < TABLE_ENTRIES) {
+        table[slot].pid = (uint64_t)pid;
+        table[slot].boot_time = r->boot_time;
+    }
+    return true;
+}
+
+/* Starts the next command of a place; what cannot be started has failed, and the one after it is tried. */
+static void next_of(double now, Place *place) {
+    place->busy = false;
+    while (place->first && !place->busy) {
+        Order *order = place->first;
+        place->first = order->next;
+        if (!place->first) place->last = NULL;
+        place->busy = start(now, place, order);
+        free_order(order);
+    }
+    if (place->busy) return;
+    for (Place **at = &places; *at; at = &(*at)->next)
+        if (*at == place) {
+            *at = place->next;
+            break;
+        }
+    free(place);
+    urgent = true;
+}
+
+/* ---- ending ----------------------------------------------------------------------------------------------------- */
+
+static void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once) {
+    if (!r->killed_as) {
+        r->killed_as = strdup(outcome);
+        r->killed_why = strdup(why);
+        if (!r->killed_as || !r->killed_why) die("no memory");
+    }
+    if (at_once) {
+        killpg(r->pid, SIGKILL);
+        return;
+    }
+    killpg(r->pid, SIGTERM);
+    killpg(r->pid, SIGCONT);
+    r->deadline = now + KILL_GRACE;
+}
+
+/* A leader was just reaped: what is left of its group is ended with it. While it has members the group's number cannot
+ * be given to another, and pids are given out in turn, so nobody else can have got it in the microseconds since. */
+static void finish(double now, Running *r, int status, const struct rusage *usage) {
+    static Buffer tail;
+    char message[128] = "", mark[256];
+    killpg(r->pid, SIGKILL);
+    End end = {.task = r->task, .attempt = r->attempt, .outcome = "ok", .message = message, .started = r->started,
+               .ended = now, .usage = *usage, .peak = usage->ru_maxrss > own_peak ? usage->ru_maxrss : 0};
+    end.status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    if (r->killed_as) {
+        snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)r->task, (long long)r->attempt);
+        end_marked(mark, r->pid);
+        end.outcome = r->killed_as;
+        end.message = r->killed_why;
+    } else if (end.status < 0) {
+        const char *name = sigabbrev_np(-end.status);
+        end.outcome = "crashed";
+        snprintf(message, sizeof message, "ended by signal %d (%s%s)", -end.status, name ? "SIG" : "signal", name ? name : "");
+    } else if (end.status) {
+        end.outcome = "failed";
+        snprintf(message, sizeof message, "exit status %d", end.status);
+    }
+    off_t written = lseek(slot_fds[r->slot], 0, SEEK_END);
+    if (written > 0) {
+        absorb(slot_fds[r->slot], written, &end.at, &end.size, &tail);
+        if (strcmp(end.outcome, "ok")) end.tail = tail;
+    }
+    slot_busy[r->slot] = false;
+    for (Running **at = &running; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    next_of(now, r->place); /* before the report: a free core waits for as little as possible */
+    report_end(now, &end);
+    free(r->killed_as);
+    free(r->killed_why);
+    free(r);
+}
+
+static void reap(double now) {
+    int status;
+    struct rusage usage;
+    pid_t pid;
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
+        for (Running *r = running; r; r = r->next)
+            if (r->pid == pid) {
+                finish(now, r, status, &usage);
+                break;
+            }
+}
+
+static double nearest_deadline(void) {
+    double nearest = 0;
+    for (Running *r = running; r; r = r->next)
+        if (r->deadline && (!nearest || r->deadline < nearest)) nearest = r->deadline;
+    return nearest;
+}
+
+static void enforce(double now) {
+    for (Running *r = running; r; r = r->next)
+        if (r->deadline && r->deadline <= now) {
+            if (r->killed_as) {
+                killpg(r->pid, SIGKILL);
+                r->deadline = now + KILL_GRACE;
+            } else {
+                char why[96];
+                snprintf(why, sizeof why, "ran longer than its time limit (%.1f s)", now - r->started);
+                ask_to_end(now, r, "timeout", why, false);
+            }
+        }
+}
+
+/* ---- the engine's messages -------------------------------------------------------------------------------------- */
+
+static Order *read_order(Reader *r) {
+    Order *order = take(sizeof *order);
+    read_count(r);
+    order->next = NULL;
+    order->task = read_int(r);
+    order->attempt = read_int(r);
+    order->command = read_text(r);
+    order->timeout = read_double(r);
+    const char *variables = read_bytes(r, &order->variables_size);
+    order->variables = take((size_t)order->variables_size + 1);
+    memcpy(order->variables, variables, order->variables_size);
+    order->variables[order->variables_size] = 0;
+    order->directory = read_text(r);
+    return order;
+}
+
+static void take_start(double now, Reader *r) {
+    int64_t number = read_int(r);
+    Place *place = places;
+    while (place && place->number != number) place = place->next;
+    if (!place) {
+        place = take(sizeof *place);
+        *place = (Place){.next = places, .number = number};
+        places = place;
+    }
+    for (uint32_t count = read_count(r); count; count--) {
+        Order *order = read_order(r);
+        if (place->last)
+            place->last->next = order;
+        else
+            place->first = order;
+        place->last = order;
+    }
+    if (!place->busy) next_of(now, place);
+}
+
+static void take_kill(double now, Reader *r) {
+    int64_t task = read_int(r);
+    char *outcome = read_text(r), *why = read_text(r);
+    bool at_once = read_int(r);
+    for (Running *at = running; at; at = at->next)
+        if (at->task == task) {
+            ask_to_end(now, at, outcome, why, at_once);
+            goto done;
+        }
+    for (Place *place = places; place; place = place->next)
+        for (Order **at = &place->first, *before = NULL; *at; before = *at, at = &(*at)->next)
+            if ((*at)->task == task) {
+                Order *order = *at;
+                *at = order->next;
+                if (place->last == order) place->last = before;
+                report_unstarted(now, order, outcome, 0, why);
+                free_order(order);
+                urgent = true;
+                goto done;
+            }
+done:
+    free(outcome);
+    free(why);
+}
+
+static void settle_in(Reader *r) {
+    read_count(r);
+    run_name = read_text(r);
+    char *slots = read_text(r);
+    output_path = read_text(r);
+    char *table_path = read_text(r);
+    clock_offset = read_double(r);
+    slots_dir = open(slots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (slots_dir < 0 || null_fd < 0) die(slots);
+    int fd = open(table_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    size_t size = sizeof *table * TABLE_ENTRIES;
+    void *zeros = calloc(1, size);
+    /* Pages are given room now: a write into a hole of a full disk would end us by a signal. */
+    if (fd < 0 || !zeros || pwrite(fd, zeros, size, 0) != (ssize_t)size) die(table_path);
+    table = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (table == MAP_FAILED) die(table_path);
+    close(fd);
+    free(zeros);
+    free(slots);
+    free(table_path);
+}
+
+/* Takes whole messages; false when the engine is gone. */
+static bool hear(void) {
+    reserve(&arrived, 1 << 20);
+    ssize_t got = read(link_fd, arrived.data + arrived.size, 1 << 20);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (got <= 0) return false;
+    arrived.size += (size_t)got;
+    size_t at = 0;
+    while (arrived.size - at >= 4) {
+        uint32_t size;
+        memcpy(&size, arrived.data + at, 4);
+        if (arrived.size - at - 4 < size) break;
+        Reader r = {arrived.data + at + 4, arrived.data + at + 4 + size};
+        at += 4 + (size_t)size;
+        if (!table) {
+            settle_in(&r);
+            continue;
+        }
+        read_count(&r);
+        if (read_int(&r))
+            take_kill(now_is(), &r);
+        else
+            take_start(now_is(), &r);
+    }
+    memmove(arrived.data, arrived.data + at, arrived.size - at);
+    arrived.size -= at;
+    return true;
+}
+
+/* ---- the loop --------------------------------------------------------------------------------------------------- */
+
+/* Tells what runs for long and hands back what waits behind it. */
+static void tick(double now) {
+    look_at_own_peak();
+    if (output_full) begin_result(now, 1, "full");
+    for (Running *r = running; r; r = r->next) {
+        if (!r->told) {
+            r->told = true;
+            begin_result(now, 7, "running");
+            write_int(&results, r->task);
+            write_int(&results, r->attempt);
+            write_double(&results, r->started);
+            write_int(&results, r->pid);
+            write_double(&results, r->boot_time);
+            write_int(&results, r->slot);
+        }
+        if (now - r->started > PATIENCE)
+            while (r->place->first) {
+                Order *order = r->place->first;
+                r->place->first = order->next;
+                report_unstarted(now, order, "unbegun", 0, "");
+                free_order(order);
+            }
+        if (!r->place->first) r->place->last = NULL;
+    }
+}
+
+static int patience(double now, double next_tick) {
+    double nearest = next_tick, deadline = nearest_deadline();
+    if (deadline && deadline < nearest) nearest = deadline;
+    if (result_count && oldest_result + LATEST_WORD < nearest) nearest = oldest_result + LATEST_WORD;
+    if (unsent.size && !push()) nearest = now + 0.001;
+    return nearest > now ? (int)((nearest - now) * 1000) + 1 : 0;
+}
+
+static void serve(void) {
+    double now = now_is(), next_tick = now + TICK_SECONDS;
+    for (;;) {
+        struct pollfd watched[] = {{link_fd, POLLIN, 0}, {child_fd, POLLIN, 0}};
+        poll(watched, 2, table ? patience(now, next_tick) : -1);
+        if (watched[0].revents && !hear()) return;
+        now = now_is();
+        if (watched[1].revents) {
+            struct signalfd_siginfo drained[16];
+            if (read(child_fd, drained, sizeof drained) < 0 && errno != EAGAIN) die("signalfd");
+            reap(now);
+        }
+        if (!table) continue;
+        enforce(now);
+        if (now >= next_tick) {
+            next_tick = now + TICK_SECONDS;
+            tick(now);
+        }
+        if (result_count && (urgent || now - oldest_result >= LATEST_WORD)) report();
+    }
+}
+
+/* The engine has hung up: ends everything that was started, also what escaped from its task. */
+static void clear_up(void) {
+    char mark[256], path[64];
+    for (Running *r = running; r; r = r->next) killpg(r->pid, SIGKILL);
+    if (run_name) {
+        snprintf(mark, sizeof mark, MARK "%s:", run_name);
+        end_marked(mark, 0);
+    }
+    do
+        end_children(); /* each one that ends may leave us its own */
+    while (waitpid(-1, NULL, 0) > 0);
+    for (int slot = 0; slot < slot_count; slot++) {
+        snprintf(path, sizeof path, "%d", slot);
+        unlinkat(slots_dir, path, 0);
+    }
+}
+
+static void keep_environment(void) {
+    size_t count = 0;
+    while (environ[count]) count++;
+    base_environment = take(sizeof(char *) * (count + 1));
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], MARK, strlen(MARK))) base_environment[base_size++] = environ[i];
+    search_path = getenv("PATH");
+    if (!search_path) search_path = "/bin:/usr/bin";
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fputs("usage: launcher DESCRIPTOR (started by shoal, not by hand)\n", stderr);
+        return 2;
+    }
+    link_fd = atoi(argv[1]);
+    fcntl(link_fd, F_SETFD, FD_CLOEXEC);
+    fcntl(link_fd, F_SETFL, fcntl(link_fd, F_GETFL) | O_NONBLOCK);
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    for (int *number = (int[]){SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, 0}; *number; number++) signal(*number, SIG_IGN);
+    sigset_t children;
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &children, NULL);
+    child_fd = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (child_fd < 0) die("signalfd");
+    keep_environment();
+    look_at_own_peak();
+    serve();
+    clear_up();
+    return 0;
+}
