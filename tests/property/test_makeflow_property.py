@@ -98,40 +98,51 @@ def test_the_file_the_damage_starts_from_is_valid() -> None:
 blanks = st.sampled_from([" ", "  ", "\t", " \t "])
 plain_names = st.text(PLAIN, min_size=1, max_size=6).filter(lambda name: not name.startswith("@"))
 values = {"A": "a  b", "E": "", "B": " \t", "L": " LOCAL", "Q": "'q  r'", "C": "c:d", "R": "p->r", "U": "\xa0"}
+values |= {"O": "--n=2 -v", "Z": "z;é", "W": "w\\t"}
 references = st.sampled_from([form.format(name) for name in values for form in ("${}", "$({})", "x${{{}}}y")])
 names = st.one_of(plain_names, references)
-quoted = st.sampled_from(["'$E'", '"a  b"', "'x # y'", '"$A"', "'\t'", '"\'"', '"\xe4\xa0"'])
-command_words = st.one_of(names, st.sampled_from([">", "<", "2>&1", "|", "a=b", "c:d", "LOCAL", "MAKEFLOW"]), quoted)
+quoted = st.sampled_from(
+    ["'$E'", '"a  b"', "'x # y'", '"$A"', "'\t'", '"\'"', '"\xe4\xa0"', "'\\$1  \\n'", '"\\n"', '"it\'s $A"', '"  $O "']
+)
+escaped = st.sampled_from(["\\$A", "\\'", '\\"', "\\ ", "\\#", "\\LOCAL", "x\\ny", "\\\\", "$Aé", "é"])
+own_variables = st.sampled_from(
+    ["", "", "X=1\n", "@A= y z \nMEMORY=2\n", "BATCH_LOCAL=1\n", "CATEGORY=c\n", "X=1\nX = 2\n"]
+)
+command_words = st.one_of(
+    names, st.sampled_from([">", "<", "2>&1", "|", "a=b", "c:d", "LOCAL", "MAKEFLOW"]), quoted, escaped
+)
 
 
 @st.composite
-def plain_files(draw: st.DrawFn) -> list[tuple[str, str]]:
-    """Pairs of a file list and a command, most of which the short path takes whole."""
+def plain_files(draw: st.DrawFn) -> list[tuple[str, str, str]]:
+    """File lists, variables of rules and commands, most of which the short path takes whole."""
 
     def spread(words: list[str]) -> str:
         return "".join(word + draw(blanks) for word in words).rstrip() + draw(st.sampled_from(["", " ", "\t"]))
 
-    pairs = []
+    rules = []
     for _ in range(draw(st.integers(1, 4))):
         outputs = spread(draw(st.lists(names, min_size=1, max_size=3)))
         inputs = spread(draw(st.lists(names, max_size=3)))
         command = spread(draw(st.lists(command_words, min_size=1, max_size=5)))
-        pairs.append((f"{outputs}:{draw(st.sampled_from(['', ' ']))}{inputs}", draw(blanks) + command))
-    return pairs
+        ending = draw(st.sampled_from(["", "#", " # c", "\n", "\n\t # c", "\n# c\n \t\n"]))
+        files = f"{outputs}:{draw(st.sampled_from(['', ' ']))}{inputs}"
+        rules.append((files, draw(own_variables), f"{draw(blanks)}{command}{ending}"))
+    return rules
 
 
 @settings(max_examples=300, deadline=None)
 @given(plain_files())
-def test_plain_rules_read_the_same_by_the_short_path_and_by_the_lexer(pairs: list[tuple[str, str]]) -> None:
+def test_plain_rules_read_the_same_by_the_short_path_and_by_the_lexer(rules: list[tuple[str, str, str]]) -> None:
     def outcome(text: str) -> object:
         try:
             return parse_makeflow(text, source="w.mf", environment=values).rules
         except InputError as error:
             return (error.message, error.line)
 
-    short = "".join(f"{files}\n{command}\n" for files, command in pairs)
-    # A comment at the end of a line changes nothing, except that only the lexer reads such lines.
-    exact = "".join(f"{files} #\n{command} #\n" for files, command in pairs)
+    short = "".join(f"{files}\n{own}{command}\n" for files, own, command in rules)
+    # A comment behind the file list changes nothing, except that only the lexer reads such lines.
+    exact = "".join(f"{files} #\n{own}{command}\n" for files, own, command in rules)
     assert outcome(short) == outcome(exact)
 
 

@@ -233,6 +233,7 @@ def _settings(arguments: argparse.Namespace, path: str) -> Settings:
         command_line=shlex.join(["makeflow", *sys.argv[2:]]),
         jobs=_jobs(arguments),
         retries=retries,
+        run_again=arguments.retry_count is None,
         collection=collection,
         collect_above=_number(arguments.gc_count or "16", "--gc-count"),
         collect_below=_number(arguments.gc_size or str(10 * 2**20), "--gc-size"),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from hashlib import blake2b, shake_128
+from resource import getpagesize
 
 _BLOCK = 1 << 18
 _HASHED = 4096
 """Bytes hashed between two looks at the clock: some microseconds, and enough for other threads to run meanwhile."""
-_PAGE = 4096
 
 
 def replay_task(
@@ -45,7 +45,7 @@ def read_all(name: str) -> None:
 
 
 def write(name: str, size: int) -> None:
-    """Writes that many bytes; no two blocks of a disk or of a compressing file system are the same for nothing."""
+    """Writes that many bytes, really: neither a hole nor something that a file system could compress."""
     block = filler()
     with open(name, "wb", buffering=0) as file:
         left = size
@@ -90,5 +90,5 @@ def _spin(seconds: float) -> None:
 def hold(memory: int) -> bytearray | None:
     """Memory that is really there, so much that with what the process has anyway it is `memory` bytes."""
     with open("/proc/self/statm", "rb") as statm:
-        missing = memory - int(statm.read().split()[1]) * _PAGE
+        missing = memory - int(statm.read().split()[1]) * getpagesize()
     return bytearray(b"\1") * missing if missing > 0 else None

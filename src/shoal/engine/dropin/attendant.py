@@ -54,8 +54,7 @@ class StandIn:
     def dress(self, task: int, command: str) -> str:
         """The command inside everything that the options put around it."""
         settings, graph = self.settings, self.graph
-        for wrapper in settings.wrappers:
-            command = wrapped(command, wrapper, task)
+        command = self._wrap(task, command)
         outputs = [*graph.output_names(task), *self._of_wrapper(settings.wrapper_outputs, task)]
         if settings.sandbox:
             inputs = [*graph.input_names(task), *self._of_wrapper(settings.wrapper_inputs, task)]
@@ -65,6 +64,12 @@ class StandIn:
             command = monitored(command, task, settings.monitor, rule.category, self._limits(task))
         if settings.wait_for_files:
             command = waiting_for(command, outputs, settings.wait_for_files)
+        return command
+
+    def _wrap(self, task: int, command: str) -> str:
+        """The command as it is shown: inside the user's own wrappers, but not inside ours."""
+        for wrapper in self.settings.wrappers:
+            command = wrapped(command, wrapper, task)
         return command
 
     @staticmethod
@@ -89,7 +94,7 @@ class StandIn:
         for name in self.graph.output_names(task):
             log.file(name, FileState.EXPECT)
         log.rule(task, RuleState.RUNNING)
-        self.say(f"submitting job: {self.dress(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
+        self.say(f"submitting job: {self._wrap(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
 
     def ended(self, attempt: EndedAttempt) -> None:
         """Shows what the attempt wrote, and judges it by the original's rules."""
@@ -133,7 +138,7 @@ class StandIn:
     def _failed(self, attempt: EndedAttempt) -> None:
         log, graph, task = self._log(), self.graph, attempt.task
         self.complain(f"{graph.actions[task]} {self._how_it_failed(attempt)}")
-        if attempt.status == RUN_AGAIN:
+        if attempt.status == RUN_AGAIN and self.settings.run_again:
             attempt.outcome = Outcome.AGAIN
         if self.settings.save_failed:
             self._drop_failed_directory(task)

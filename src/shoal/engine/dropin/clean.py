@@ -10,6 +10,7 @@ import time
 from shoal.engine.clean import forget
 from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
+from shoal.engine.dropin.log import check_log, standing_files
 from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.workflow import kept_files, output_files, workflow_of, workspace_of
 from shoal.engine.workspace import Holder, Workspace
@@ -25,6 +26,7 @@ KINDS = ("all", "intermediates", "outputs", "cache")
 def clean(settings: Settings, document: Makeflow, language: str, kind: str) -> int:
     """Removes files of one kind; with `all` also logs and records."""
     graph = workflow_of(settings, document, language).graph
+    check_log(settings.log)
     workspace = workspace_of(settings)
     print("cleaning filesystem...", flush=True)
     if kind == "cache":
@@ -59,10 +61,11 @@ def _remove_targets(document: Makeflow, graph: Graph, kind: str, settings: Setti
             print(f"deleted {name}")
             gone.append(file)
     if kind == "all":
-        for rule in range(len(graph)):
-            for name in settings.wrapper_outputs:
-                if remove_file(name.replace("%%", str(rule))):
-                    print(f"deleted {name.replace('%%', str(rule))}")
+        further = [name.replace("%%", str(rule)) for rule in range(len(graph)) for name in settings.wrapper_outputs]
+        named = frozenset(graph.file_names)
+        for name in dict.fromkeys([*further, *standing_files(settings.log)]):
+            if name not in named and remove_file(name):
+                print(f"deleted {name}")
     return gone
 
 

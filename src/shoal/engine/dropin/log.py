@@ -1,11 +1,13 @@
-"""The log of the original program, `<file>.makeflowlog`: people and tools read it, we only write it.
+"""The log of the original program, `<file>.makeflowlog`: people and tools read it.
 
 What is done and what is not comes from the ledger, which knows rules by their content; this log knows them by number.
+We read it only to see whether it is a log at all, and to clean up.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from array import array
 from enum import IntEnum
@@ -15,6 +17,10 @@ from shoal.model.graph import Graph
 
 EXPECTED_SIZE = 1 << 30
 """What the original writes as the size of a file that is not there yet."""
+
+
+_RECORD = re.compile(rb"#|\s*\d+\s+-?\d+\s+-?\d+\s+-?\d+")
+_FILE_RECORD = re.compile(r"# FILE \d+ (.+) (\d) \d+$")
 
 
 class RuleState(IntEnum):
@@ -117,3 +123,36 @@ class MakeflowLog:
 
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+def check_log(path: str) -> None:
+    """Refuses a file that is no log, lest we write into it; takes off a last line that was not written to its end."""
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb+") as file:
+        whole = 0
+        for number, line in enumerate(file, 1):
+            if whole and not line.endswith(b"\n"):
+                break
+            if not _RECORD.match(line):
+                raise InputError(
+                    f"{path} appears to be corrupted on line {number}",
+                    remedy="remove it to start afresh, or name another log with -l",
+                )
+            whole += len(line)
+        else:
+            return
+        file.truncate(whole)
+
+
+def standing_files(path: str) -> list[str]:
+    """Names of files that were made and not removed, as far as the log at this path tells."""
+    states: dict[str, int] = {}
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                if record := _FILE_RECORD.match(line):
+                    states[record[1]] = int(record[2])
+    except OSError:
+        return []
+    return [name for name, state in states.items() if state in (FileState.EXISTS, FileState.COMPLETE)]

@@ -9,7 +9,7 @@ import time
 
 from shoal.engine.dropin.attendant import StandIn
 from shoal.engine.dropin.failed import failed_directory
-from shoal.engine.dropin.log import MakeflowLog, RuleState
+from shoal.engine.dropin.log import MakeflowLog, RuleState, check_log
 from shoal.engine.dropin.script import script_of, write_script
 from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
@@ -30,6 +30,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     options = RunOptions(node, attendant=stand_in, retry_pause=0.0, as_found=True, check_sources=settings.check_files)
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
+    check_log(settings.log)
     if settings.check_files:
         print("checking files for unexpected changes...  (use --skip-file-check to skip this step)")
     session = Session(workspace_of(settings), lambda: workflow, options, stand_in, afresh=is_new)

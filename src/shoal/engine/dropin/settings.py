@@ -29,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True):
     command_line: str = "makeflow"
     jobs: int = 1
     retries: int = 0
+    run_again: bool = True
+    """Whether a command that asks for it by its exit status is repeated even without `retries`."""
     collection: Collection = "none"
     collect_above: int = 16
     """With `on_demand`, files that may stand there before any is collected."""

@@ -7,6 +7,7 @@ job finds in its environment, in contrast, is what the rule saw at its place in 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -36,22 +37,38 @@ def build_graph(
     """
     builder = GraphBuilder(makeflow.source)
     profiles = Profiles(makeflow, retries, by_jobs)
-    for number, rule in enumerate(makeflow.rules):
-        inputs, command = rule.inputs, rule.command
-        if rule.renames:
-            raise _renamed(makeflow, rule, number)
-        if rule.workflow:
-            command = subworkflow_command(rule) if nest is None else nest(number, rule)
-            if rule.workflow not in inputs:
-                inputs = (*inputs, rule.workflow)
-        # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
-        builder.task("", command or ":", inputs=inputs, outputs=rule.outputs, profile=profiles.of(rule), line=rule.line)
-    return builder.build()
+    try:
+        for number, rule in enumerate(makeflow.rules):
+            inputs, command = rule.inputs, rule.command
+            if rule.renames:
+                raise _renamed(makeflow, rule, number)
+            if rule.workflow:
+                command = subworkflow_command(rule) if nest is None else nest(number, rule)
+                if rule.workflow not in inputs:
+                    inputs = (*inputs, rule.workflow)
+            # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
+            command, profile = command or ":", profiles.of(rule)
+            builder.task("", command, inputs=inputs, outputs=rule.outputs, profile=profile, line=rule.line)
+        return builder.build()
+    except InputError as error:
+        if error.line is not None and error.column is None:
+            error.column = 1  # where every rule starts
+        raise
 
 
 def subworkflow_command(rule: MakeflowRule) -> str:
     """The command line that runs the sub-workflow of a `MAKEFLOW` rule."""
-    return f"shoal run {quote(rule.workflow)}"
+    return " ".join(["shoal run", quote(rule.workflow), *map(quote, subworkflow_definitions(rule))])
+
+
+def subworkflow_definitions(rule: MakeflowRule) -> list[str]:
+    """What the rule gives its sub-workflow to work with, as `NAME=EXPRESSION` for JX."""
+    if not rule.arguments:
+        return []
+    arguments = json.loads(rule.arguments)
+    return [
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if name.isidentifier()
+    ]
 
 
 def quote(word: str) -> str:

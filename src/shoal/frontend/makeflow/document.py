@@ -1,7 +1,8 @@
 """What a Makeflow file says, once read: rules, categories and the variables they saw.
 
-Plain values, made by the parser and read by `build`. A rule keeps its place in the history of variables
-(`MakeflowRule.version`) instead of a copy of them, so a hundred thousand rules share one set of tables.
+Plain values, made by the parser or from JSON (`json_reader`), read by `build` and by the printers (`write_*`). A rule
+keeps its place in the history of variables (`MakeflowRule.version`) instead of a copy of them, so a hundred thousand
+rules share one set of tables.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class MakeflowRule(msgspec.Struct, gc=False):
     """The rule's own variables."""
     renames: tuple[tuple[str, str], ...] = ()
     """Pairs of a file's name here and its name where the task runs (`here->there`)."""
+    arguments: str = ""
+    """What the sub-workflow is given to work with (`"args"` of a JSON rule): a JSON object as text, or nothing."""
+    allocation: str = ""
+    """What a JSON rule says of its first allocation: `auto`, `first`, `max`, `error`, or nothing."""
 
 
 @dataclass(slots=True)
@@ -68,3 +73,5 @@ class Makeflow:
     """Files that garbage collection must keep; when empty, every file that no rule reads."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Estimated sizes of files in bytes (`.SIZE`)."""
+    default_category: str = DEFAULT_CATEGORY
+    """The category whose variables the rules of all others see, too; JSON may name another one."""

@@ -7,8 +7,8 @@ and commands, so it may hold several names, quotes or modifiers; `#` and line en
 
 Departures from the original, all towards accepting more: a bare `$NAME` ends at the first character that cannot be in
 a name, a backslash at the end of a line separates names in file lists, the end of the text ends a line, a comment
-behind a value ends the value only, blanks after an opening double quote are kept, and a single quote that is not closed
-inside the same double quotes is a plain character.
+behind a value ends the value only, and a single quote that is not closed inside the same double quotes is a plain
+character.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 _BRACKETED_NAME = re.compile(NAME_CHARACTERS + "+")
 _BARE_NAME = re.compile(r"\w+")
-_COMMAND_PIECE = r"(?:[^\\\"'$#\n\t ]++|\"[^\"\\$']*+\"|'[^'\\]*+')++"
+_COMMAND_PIECE = r"(?:[^\\\"'$#\n\t ]++|\"(?![ \t])[^\"\\$']*+\"|'[^'\\]*+')++"
 _COMMAND_RUN = re.compile(f"{_COMMAND_PIECE}(?: {_COMMAND_PIECE})*+")
 _WORD_RUN = re.compile(r"(?:[^\\\"'$#\n\t :\-]++|-(?!>))++")
 _PLAIN_WORD_RUN = re.compile(r"[^\\\"'$#\n\t ]++")
@@ -235,9 +235,9 @@ class Lexer:
         raise self._unclosed("'", start if origin is None else origin)
 
     def _double_quoted(self, text: str, start: int, origin: int | None) -> tuple[str, int]:
-        """What single quotes enclose inside double quotes is left alone, as in the original; a single one is plain."""
+        """Drops blanks after the opening quote and leaves alone what single quotes enclose, both as the original does."""
         parts = ['"']
-        position = start + 1
+        position = skip_blanks(text, start + 1)
         while position < len(text):
             if run := _DOUBLE_QUOTED_RUN.match(text, position):
                 parts.append(run[0])
@@ -294,7 +294,13 @@ class Lexer:
 
     def charge(self, place: int, value: str) -> None:
         """Takes what a variable yields at `place` off the allowance of the whole file."""
-        self._allowance -= len(value) + COST_OF_WORD * value.count(" ") + COST_OF_SUBSTITUTION
+        self.spend(place, self.cost_of(value))
+
+    def cost_of(self, value: str) -> int:
+        return len(value) + COST_OF_WORD * value.count(" ") + COST_OF_SUBSTITUTION
+
+    def spend(self, place: int, cost: int) -> None:
+        self._allowance -= cost
         if self._allowance < 0:
             raise self.source.error(place, "up to here the variables of this file yield more text than can be right")
 

@@ -1,9 +1,8 @@
 """Lines to rules: what each line of a Makeflow is, and what it does.
 
-Most rules of a large file are plain: no backslashes, no comments, at most simple quotes and variables whose values are
-plain. One regular expression takes such a rule whole (`_PLAIN_RULE`); everything it does not match goes to the exact
-lexer, which must agree with it wherever both can read. Scopes follow the original: an assignment between file list and
-command belongs to that rule, any other to the open category.
+Rules without surprises are taken whole, many in a row, by `PlainRules`; everything else goes line by line through the
+exact lexer. Scopes follow the original: an assignment between file list and command belongs to that rule, any other to
+the open category.
 """
 
 from __future__ import annotations
@@ -15,20 +14,10 @@ from shoal.errors import InputError
 from shoal.frontend.makeflow.directives import DIRECTIVE, read_directive, size_of
 from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Allocation, Category, Makeflow, MakeflowRule
 from shoal.frontend.makeflow.lexer import NAME_CHARACTERS, Lexer, Token, skip_blanks, skip_line
+from shoal.frontend.makeflow.plain import PlainRules
 from shoal.frontend.makeflow.variables import Variables
 from shoal.frontend.source import Source
 
-# Printable ASCII only outside quotes: `str.split` and the lexer then mean the same by a blank.
-_PLAIN_FILES = r"!%&()*+,\-./0-9;<?@A-Z\[\]^_`a-z{|}~ \t"
-_REFERENCE = r"\$(?:[A-Za-z0-9_]++|\([A-Za-z0-9_]++\)|\{[A-Za-z0-9_]++\})"
-_PLAIN_COMMAND = rf"(?:[{_PLAIN_FILES}:=>]++|{_REFERENCE}|\"[^\"\\$'\n]*+\"|'[^'\\\n]*+')++"
-_PLAIN_RULE = re.compile(
-    rf"(?![@ \t]|\.[A-Z])((?:[{_PLAIN_FILES}]++|{_REFERENCE})++):((?:[={_PLAIN_FILES}]++|{_REFERENCE})*+)\n"
-    rf"[ \t]++(?!LOCAL|MAKEFLOW)({_PLAIN_COMMAND})\n++"
-)
-_PLAIN_FILES_LINE = re.compile(rf"(?![@ \t]|\.[A-Z])([{_PLAIN_FILES}]++):([={_PLAIN_FILES}]*+)\n")
-_PLAIN_REFERENCE = re.compile(r"\$(?:([A-Za-z0-9_]+)|\(([A-Za-z0-9_]+)\)|\{([A-Za-z0-9_]+)\})")
-_PLAIN_VALUE = re.compile(rf"[{_PLAIN_FILES}]*+")
 # Leads to the first `:` or `=` outside quotes, which decides what a line is.
 _LINE_START = re.compile(r"(?:[^\\\"':=\n#]++|\\.|\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+')*+", re.DOTALL)
 _NAME = re.compile(NAME_CHARACTERS + "+")
@@ -57,11 +46,12 @@ class Parser:
         """Variables of the rule being read; None outside rules."""
         self.rule_category = DEFAULT_CATEGORY
         self.lexer = Lexer(source, self._lookup)
+        self.plain_rules = PlainRules(source, self.makeflow, self.lexer, self._lookup)
 
     def parse(self) -> Makeflow:
         position = 0
         while position < len(self.text):
-            position = self._plain_rules(position)
+            position = self.plain_rules.read(position, self.category, self._batch_local())
             if position < len(self.text):
                 position = self._line(position)
         makeflow = self.makeflow
@@ -72,54 +62,6 @@ class Parser:
     def _file_names(self, variable: str) -> tuple[str, ...]:
         value = self.variables.latest(DEFAULT_CATEGORY, variable) or ""
         return tuple(name for name in (word.strip("\"'") for word in value.split()) if name)
-
-    def _plain_rules(self, position: int) -> int:
-        """Takes as many plain rules as stand here one behind the other."""
-        match_plain, text = _PLAIN_RULE.match, self.text
-        match = match_plain(text, position)
-        if match is None:
-            return position
-        add = self.makeflow.rules.append
-        line, category, version = self.source.line_at(position), self.category, self.variables.version
-        local = self._batch_local()
-        while match is not None:
-            outputs, inputs, command = match.groups()
-            if "$" in match[0]:
-                expanded = self._expand(outputs, inputs, command, position)
-                if expanded is None:
-                    break
-                outputs, inputs, command = expanded
-            if command[-1] in " \t" or "  " in command or "\t" in command:
-                if '"' in command or "'" in command:
-                    break
-                command = " ".join(command.split())
-            add(MakeflowRule(tuple(outputs.split()), tuple(inputs.split()), command, line, category, version, local))
-            position = match.end()
-            line += 1 + position - match.end(3)
-            match = match_plain(text, position)
-        self.source.counted_position, self.source.counted_line = position, line
-        return position
-
-    def _expand(self, outputs: str, inputs: str, command: str, place: int) -> tuple[str, str, str] | None:
-        """A plain rule with its variables replaced, or None if only the lexer can say what it means."""
-        if "'" in command:
-            return None
-        rule = f"{outputs}\n{inputs}\n{command}"
-        parts: list[str] = []
-        end = 0
-        for reference in _PLAIN_REFERENCE.finditer(rule):
-            value = self._lookup(reference[reference.lastindex or 1])
-            if value is None or not _PLAIN_VALUE.fullmatch(value):
-                return None
-            self.lexer.charge(place, value)
-            parts += (rule[end : reference.start()], value)
-            end = reference.end()
-        parts.append(rule[end:])
-        outputs, inputs, command = "".join(parts).split("\n")
-        command = command.lstrip(" \t")
-        if not command or command.startswith(("LOCAL", "MAKEFLOW")):
-            return None
-        return outputs, inputs, command
 
     def _line(self, position: int) -> int:
         """Reads one line outside rules, or a whole rule; returns where the next line starts."""
@@ -188,12 +130,8 @@ class Parser:
     def _rule(self, start: int) -> int:
         """Reads a file list, the rule's own variables and its command."""
         line = self.source.line_at(start)
-        renames: tuple[tuple[str, str], ...] = ()
-        if files := _PLAIN_FILES_LINE.match(self.text, start):
-            outputs, inputs, position = tuple(files[1].split()), tuple(files[2].split()), files.end()
-        else:
-            tokens, position = self.lexer.words(start)
-            outputs, inputs, renames = self._split_files(tokens)
+        tokens, position = self.lexer.words(start)
+        outputs, inputs, renames = self._split_files(tokens)
         self.rule_variables, self.rule_category = {}, self.category
         command, place = "", start
         while not command:

@@ -73,3 +73,8 @@ class Variables:
             if value is not None:
                 return value
         return None
+
+    def table(self, category: str) -> dict[str, str]:
+        """The last value of each name that was assigned in this very category, in the order of first assignment."""
+        histories = self._tables.get(category, {})
+        return {name: value for name, history in histories.items() if (value := history.at(None)) is not None}
