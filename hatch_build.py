@@ -22,8 +22,13 @@ class CompileLauncher(BuildHookInterface):  # type: ignore[type-arg]  # hatchlin
         if not sys.platform.startswith("linux") or compiler is None:
             return
         source, target = Path(self.root) / NATIVE / "launcher.c", Path(self.root) / NATIVE / "launcher"
-        done = subprocess.run([compiler, "-O2", "-std=gnu11", "-o", target, source], capture_output=True, text=True)
-        if done.returncode:
+        words = [compiler, "-O2", "-std=gnu11", "-o", str(target), str(source)]
+        # Static if that can be done: without shared libraries its own memory hides even less of a task's.
+        for options in (["-static"], []):
+            done = subprocess.run([*words, *options], capture_output=True, text=True)
+            if not done.returncode:
+                break
+        else:
             self.app.display_warning(f"the launcher could not be compiled, the one in Python is used: {done.stderr}")
             target.unlink(missing_ok=True)
             return

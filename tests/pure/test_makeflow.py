@@ -134,7 +134,7 @@ def test_a_whole_file_becomes_a_graph() -> None:
         ("echo a \\\n   b", "echo a b"),
         ('echo "a\\\nb"', 'echo "a b"'),
         ('echo "a\nb"', 'echo "a\nb"'),
-        ('echo "  a"', 'echo "  a"'),
+        ('echo "  a"', 'echo "a"'),
         ("echo \"'$HOME'\"", "echo \"'$HOME'\""),
         ('echo "it\'s $HOME" "\'"', 'echo "it\'s /home/u" "\'"'),
         ("< a > b cat", "< a > b cat"),
