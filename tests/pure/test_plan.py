@@ -203,3 +203,12 @@ def test_a_changed_output_can_be_adopted_and_then_only_its_readers_run() -> None
     changed = files(graph, b_txt=(11, 200))
     made = decide(graph, ancestors(graph, [2]), after_a_run(graph), changed, adopt=True)
     assert reasons(made)[:2] == [Reason.UP_TO_DATE, Reason.INPUT_CHANGED]
+
+
+def test_a_changed_file_with_a_number_above_all_tasks_can_be_named() -> None:
+    builder = GraphBuilder("Makeflow")
+    builder.task("", "make o", inputs=["i1", "i2", "i3"], outputs=["o"])
+    graph = builder.build()
+    memory = after_a_run(graph)
+    memory.sources = {"i1": (10, 100), "i2": (10, 100), "i3": (10, 100)}
+    assert plan(graph, memory, files(graph, i3=(11, 100))).why(0) == "its input 'i3' changed"

@@ -65,6 +65,7 @@ class Plan:
         graph, detail = self.graph, self.detail[task]
         reason = Reason(self.reasons[task])
         file = graph.file_names[detail] if detail >= 0 and reason is not Reason.NEEDS_ANOTHER else ""
+        needed = graph.names[detail] if detail >= 0 and reason is Reason.NEEDS_ANOTHER else ""
         return {
             Reason.UP_TO_DATE: "it is up to date",
             Reason.NEW: "there is no record of it being done",
@@ -73,7 +74,7 @@ class Plan:
             Reason.OUTPUT_MISSING: f"its output {file!r} is missing",
             Reason.OUTPUT_CHANGED: f"its output {file!r} is not as it was left",
             Reason.INPUT_CHANGED: f"its input {file!r} changed" if file else "something it needs changed",
-            Reason.NEEDS_ANOTHER: f"{graph.names[max(0, detail)]!r}, which it needs, runs",
+            Reason.NEEDS_ANOTHER: f"{needed!r}, which it needs, runs",
             Reason.FORCED: "it was asked for with --force",
             Reason.NOT_NEEDED: "no target needs it",
         }[reason]
