@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from shoal.errors import InputError
 from shoal.model.graph import Graph, lookup_tasks
+from shoal.plan.decide import Plan
 
 if TYPE_CHECKING:
     from shoal.frontend.makeflow import Makeflow
@@ -28,6 +29,8 @@ class Workflow(msgspec.Struct):
     targets: list[int]
     target_names: list[str]
     """The words it was loaded with: targets, and for a rules file also `name=value` parameters."""
+    check: Callable[[Plan], None] | None = None
+    """Refuses, by an `InputError`, a plan that cannot be carried out here."""
 
 
 def find_workflow(path: str | None) -> str:

@@ -170,6 +170,8 @@ class Session:
                 options.check_sources,
             )
             refuse_oversized(self.plan, options.node)
+            if self.workflow.check is not None:
+                self.workflow.check(self.plan)
         except BaseException:
             self.workspace.release()
             raise

@@ -1,0 +1,54 @@
+"""`shoal convert`: a workflow written in one language, written anew in another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from shoal.cli.parser import CommandParser
+from shoal.errors import InputError
+
+SUMMARY = """Writes a workflow in another language: makeflow, json (as 'makeflow --json' reads it), wfformat (with what
+its last run took) or rules (Python). The language of FILE is found by its content. What the new language cannot say is
+an error that names the task; docs/json.md lists what is left out."""
+USAGE = "FILE [NAME=VALUE...] --to makeflow|json|wfformat|rules [-o OUT]"
+EXAMPLE = "shoal convert Makeflow --to json -o workflow.json"
+FORMATS = ("makeflow", "json", "wfformat", "rules")
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the workflow")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="name=value parameters; targets of a rules file")
+    parser.add_argument("--to", choices=FORMATS, required=True, help="the language to write")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: standard output)")
+    parser.add_argument(
+        "--jx-args", action="append", default=[], metavar="FILE", help="an object of values for a JX workflow"
+    )
+    parser.add_argument(
+        "--jx-define", action="append", default=[], metavar="NAME=EXPR", help="one value for a JX workflow"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal.engine.convert import convert
+    from shoal.engine.load import find_workflow
+
+    target = os.path.abspath(arguments.output) if arguments.output else None
+    data = convert(
+        find_workflow(arguments.file),
+        arguments.words,
+        arguments.to,
+        jx_args=arguments.jx_args,
+        jx_define=arguments.jx_define,
+    )
+    if target is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return 0
+    try:
+        with open(target, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InputError(f"cannot write {arguments.output!r}: {error.strerror}") from None
+    return 0

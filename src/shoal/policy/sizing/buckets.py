@@ -1,0 +1,278 @@
+"""Work Queue's bucketing modes: a few sizes with probabilities, cut from the peaks seen so far.
+
+Later tasks weigh more: the weight of a point (the original says significance) is its arrival number. A first try draws
+one of the buckets, or takes the smallest in the deterministic modes; a retry looks only at larger ones, and above the
+largest sizes grow by powers of two. Which resource was exhausted, and what a node has, is left to others.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+BUCKETING_MODES = ("greedy", "det-greedy", "exhaustive", "det-exhaustive", "quantized")
+DEFAULT_SIZES = {"cores": 1.0, "memory": 1000.0, "disk": 1000.0, "gpus": 0.0}
+SAMPLING_POINTS = 10
+GROWTH = 2.0
+MOST_BUCKETS = 10
+MOST_QUANTIZED = 1
+
+
+class Point(NamedTuple):
+    """One finished task."""
+
+    value: float
+    weight: int
+
+
+class Bucket(NamedTuple):
+    """A size that may be allocated, and the share of the tasks it is meant for (-1 where the mode has no shares)."""
+
+    top: float
+    share: float
+
+
+def buckets_of(mode: str, values: Sequence[float], most: int | None = None) -> list[Bucket]:
+    """The buckets after tasks with these peaks, in order of arrival."""
+    points: list[Point] = []
+    for number, value in enumerate(values, 1):
+        insert(points, Point(float(value), number))
+    return cut(mode, points, most_of(mode) if most is None else most)
+
+
+def most_of(mode: str) -> int:
+    """How many buckets a mode makes at most, unless told otherwise."""
+    return MOST_QUANTIZED if mode == "quantized" else MOST_BUCKETS
+
+
+def insert(points: list[Point], point: Point) -> None:
+    """Keeps points sorted by value; of equal ones the latest stands first, as in the original."""
+    points.insert(bisect_left(points, point.value, key=lambda known: known.value), point)
+
+
+def cut(mode: str, points: Sequence[Point], most: int) -> list[Bucket]:
+    """The buckets of a mode for points sorted by value."""
+    if mode in ("greedy", "det-greedy"):
+        return _greedy(points, deterministic=mode == "det-greedy")
+    if mode in ("exhaustive", "det-exhaustive"):
+        return _exhaustive(points, most, deterministic=mode == "det-exhaustive")
+    if mode == "quantized":
+        return _quantized(points, most)
+    raise ValueError(f"no bucketing mode {mode!r}")
+
+
+def grown(size: float, previous: float, growth: float = GROWTH) -> float:
+    """The smallest step `size * growth ** n` above `previous`; a default of nothing grows from one unit.
+
+    The original stays at nothing there and would try for ever.
+    """
+    size = size or 1.0
+    return float(size * growth ** (math.floor(math.log(previous / size) / math.log(growth)) + 1))
+
+
+class BucketState:
+    """What bucketing knows of one resource of one category."""
+
+    def __init__(
+        self,
+        mode: str,
+        default: float,
+        sampling: int = SAMPLING_POINTS,
+        growth: float = GROWTH,
+        most: int | None = None,
+    ) -> None:
+        self.mode = mode
+        self.default = default
+        self.sampling = sampling
+        self.growth = growth
+        self.most = most_of(mode) if most is None else most
+        self.points: list[Point] = []
+        self.buckets: list[Bucket] = []
+
+    def add(self, value: float) -> None:
+        """A task succeeded with this peak."""
+        insert(self.points, Point(float(value), len(self.points) + 1))
+        if len(self.points) >= self.sampling:
+            self.buckets = cut(self.mode, self.points, self.most)
+
+    def predict(self, previous: float | None, draw: float) -> float:
+        """The size for a first try, or after `previous` was exhausted; `draw` is a random number in [0, 1)."""
+        if not self.buckets:
+            return self.default if not previous else grown(self.default, previous, self.growth)
+        bound = -1.0 if previous is None else previous
+        left, reached = 1.0, 0.0
+        for bucket in self.buckets:
+            if bucket.top <= bound:
+                left -= bucket.share
+                continue
+            reached += bucket.share
+            if self.mode.startswith("det-") or reached / left > draw:
+                return bucket.top
+        top = self.buckets[-1].top
+        return top if top > bound else grown(self.default, bound, self.growth)
+
+
+def _greedy(points: Sequence[Point], deterministic: bool) -> list[Bucket]:
+    """Splits the points wherever a split is cheaper than none, over and over."""
+    last = len(points) - 1
+    ends = {last}
+    waiting = [(0, last)]
+    while waiting:
+        low, high = waiting.pop()
+        middle = _best_split(points[low : high + 1], deterministic) + low
+        if middle == high:
+            continue
+        ends.add(middle)
+        if middle + 1 != high:
+            waiting.append((middle + 1, high))
+        if middle != low:
+            waiting.append((low, middle))
+    tops = [points[end].value for end in sorted(ends)]
+    if deterministic:
+        return [Bucket(top, -1.0) for top in tops]
+    weights = _weights_up_to(points, tops)
+    total = float(sum(point.weight for point in points))
+    return [Bucket(top, weight / total) for top, weight in zip(tops, weights, strict=True)]
+
+
+def _weights_up_to(points: Sequence[Point], tops: Sequence[float]) -> list[int]:
+    """The weight that falls to each top; equal points on both sides of a split all fall to its left."""
+    weights = [0] * len(tops)
+    at = 0
+    for point in points:
+        while point.value > tops[at]:
+            at += 1
+        weights[at] += point.weight
+    return weights
+
+
+def _best_split(points: Sequence[Point], deterministic: bool) -> int:
+    """The position of the last point left of the cheapest split; the last of equally cheap ones."""
+    weights = list(accumulate(point.weight for point in points))
+    masses = list(accumulate(point.value * point.weight for point in points))
+    rests = _masses_after(points, masses)
+    total = weights[-1]
+    top = int(points[-1].value)
+    best, least = 0, math.inf
+    for at, point in enumerate(points):
+        lower, upper = weights[at] / total, (total - weights[at]) / total
+        mean_lower = masses[at] / weights[at]
+        mean_upper = rests[at] / (total - weights[at]) if at + 1 < len(points) else 0.0
+        size = int(point.value)
+        if deterministic:
+            cost = lower * (size - mean_lower) + upper * (size + top - mean_upper)
+        else:
+            cost = lower * (lower * (size - mean_lower)) + lower * (upper * (top - mean_lower))
+            cost += upper * (lower * (size + top - mean_upper))
+            cost += upper * (upper * (top - mean_upper))
+        if cost <= least:
+            best, least = at, cost
+    return best
+
+
+def _masses_after(points: Sequence[Point], masses: Sequence[float]) -> list[float]:
+    """For each position the sum over all points after it, each added up from the left.
+
+    Whole numbers come out the same in any order, so differences do; fractions are added in the original's order.
+    """
+    if all(point.value.is_integer() for point in points):
+        return [masses[-1] - mass for mass in masses]
+    rests = []
+    for at in range(len(points)):
+        mass = 0.0
+        for value, weight in points[at + 1 :]:
+            mass += value * weight
+        rests.append(mass)
+    return rests
+
+
+def _exhaustive(points: Sequence[Point], most: int, deterministic: bool) -> list[Bucket]:
+    """The cheapest of the bucket lists made of 1, 2, ... `most` equal parts with powers of two below the first."""
+    best: list[Bucket] = []
+    least = math.inf
+    for number in range(1, most + 1):
+        buckets = _parts(points, number)
+        means = _means(points, buckets)
+        cost = _cost_in_turn(buckets, means) if deterministic else _cost_by_draw(buckets, means)
+        if cost < least:
+            best, least = buckets, cost
+    return best
+
+
+def _parts(points: Sequence[Point], number: int) -> list[Bucket]:
+    """Candidate tops, each shrunk to the largest point it holds, those without points left out."""
+    top = points[-1].value
+    steps = max(0, math.floor(math.log(top / number) / math.log(2))) if top else 0
+    tops = [2.0**step for step in range(steps)]
+    tops += [top * part / float(number) for part in range(1, number)] + [top]
+    weights = [0.0] * len(tops)
+    at, previous = 0, 0.0
+    for value, weight in points:
+        while tops[at] < value:
+            tops[at] = previous
+            at += 1
+        previous = value
+        weights[at] += weight
+    total = float(sum(point.weight for point in points))
+    return [Bucket(top, weight / total) for top, weight in zip(tops, weights, strict=True) if weight]
+
+
+def _means(points: Sequence[Point], buckets: Sequence[Bucket]) -> list[float]:
+    """The weighted mean of the points in each bucket."""
+    masses = [0.0] * len(buckets)
+    weights = [0.0] * len(buckets)
+    at = 0
+    for value, weight in points:
+        while value > buckets[at].top:
+            at += 1
+        masses[at] += value * weight
+        weights[at] += weight
+    return [mass / weight for mass, weight in zip(masses, weights, strict=True)]
+
+
+def _cost_by_draw(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
+    """Expected waste when the first bucket is drawn by its share, and each next one among the larger."""
+    size = len(buckets)
+    table = [[bucket.top - mean for bucket in buckets] for mean in means]
+    for chosen in range(size - 2, -1, -1):
+        larger = buckets[chosen + 1 :]
+        left = 0.0
+        for bucket in larger:
+            left += bucket.share
+        for row in table[chosen + 1 :]:
+            cost = buckets[chosen].top
+            for at, bucket in enumerate(larger, chosen + 1):
+                cost += bucket.share / left * row[at]
+            row[chosen] = cost
+    expected = 0.0
+    for needed, row in zip(buckets, table, strict=True):
+        for bucket, cost in zip(buckets, row, strict=True):
+            expected += needed.share * bucket.share * cost
+    return expected
+
+
+def _cost_in_turn(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
+    """Expected waste when buckets are tried from the smallest up."""
+    expected = spent = 0.0
+    for bucket, mean in zip(buckets, means, strict=True):
+        spent += bucket.top
+        expected += bucket.share * (spent - mean)
+    return expected
+
+
+def _quantized(points: Sequence[Point], most: int) -> list[Bucket]:
+    """Buckets that hold equally many points."""
+    total = len(points)
+    buckets: list[Bucket] = []
+    bound = math.floor(1.0 * total / most)
+    held = 0
+    for number, point in enumerate(points, 1):
+        held += 1
+        if number >= bound:
+            buckets.append(Bucket(point.value, held / total))
+            held = 0
+            bound = math.floor((1.0 + len(buckets)) / most * total)
+    return buckets

@@ -1,0 +1,54 @@
+"""The chain of sizes with the least expected cost: a first size, and after each exhaustion the next.
+
+A task of duration t that is tried at sizes s1 < s2 < ... until one holds it costs (cost(s1) + cost(s2) + ...) * t. Let
+`tail(j)` be the expected duration of tasks that need candidate j or a larger one. The least cost of those is
+`least(j) = min over k >= j of cost(k) * tail(j) + least(k + 1)`: for each k a straight line in `tail(j)`. From the
+largest candidate down lines get flatter and tails longer, so a stack of lines answers all in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def best_chain(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
+    """The positions of the sizes to try, in order; the last candidate always ends the chain.
+
+    `costs` ascend with the candidates' sizes; `seconds` are the expected durations of the tasks whose peaks need just
+    that candidate.
+    """
+    last = len(costs) - 1
+    follower = [last] * (last + 1)
+    lines: list[tuple[float, float, int]] = []
+    rest, tail = 0.0, 0.0
+    at = 0
+    for j in range(last, -1, -1):
+        # The line of candidate j: taken next, and what is left after it.
+        _push(lines, (costs[j], rest, j))
+        at = min(at, len(lines) - 1)
+        tail += seconds[j]
+        while at + 1 < len(lines) and _value(lines[at + 1], tail) <= _value(lines[at], tail):
+            at += 1
+        rest = _value(lines[at], tail)
+        follower[j] = lines[at][2]
+    # `follower[j]` is the best size for peaks of candidate j or above, so what follows a size k is `follower[k + 1]`.
+    chain = [follower[0]]
+    while chain[-1] < last:
+        chain.append(follower[chain[-1] + 1])
+    return chain
+
+
+def _value(line: tuple[float, float, int], tail: float) -> float:
+    return line[0] * tail + line[1]
+
+
+def _push(lines: list[tuple[float, float, int]], new: tuple[float, float, int]) -> None:
+    """Adds a flatter line and drops those it makes superfluous; of equally steep ones the larger size is safer."""
+    if lines and lines[-1][0] <= new[0] and lines[-1][1] <= new[1]:
+        return
+    while len(lines) >= 2:
+        (slope1, base1, _), (slope2, base2, _) = lines[-2], lines[-1]
+        if (new[1] - base1) * (slope1 - slope2) > (base2 - base1) * (slope1 - new[0]):
+            break
+        lines.pop()
+    lines.append(new)
