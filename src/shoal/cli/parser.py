@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shoal.errors import InputError
 
 _WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf", ".jx")
+_HEAD_BYTES = 1 << 20
 _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
@@ -101,9 +102,21 @@ def looks_like_workflow(word: str) -> bool:
     name = os.path.basename(word)
     if name.endswith(_WORKFLOW_ENDINGS) or name in _DEFAULT_NAMES:
         return True
+    if name.endswith(".json") and _is_json_workflow(word):
+        return True
     if os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name)):
         return True
     return not any(map(os.path.isfile, _DEFAULT_NAMES))
+
+
+def _is_json_workflow(path: str) -> bool:
+    """Whether a JSON file has what workflows and traces have; a result that a task made may be JSON, too."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return re.search(rb'"(?:rules|workflow)"\s*:', head) is not None
 
 
 def whole_number(least: int, what: str) -> Callable[[str], int]:

@@ -111,8 +111,9 @@ def read_document(
 
     if language == "json":
         from shoal.frontend.jx import parse_json
+        from shoal.frontend.source import Source
 
-        return read_json_workflow(parse_json(text, path), path, os.environ)
+        return read_json_workflow(parse_json(text, path), Source(path, text), os.environ)
     from shoal.engine.jxfiles import LocalFiles, read_context
 
     context = read_context(jx_args, jx_define, LocalFiles() if outside else None)

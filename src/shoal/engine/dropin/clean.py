@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
 from shoal.engine.dropin.log import check_log, standing_files
 from shoal.engine.dropin.settings import Settings
-from shoal.engine.dropin.workflow import kept_files, output_files, workflow_of, workspace_of
+from shoal.engine.dropin.workflow import kept_files, language_options, output_files, workflow_of, workspace_of
 from shoal.engine.workspace import Holder, Workspace
 from shoal.frontend.makeflow import Makeflow
 from shoal.ledger.file import LedgerWriter
@@ -36,7 +37,7 @@ def clean(settings: Settings, document: Makeflow, language: str, kind: str) -> i
     if known:
         workspace.acquire(Holder(os.getpid(), os.uname().nodename, "", time.time()))
     try:
-        status = _clean_children(settings, document, kind) if kind == "all" else 0
+        status = _clean_children(settings, document, language, kind) if kind == "all" else 0
         gone = _remove_targets(document, graph, kind, settings)
         if kind == "all":
             _forget(settings, workspace, graph, document)
@@ -69,7 +70,7 @@ def _remove_targets(document: Makeflow, graph: Graph, kind: str, settings: Setti
     return gone
 
 
-def _clean_children(settings: Settings, document: Makeflow, kind: str) -> int:
+def _clean_children(settings: Settings, document: Makeflow, language: str, kind: str) -> int:
     """Sub-workflows clean up after themselves."""
     status = 0
     for number, rule in enumerate(document.rules):
@@ -77,7 +78,8 @@ def _clean_children(settings: Settings, document: Makeflow, kind: str) -> int:
             print(f"cleaning sub-workflow {rule.workflow}", flush=True)
             log = settings.log_of_child(number, rule.workflow)
             words = [sys.executable, "-m", "shoal", "makeflow", "-T", "local", rule.workflow, "-l", log]
-            status |= subprocess.run([*words, f"--clean={kind}"], check=False).returncode
+            words += [f"--clean={kind}", *shlex.split(" ".join(language_options(rule, language)))]
+            status |= subprocess.run(words, check=False).returncode
             print(f"done cleaning sub-workflow {rule.workflow}")
     return 1 if status else 0
 

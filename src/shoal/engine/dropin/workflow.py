@@ -10,7 +10,7 @@ from shoal.engine.dropin.settings import Settings
 from shoal.engine.load import Workflow
 from shoal.engine.workspace import Workspace
 from shoal.frontend.makeflow import Makeflow, MakeflowRule, build_graph
-from shoal.frontend.makeflow.build import quote
+from shoal.frontend.makeflow.build import quote, subworkflow_definitions
 from shoal.model.graph import NO_TASK, Graph
 
 _PASSED_ON = (("CORES", "--local-cores"), ("MEMORY", "--local-memory"), ("DISK", "--local-disk"))
@@ -29,8 +29,7 @@ def nested_command(settings: Settings, document: Makeflow, language: str) -> Cal
     def command(number: int, rule: MakeflowRule) -> str:
         words = ["shoal", "makeflow", "-T", "local", quote(rule.workflow)]
         words += ["-l", quote(settings.log_of_child(number, rule.workflow))]
-        if language != "makeflow":
-            words.append(f"--{language}")
+        words += language_options(rule, language)
         own = dict(rule.variables)
         for name, option in _PASSED_ON:
             value = own.get(name) or document.variables.latest(rule.category, name)
@@ -39,6 +38,16 @@ def nested_command(settings: Settings, document: Makeflow, language: str) -> Cal
         return " ".join(words)
 
     return command
+
+
+def language_options(rule: MakeflowRule, language: str) -> list[str]:
+    """How a sub-workflow is to be read, in words for the shell; JSON is JX, too, and may get definitions."""
+    if language == "makeflow":
+        return []
+    words = ["--jx"]
+    for definition in subworkflow_definitions(rule):
+        words += ["--jx-define", quote(definition)]
+    return words
 
 
 def workspace_of(settings: Settings) -> Workspace:

@@ -14,8 +14,8 @@ from shoal.frontend.jx.nodes import Call, Item, Node
 from shoal.frontend.jx.scope import Definitions, Frame
 from shoal.frontend.jx.values import JxFailure, JxList, Outside, Value, kind_of
 
-DEEPEST_TRIAL = 4
-"""How many trials may stand inside of each other; each doubles the time until an error is certain."""
+DEEPEST_TRIAL = 2
+"""How many trials may stand inside of each other: without a limit, they would multiply the time until an error."""
 
 
 class Surroundings(Protocol):
@@ -25,6 +25,7 @@ class Surroundings(Protocol):
     definitions: Definitions
     depth: int
     trials: int
+    exhausted: bool
 
     def value(self, node: Node, frame: Frame | None) -> Value: ...
 
@@ -91,10 +92,13 @@ def _told_apart(
         return objects, nodes[1]
     if problem is not None and around.trials >= DEEPEST_TRIAL:
         raise problem
-    objects, other_problem = _tried(around, nodes[1], frame)
+    try:
+        objects = around.value(nodes[1], frame)
+    except InputError as error:
+        raise problem or error from None
     if _are_objects(objects):
         return objects, nodes[0]
-    raise problem or other_problem or JxFailure("takes an expression and a list of objects")
+    raise problem or JxFailure("takes an expression and a list of objects")
 
 
 def _tried(around: Surroundings, node: Node, frame: Frame | None) -> tuple[Value, InputError | None]:
@@ -104,6 +108,8 @@ def _tried(around: Surroundings, node: Node, frame: Frame | None) -> tuple[Value
     try:
         return around.value(node, frame), None
     except InputError as error:
+        if around.exhausted:
+            raise
         around.depth = depth
         del around.definitions.readings[readings:]
         return None, error

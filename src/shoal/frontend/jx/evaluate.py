@@ -66,6 +66,7 @@ class Evaluator:
         self.only_data = False
         self.depth = 0
         self.trials = 0
+        self.exhausted = False
         self.left = BUDGET
         self.line_starts: list[int] = []
 
@@ -86,6 +87,7 @@ class Evaluator:
     def deeper(self, node: Node) -> None:
         self.depth += 1
         if self.depth > EVALUATION_DEPTH:
+            self.exhausted = True
             raise self.error(node, "this goes too deep", "is something defined by itself?")
 
     def error(self, node: Node, message: str, remedy: str | None = None) -> InputError:
@@ -95,6 +97,7 @@ class Evaluator:
         """Charges for a value that an operation has made."""
         self.left -= weight_of(value)
         if self.left < 0:
+            self.exhausted = True
             raise self.error(node, f"the expression yields more than {BUDGET} values")
         return value
 
@@ -103,6 +106,7 @@ class Evaluator:
         value = self.value(node, frame)
         self.left -= 1 if type(node) in (Constant, ListNode, ObjectNode) else weight_of(value)
         if self.left < 0:
+            self.exhausted = True
             raise self.error(node, f"the expression yields more than {BUDGET} values")
         return value
 

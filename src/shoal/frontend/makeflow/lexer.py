@@ -235,7 +235,7 @@ class Lexer:
         raise self._unclosed("'", start if origin is None else origin)
 
     def _double_quoted(self, text: str, start: int, origin: int | None) -> tuple[str, int]:
-        """Drops blanks after the opening quote and leaves alone what single quotes enclose, both as the original does."""
+        """Drops blanks after the opening quote and leaves alone what single quotes enclose, as the original does."""
         parts = ['"']
         position = skip_blanks(text, start + 1)
         while position < len(text):
