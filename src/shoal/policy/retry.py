@@ -30,6 +30,8 @@ class Outcome(Enum):
     UNBEGUN = "unbegun"
     """Handed back without having been begun: it was bundled behind a call that took long or took its worker along."""
     CANCELLED = "cancelled"
+    EXHAUSTED = "exhausted"
+    """Ended because it used more of a resource than it may."""
     AGAIN = "again"
     """The task itself asks to be run again."""
 
