@@ -7,6 +7,7 @@ import os
 import sys
 
 from shoal.cli.parser import CommandParser
+from shoal.cli.settings import add_settings
 from shoal.errors import InputError
 
 SUMMARY = """Writes a workflow in another language: makeflow, json (as 'makeflow --json' reads it), wfformat (with what
@@ -22,12 +23,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="name=value parameters; targets of a rules file")
     parser.add_argument("--to", choices=FORMATS, required=True, help="the language to write")
     parser.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: standard output)")
-    parser.add_argument(
-        "--jx-args", action="append", default=[], metavar="FILE", help="an object of values for a JX workflow"
-    )
-    parser.add_argument(
-        "--jx-define", action="append", default=[], metavar="NAME=EXPR", help="one value for a JX workflow"
-    )
+    add_settings(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -35,13 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.engine.load import find_workflow
 
     target = os.path.abspath(arguments.output) if arguments.output else None
-    data = convert(
-        find_workflow(arguments.file),
-        arguments.words,
-        arguments.to,
-        jx_args=arguments.jx_args,
-        jx_define=arguments.jx_define,
-    )
+    data = convert(find_workflow(arguments.file), arguments.words, arguments.to, jx=arguments.jx_settings)
     if target is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -5,28 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 
 from shoal import __version__
 from shoal.cli.parser import CommandParser
+from shoal.cli.settings import Setting
 
 SUMMARY = """Evaluates the JX expression in FILE, or on standard input, and prints its value as JSON."""
 USAGE = "[FILE] [OPTION...]"
 EXAMPLE = "shoal jx --define n=3 --pretty workflow.jx"
-
-
-class _Setting(argparse.Action):
-    """Notes a definition together with its kind, for their order counts."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        earlier: list[tuple[str, object]] = getattr(namespace, self.dest) or []
-        setattr(namespace, self.dest, [*earlier, (self.const, values)])
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -36,7 +22,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--args",
         "--jx-args",
         dest="settings",
-        action=_Setting,
+        action=Setting,
         const="args",
         metavar="FILE",
         help="evaluate FILE, which holds an object, and use its keys as names",
@@ -46,13 +32,13 @@ def add_arguments(parser: CommandParser) -> None:
         "--define",
         "--jx-define",
         dest="settings",
-        action=_Setting,
+        action=Setting,
         const="define",
         metavar="NAME=EXPR",
         help="define one name; definitions see those before them",
     )
     parser.add_argument(
-        "-c", "--context", dest="settings", action=_Setting, const="args", metavar="FILE", help="the same as --args"
+        "-c", "--context", dest="settings", action=Setting, const="args", metavar="FILE", help="the same as --args"
     )
     parser.add_argument("-p", "--pretty", action="store_true", help="lay the value out, one item on each line")
     parser.add_argument("-n", "--noeval", action="store_true", help="print the expression as it was read")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from shoal.cli.parser import CommandParser
+from shoal.cli.settings import add_settings
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,11 +76,7 @@ def _add_basic(parser: CommandParser) -> None:
     basic.add_argument("-v", "--version", action="store_true", help="show the version and do nothing else")
     basic.add_argument("--json", action="store_true", help="the workflow is written in JSON")
     basic.add_argument("--jx", action="store_true", help="the workflow is written in JX")
-    basic.add_argument("--jx-args", metavar="FILE", action="append", default=[], help="define JX variables from a file")
-    basic.add_argument(
-        "--jx-define", metavar="VAR=EXPR", action="append", default=[], help="define one JX variable; may be repeated"
-    )
-    basic.add_argument("--jx-context", metavar="FILE", action="append", default=[], help=argparse.SUPPRESS)
+    add_settings(basic)
     basic.add_argument("-j", "--max-local", metavar="N", help="jobs to run at once (default: one for each core)")
     basic.add_argument("-R", "--retry", action="store_true", help="repeat failed jobs up to 5 times")
     basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to so many times")
@@ -158,9 +155,7 @@ def execute(arguments: argparse.Namespace) -> int:
     language = _language(arguments)
     path = _file_of(arguments)
     print(f"parsing {path}...")
-    document = load_document(
-        path, language=language, jx_args=[*arguments.jx_context, *arguments.jx_args], jx_define=arguments.jx_define
-    )
+    document = load_document(path, language=language, jx=arguments.jx_settings)
     if arguments.change_directory:
         os.chdir(arguments.change_directory)
     settings = _settings(arguments, path)
@@ -204,7 +199,7 @@ def _batch_type(arguments: argparse.Namespace) -> str:
 def _language(arguments: argparse.Namespace) -> Language:
     if arguments.json:
         return "json"
-    if arguments.jx or arguments.jx_args or arguments.jx_define or arguments.jx_context:
+    if arguments.jx or arguments.jx_settings:
         return "jx"
     return "makeflow"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shoal import __version__
 from shoal.cli.parser import CommandParser
+from shoal.cli.settings import add_settings
 from shoal.errors import InputError
 from shoal.frontend.source import show
 
@@ -43,12 +44,7 @@ def add_language(parser: CommandParser) -> None:
     """The options that say in which language the workflow is written."""
     parser.add_argument("--json", action="store_true", help="the workflow is written in JSON")
     parser.add_argument("--jx", action="store_true", help="the workflow is written in JX")
-    parser.add_argument(
-        "--jx-args", "--jx-context", action="append", default=[], metavar="FILE", help="a file with values for JX"
-    )
-    parser.add_argument(
-        "--jx-define", action="append", default=[], metavar="NAME=EXPR", help="a value for JX; implies --jx"
-    )
+    add_settings(parser)
     parser.add_argument("-d", "--debug", metavar="SYSTEM", help=argparse.SUPPRESS)
 
 
@@ -110,18 +106,13 @@ def read_document(path: str, arguments: argparse.Namespace) -> Makeflow:
     """Reads the workflow in the language the options speak of."""
     import gc
 
-    from shoal.engine.load import load_document
+    from shoal.engine.load import Language, load_document
 
     # This process is short and keeps nearly all it makes; searching that for garbage takes longer than the reading.
     gc.disable()
-    uses_jx = arguments.jx or arguments.jx_args or arguments.jx_define
-    return load_document(
-        path,
-        language="jx" if uses_jx else "json" if arguments.json else "makeflow",
-        jx_args=arguments.jx_args,
-        jx_define=arguments.jx_define,
-        outside=False,
-    )
+    uses_jx = arguments.jx or arguments.jx_settings
+    language: Language = "jx" if uses_jx else "json" if arguments.json else "makeflow"
+    return load_document(path, language=language, jx=arguments.jx_settings)
 
 
 def with_line_shown(error: InputError, path: str) -> InputError:

@@ -13,6 +13,7 @@ from typing import Literal
 from shoal.engine.load import Language, language_of, load_workflow, read_document, read_text
 from shoal.engine.session import enter
 from shoal.errors import InputError
+from shoal.frontend.jx import Setting
 from shoal.frontend.makeflow import Makeflow, build_graph
 from shoal.model.graph import Graph
 
@@ -24,44 +25,41 @@ def convert(
     words: Sequence[str],
     target: Target,
     *,
-    jx_args: Sequence[str] = (),
-    jx_define: Sequence[str] = (),
+    jx: Sequence[Setting] = (),
 ) -> bytes:
     """The workflow at `path`, written as `target`; enters its directory. `words` are parameters and targets."""
     if target == "wfformat":
-        return _to_wfformat(path, [*jx_define, *words], jx_args)
-    jx_args = [os.path.abspath(name) for name in jx_args]
+        return _to_wfformat(path, words, jx)
+    jx = [(kind, os.path.abspath(text) if kind == "args" else text) for kind, text in jx]
     name = os.path.basename(enter(path).workflow)
     text = read_text(name)
     language = language_of(name, text)
     if language not in ("rules", "wfformat"):
-        return _from_document(_document(name, text, language, words, jx_args, jx_define), target)
-    if jx_args or jx_define:
+        return _from_document(_document(name, text, language, words, jx), target)
+    if jx:
         raise InputError("--jx-args and --jx-define are for JX workflows", file=path, remedy="leave them out")
     return _from_graph(_graph(name, text, language, words), target)
 
 
-def _to_wfformat(path: str, words: Sequence[str], jx_args: Sequence[str]) -> bytes:
+def _to_wfformat(path: str, words: Sequence[str], jx: Sequence[Setting]) -> bytes:
     from shoal.engine.export import export_wfformat
 
-    if jx_args:
+    if any(kind == "args" for kind, _ in jx):
         raise InputError("--jx-args cannot be used with --to wfformat", remedy="convert to json first")
-    return export_wfformat(path, words)
+    return export_wfformat(path, [*(text for _, text in jx), *words])
 
 
-def _document(
-    name: str, text: bytes, language: Language, words: Sequence[str], jx_args: Sequence[str], jx_define: Sequence[str]
-) -> Makeflow:
-    if language == "makeflow" and (jx_args or jx_define):
+def _document(name: str, text: bytes, language: Language, words: Sequence[str], jx: Sequence[Setting]) -> Makeflow:
+    if language == "makeflow" and jx:
         language = "jx"
-    defined = [*jx_define, *words]
     unused = next((word for word in words if language != "jx" or "=" not in word), None)
     if unused is not None:
         raise InputError(
             f"the whole workflow is converted, so {unused!r} means nothing here",
             remedy="give NAME=EXPRESSION for JX only",
         )
-    return read_document(name, text, language, jx_args=jx_args, jx_define=defined)
+    defined: list[Setting] = [("define", word) for word in words]
+    return read_document(name, text, language, [*jx, *defined])
 
 
 def _graph(name: str, text: bytes, language: Language, words: Sequence[str]) -> Graph:

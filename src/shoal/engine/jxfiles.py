@@ -30,12 +30,6 @@ class LocalFiles:
             return _limited(stream.read(LARGEST_FETCH_BYTES + 1))
 
 
-def read_context(files: Sequence[str], definitions: Sequence[str], outside: Outside | None = None) -> dict[str, Value]:
-    """The names that files of definitions give, and then those that single definitions do."""
-    named: list[Setting] = [("args", name) for name in files]
-    return read_settings([*named, *(("define", text) for text in definitions)], outside)
-
-
 def read_settings(
     settings: Sequence[Setting], outside: Outside | None = None, *, first_counts: bool = False
 ) -> dict[str, Value]:

@@ -14,6 +14,7 @@ from shoal.model.graph import Graph, lookup_tasks
 from shoal.plan.decide import Plan
 
 if TYPE_CHECKING:
+    from shoal.frontend.jx import Setting
     from shoal.frontend.makeflow import Makeflow
 
 Language = Literal["makeflow", "json", "jx", "wfformat", "rules"]
@@ -63,7 +64,7 @@ def load_workflow(path: str, words: Sequence[str]) -> Workflow:
         return load_trace_workflow(path, text, words)
     defines = [word for word in words if "=" in word] if language == "jx" else []
     names = [word for word in words if word not in defines]
-    document = read_document(path, text, language, jx_define=defines)
+    document = read_document(path, text, language, [("define", word) for word in defines])
     return _workflow_of(path, document, names, list(words))
 
 
@@ -85,23 +86,13 @@ def load_document(
     path: str,
     *,
     language: Language,
-    jx_args: Sequence[str] = (),
-    jx_define: Sequence[str] = (),
-    outside: bool = True,
+    jx: Sequence[Setting] = (),
 ) -> Makeflow:
-    """Reads a file written in one of Makeflow's own languages; `outside` allows JX to look at files and directories."""
-    return read_document(path, read_text(path), language, jx_args=jx_args, jx_define=jx_define, outside=outside)
+    """Reads a file written in one of Makeflow's own languages; `jx` are settings in the order they were given."""
+    return read_document(path, read_text(path), language, jx)
 
 
-def read_document(
-    path: str,
-    text: bytes,
-    language: Language,
-    *,
-    jx_args: Sequence[str] = (),
-    jx_define: Sequence[str] = (),
-    outside: bool = True,
-) -> Makeflow:
+def read_document(path: str, text: bytes, language: Language, jx: Sequence[Setting] = ()) -> Makeflow:
     """As `load_document`, for a text that was read already."""
     if language == "makeflow":
         from shoal.frontend.makeflow import parse_makeflow
@@ -114,12 +105,11 @@ def read_document(
         from shoal.frontend.source import Source
 
         return read_json_workflow(parse_json(text, path), Source(path, text), os.environ)
-    from shoal.engine.jxfiles import LocalFiles, read_context
+    from shoal.engine.jxfiles import LocalFiles, read_settings
 
-    context = read_context(jx_args, jx_define, LocalFiles() if outside else None)
-    return read_jx_workflow(
-        text, path, environment=os.environ, context=context, outside=LocalFiles() if outside else None
-    )
+    outside = LocalFiles()
+    context = read_settings(jx, outside)
+    return read_jx_workflow(text, path, environment=os.environ, context=context, outside=outside)
 
 
 def _load_rules(path: str, words: Sequence[str]) -> Workflow:
