@@ -325,7 +325,7 @@ def test_the_checker_finds_a_broker_that_contradicts_itself(damage: str) -> None
         case "rest":
             broker.state[0] = State.RESTING
             del broker.running[0]
-            broker.contract.give_back(0)
+            broker.contract.give_back(broker.contract.needs[0])
         case "idle":
             broker.handle(0.0, TasksReady([]))
             broker.contract.resize(node(cores=2))

@@ -14,7 +14,7 @@ def test_a_lane_fits_until_the_scarcest_resource_is_taken() -> None:
         contract.take(0)
     assert not contract.fits(0)
     assert contract.fits(1)
-    contract.give_back(0)
+    contract.give_back(contract.needs[0])
     assert contract.fits(0)
 
 
@@ -51,9 +51,9 @@ def test_a_node_that_shrinks_lets_what_runs_go_on_but_nothing_start() -> None:
     contract.take(0)
     contract.resize(node(cores=2))
     assert contract.free == [-20_000]
-    contract.give_back(0)
+    contract.give_back(contract.needs[0])
     assert not contract.fits(0)
-    contract.give_back(0)
+    contract.give_back(contract.needs[0])
     assert contract.fits(0)
 
 

@@ -41,7 +41,7 @@ class BrokerCase:
         self,
         has: Resources,
         lanes: Sequence[Lane] | None = None,
-        lane_of: Sequence[int] | None = None,
+        lane_of: list[int] | None = None,
         order: str = "fifo",
         patience: int = PASSED_OVER_LIMIT,
         rank: Sequence[int] = (),

@@ -12,6 +12,10 @@ beside that. A task that waits for the one GPU so holds back one core, not all o
 Bundles. Python calls of a few microseconds are handed over several at a time (`Start.tasks`), as many as fill
 `BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
 one task. Where the runner allows it a place gets more before it has nothing left.
+
+Sizes. Where nobody declared how much memory the tasks of a lane need, an adviser (`shoal.policy.sizing`) says how much
+they get, learning from how attempts end. An attempt that exceeded its size is repeated in another lane, of those that
+get more, and is not charged to the task.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
+from typing import Protocol
 
 import msgspec
 
@@ -51,6 +56,26 @@ LARGEST_BUNDLE = 512
 PASSED_OVER_LIMIT = 64
 
 
+class Adviser(Protocol):
+    """Says how much memory the next attempt gets, and learns from how attempts end."""
+
+    def ask(self, tried: Sequence[float] = ()) -> float:
+        """The size for an attempt at a task that has exhausted the sizes in `tried`."""
+
+    def hopeless(self, tried: Sequence[float]) -> bool:
+        """Whether a task has exhausted all there is."""
+
+    def observe(
+        self,
+        peak: float,
+        duration: float,
+        exhausted_at: float | None = None,
+        tried: Sequence[float] = (),
+        size: float | None = None,
+    ) -> None:
+        """An attempt has ended by itself with this peak, or over its limit `exhausted_at`."""
+
+
 class Lane(msgspec.Struct):
     """What the tasks of one lane have in common, and what was learned of them."""
 
@@ -62,6 +87,12 @@ class Lane(msgspec.Struct):
     mean_duration: float | None = None
     """Moving average over finished attempts, in seconds."""
     passed_over: int = 0
+    adviser: Adviser | None = None
+    """Who says how much memory its tasks get, if they did not say it themselves."""
+    tried: tuple[int, ...] = ()
+    """Sizes that the tasks of this lane have exhausted; only in lanes that the broker made for them."""
+    size: int = 0
+    """What the adviser said last."""
 
     def learn(self, duration: float) -> None:
         mean = self.mean_duration
@@ -78,9 +109,13 @@ class Bundle(msgspec.Struct):
 
     lane: int
     left: int
+    taken: list[tuple[int, int]]
+    """What it holds of the node."""
     place: int = 0
     low: int = 0
     """When no more than so many are left, more may be added."""
+    size: int = 0
+    """The memory its tasks may use, if the broker decided that."""
 
 
 def whole_cores(node: Resources) -> int:
@@ -119,6 +154,10 @@ class Broker:
         """Number of the current or last attempt, for tasks that were started at least once and are not over."""
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
+        self.exhausted: dict[int, tuple[int, ...]] = {}
+        """Sizes that tasks have exhausted."""
+        self._larger: dict[tuple[int, int], int] = {}
+        """Lanes made for tasks of a lane that have exhausted so many sizes."""
         self.running: dict[int, Bundle] = {}
         self.resting: list[tuple[float, int]] = []
         """Heap of (when, task); an entry whose task is no longer resting is dead."""
@@ -139,11 +178,25 @@ class Broker:
             DrainEnded: self._on_drain_ended,
             TimePassed: self._on_time,
         }
+        for number, lane in enumerate(self.lanes):
+            if lane.adviser is not None:
+                self._size(number, lane)
 
     def add_lane(self, lane: Lane) -> int:
         """For runs whose tasks are not known beforehand."""
         self.lanes.append(lane)
-        return self.contract.add_lane(lane.resources)
+        number = self.contract.add_lane(lane.resources)
+        if lane.adviser is not None:
+            self._size(number, lane)
+        return number
+
+    def _size(self, number: int, lane: Lane) -> None:
+        """Asks how much memory tasks of this lane get from now on."""
+        assert lane.adviser is not None
+        size = round(lane.adviser.ask(lane.tried))
+        if size != lane.size:
+            lane.size = size
+            self.contract.change_lane(number, Resources.of({**dict(lane.resources.amounts), "memory": size}))
 
     def handle(self, now: float, event: Event) -> list[Command]:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
@@ -173,6 +226,8 @@ class Broker:
                 self.failures.pop(task, None)
             if self.losses:
                 self.losses.pop(task, None)
+            if self.exhausted:
+                self.exhausted.pop(task, None)
         else:
             self.state[task] = after
 
@@ -199,16 +254,59 @@ class Broker:
             del self.running[task]
             bundle.left -= 1
             if not bundle.left:
-                self.contract.give_back(bundle.lane)
+                self.contract.give_back(bundle.taken)
             elif bundle.left == bundle.low:
                 self._nearly_empty.append(bundle)
             if result.outcome is Outcome.OK:
-                self.lanes[bundle.lane].learn(result.duration)
+                lane = self.lanes[bundle.lane]
+                lane.learn(result.duration)
                 self.queue.learn(task, result.duration)
+                if lane.adviser is not None and result.peak:
+                    tried = self.exhausted.get(task, ())
+                    lane.adviser.observe(result.peak, result.duration, None, tried, bundle.size)
+                    self._size(bundle.lane, lane)
                 self._move(task, Move.SUCCEED)
                 commands.append(Accept(task, result.attempt))
+            elif result.outcome is Outcome.EXHAUSTED and self.lanes[bundle.lane].adviser is not None:
+                self._on_exhausted(result, bundle, commands)
             else:
                 self._on_unsuccessful(now, result, commands)
+
+    def _on_exhausted(self, result: TaskResult, bundle: Bundle, commands: list[Command]) -> None:
+        """The size was ours and it was too small: the task tries a larger one, as long as there is one."""
+        task, lane = result.task, self.lanes[bundle.lane]
+        assert lane.adviser is not None
+        if self.state[task] is State.ENDING:
+            self._move(task, Move.FAIL)
+            commands.append(GiveUp(task, result.attempt, Outcome.CANCELLED))
+            return
+        tried = self.exhausted.get(task, ())
+        lane.adviser.observe(max(result.peak, bundle.size), result.duration, bundle.size, tried)
+        self._size(bundle.lane, lane)
+        tried = self.exhausted[task] = (*tried, bundle.size)
+        if not lane.adviser.hopeless(tried):
+            number = self._lane_for_larger(bundle.lane, lane, tried)
+            if self.contract.could_fit(number):
+                self.columns.lane[task] = number
+                commands.append(Retry(task, result.attempt, Outcome.EXHAUSTED, 0.0))
+                self._move(task, Move.REQUEUE)
+                self.queue.push(task)
+                return
+        self._move(task, Move.FAIL)
+        commands.append(GiveUp(task, result.attempt, Outcome.EXHAUSTED))
+
+    def _lane_for_larger(self, number: int, lane: Lane, tried: tuple[int, ...]) -> int:
+        """The lane of tasks that have exhausted as many sizes; it gets what the largest of these asks for."""
+        found = self._larger.get((number, len(tried)))
+        if found is None:
+            larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried)
+            found = self._larger[number, len(tried)] = self.add_lane(larger)
+        else:
+            larger = self.lanes[found]
+            if max(tried) > max(larger.tried):
+                larger.tried = tried
+            self._size(found, larger)
+        return found
 
     def _on_unsuccessful(self, now: float, result: TaskResult, commands: list[Command]) -> None:
         task, outcome = result.task, result.outcome
@@ -304,12 +402,13 @@ class Broker:
             for other in waiting:
                 if self.lanes[other].passed_over < self.patience:
                     self.lanes[other].passed_over += 1
-            contract.take(lane_number)
+            taken = contract.take(lane_number)
             tasks = [task]
             for _ in range(self._bundle_share(lane_number, lane) - 1):
                 tasks.append(queue.pop([lane_number]))
             self.places += 1
-            bundle = Bundle(lane_number, len(tasks), self.places, len(tasks) // 4 if lane.refilled else 0)
+            low = len(tasks) // 4 if lane.refilled else 0
+            bundle = Bundle(lane_number, len(tasks), taken, self.places, low, lane.size)
             commands.append(self._start(tasks, bundle))
 
     def _refill(self, commands: list[Command]) -> None:
@@ -349,4 +448,6 @@ class Broker:
             self.attempt[task] = attempt
             self.running[task] = bundle
             attempts.append(attempt)
-        return Start(tuple(tasks), tuple(attempts), bundle.place)
+        # Short tasks are over before anybody could look at what they use: a limit would only cost.
+        limit = bundle.size if bundle.size and self.lanes[bundle.lane].bundle_size() == 1 else 0
+        return Start(tuple(tasks), tuple(attempts), bundle.place, limit)

@@ -40,7 +40,7 @@ def _check_states(broker: Broker) -> None:
             raise BrokenInvariantError(f"task {task} rests without a timer")
     _expect(queued <= broker.state.keys(), "a queued task is unknown")
     _expect(running.keys() <= broker.state.keys(), "a running task is unknown")
-    for name in ("attempt", "failures", "losses"):
+    for name in ("attempt", "failures", "losses", "exhausted"):
         stale = getattr(broker, name).keys() - broker.state.keys()
         _expect(not stale, f"{name} remembers tasks that are over: {sorted(stale)[:5]}")
 
@@ -65,7 +65,7 @@ def _check_contract(broker: Broker) -> None:
     for bundle in {id(bundle): bundle for bundle in broker.running.values()}.values():
         runs = members[id(bundle)]
         _expect(runs == bundle.left, f"a bundle has {bundle.left} tasks left but {runs} run")
-        for at, amount in contract.needs[bundle.lane]:
+        for at, amount in bundle.taken:
             used[at] += amount
     for at, name in enumerate(contract.names):
         _expect(used[at] + contract.free[at] == contract.total[at], f"{name}: taken and free do not add up")

@@ -20,6 +20,8 @@ class TaskResult(msgspec.Struct, frozen=True):
     attempt: int
     outcome: Outcome
     duration: float = 0.0
+    peak: int = 0
+    """Bytes of memory it used at most; 0 if that is not known."""
 
 
 class TasksReady(msgspec.Struct, frozen=True, tag=True):
@@ -74,6 +76,8 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[int, ...]
     attempts: tuple[int, ...]
     place: int = 0
+    memory: int = 0
+    """Bytes that each of them may use; 0 if that was not decided here."""
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True):

@@ -1,7 +1,7 @@
 """Admission by contract: a node is never committed beyond what it has.
 
-Every distinct request of the tasks is a *lane*, so a fit is looked up per lane and not per task. The sizer and the
-throttle of later work stand in front of this class: whatever they decide, `take` has the last word.
+Every distinct request of the tasks is a *lane*, so a fit is looked up per lane and not per task. The sizer stands in
+front of this class: whatever it decides, `take` has the last word.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Contract:
         self.total = list(node.vector(self.names))
         self.free = list(self.total)
         self.needs: list[list[tuple[int, int]]] = []
-        """Per lane: pairs of position and amount, zeros left out."""
+        """Per lane: pairs of position and amount, zeros left out; a list is replaced, never changed."""
         self.hopeless: dict[int, None] = {}
         """Lanes that do not fit on the node even when nothing else runs there."""
         for request in requests:
@@ -46,6 +46,14 @@ class Contract:
                 return False
         return True
 
+    def change_lane(self, lane: int, request: Resources) -> None:
+        """From now on tasks of the lane take this; what runs keeps, and gives back, what it took."""
+        self.needs[lane] = [(at, amount) for at, amount in enumerate(request.vector(self.names)) if amount]
+        if self.could_fit(lane):
+            self.hopeless.pop(lane, None)
+        else:
+            self.hopeless[lane] = None
+
     def could_fit(self, lane: int) -> bool:
         """Whether the lane's request fits on the node when nothing else runs there."""
         return all(self.total[at] >= amount for at, amount in self.needs[lane])
@@ -60,15 +68,17 @@ class Contract:
         """How many tasks of a lane the whole node holds at once."""
         return min((self.total[at] // amount for at, amount in self.needs[lane]), default=1)
 
-    def take(self, lane: int) -> None:
-        free = self.free
-        for at, amount in self.needs[lane]:
+    def take(self, lane: int) -> list[tuple[int, int]]:
+        """Takes what a task of the lane needs, and says what that was: the lane's need may change while it runs."""
+        free, taken = self.free, self.needs[lane]
+        for at, amount in taken:
             assert free[at] >= amount, f"{self.names[at]} oversubscribed"
             free[at] -= amount
+        return taken
 
-    def give_back(self, lane: int) -> None:
+    def give_back(self, taken: list[tuple[int, int]]) -> None:
         free = self.free
-        for at, amount in self.needs[lane]:
+        for at, amount in taken:
             free[at] += amount
 
     def resize(self, node: Resources) -> None:

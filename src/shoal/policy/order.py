@@ -22,6 +22,7 @@ class Column(Protocol):
     """Anything that answers `column[task]`: an array, or a dictionary of the tasks that are here."""
 
     def __getitem__(self, task: int, /) -> int: ...
+    def __setitem__(self, task: int, value: int, /) -> None: ...
 
 
 class TaskColumns(msgspec.Struct):

@@ -6,6 +6,8 @@ the broker believes. It draws no faults by itself; `Fates` and the driver decide
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from shoal.broker.messages import Start, TaskResult
@@ -28,6 +30,8 @@ class Place(msgspec.Struct, eq=False):
     """(task, attempt), the running one first."""
     fate: Fate
     started: float
+    limit: int = 0
+    """Bytes of memory that each of its tasks may use; 0 if nobody set a limit."""
     turn: int = 0
     """Counts the fates of this place, so that an end that was overtaken by a kill is known to be void."""
 
@@ -35,11 +39,14 @@ class Place(msgspec.Struct, eq=False):
 class VirtualNode:
     """Places and what they take from the node."""
 
-    def __init__(self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates) -> None:
+    def __init__(
+        self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates, peaks: Sequence[int] = ()
+    ) -> None:
         self.graph = graph
         self.capacity = capacity
         self.durations = durations
         self.fates = fates
+        self.peaks = peaks
         self.places: dict[int, Place] = {}
         self.taken: dict[str, int] = {}
         self.place_of: dict[int, int] = {}
@@ -53,6 +60,8 @@ class VirtualNode:
         request = requests[0]
         if any(other != request for other in requests):
             raise Violation(f"a bundle of different requests: {command}")
+        if command.memory:
+            request = Resources.of({**dict(request.amounts), "memory": command.memory})
         for name, amount in request.amounts:
             taken = self.taken.get(name, 0) + amount
             if taken > self.capacity.get(name):
@@ -60,7 +69,7 @@ class VirtualNode:
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now)
+        place = Place(self._numbers, request, tasks, self._fate(*tasks[0], command.memory), now, command.memory)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
@@ -68,8 +77,11 @@ class VirtualNode:
             self.place_of[task] = place.number
         return place
 
-    def _fate(self, task: int, attempt: int) -> Fate:
-        return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+    def _fate(self, task: int, attempt: int, limit: int) -> Fate:
+        fate = self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+        if limit and self.peaks and self.peaks[task] > limit and fate.outcome is Outcome.OK:
+            return Fate(Outcome.EXHAUSTED, fate.seconds / 2)
+        return fate
 
     def end_turn(self, now: float, place: Place) -> list[TaskResult]:
         """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
@@ -110,13 +122,14 @@ class VirtualNode:
         seconds = now - place.started
         self.busy += seconds * place.request.get("cores")
         place.started = now
-        return TaskResult(task, attempt, outcome, seconds)
+        peak = self.peaks[task] if self.peaks and outcome is Outcome.OK else 0
+        return TaskResult(task, attempt, outcome, seconds, peak)
 
     def _next_turn(self, now: float, place: Place) -> None:
         place.turn += 1
         if place.tasks:
             place.started = now
-            place.fate = self._fate(*place.tasks[0])
+            place.fate = self._fate(*place.tasks[0], place.limit)
             return
         del self.places[place.number]
         for name, amount in place.request.amounts:

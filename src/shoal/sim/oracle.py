@@ -45,6 +45,8 @@ class Life(msgspec.Struct):
     """Cancelled while it ran."""
     failures: int = 0
     losses: int = 0
+    limit: int = 0
+    """Bytes of memory the last attempt was given."""
     not_before: float = 0.0
     end: str = ""
     """`accepted`, the outcome it was given up for, or empty while it is not over."""
@@ -122,7 +124,7 @@ class Oracle:
             missing = [other for other in self.needs[task] if self.lives[other].end != "accepted"]
             if missing:
                 raise Violation(f"task {task} starts before {missing} are made")
-            life.attempt, life.running = attempt, True
+            life.attempt, life.running, life.limit = attempt, True, command.memory
 
     def _on_accept(self, now: float, command: Accept) -> None:
         self._expect_open(command.task, "accepted")
@@ -167,6 +169,9 @@ class Oracle:
             raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
         if outcome is Outcome.UNBEGUN:
             spent = False
+        elif outcome is Outcome.EXHAUSTED:
+            # The size was the broker's own choice: only who had the whole node has had enough.
+            spent = life.limit >= self.capacity.get("memory")
         elif outcome is Outcome.LOST:
             life.losses += 1
             spent = life.losses > MOST_LOSSES

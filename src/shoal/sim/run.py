@@ -81,7 +81,7 @@ class Run:
             patience=scenario.patience,
         )
         self.fates = Fates(self.random, self.faults, len(scenario.graph))
-        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates)
+        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates, scenario.peaks)
         self.oracle = Oracle(scenario.graph, scenario.node)
         self.agenda: Agenda[Item] = Agenda()
         self.trace = Trace(scenario.seed)
@@ -198,7 +198,7 @@ class Run:
                 else:
                     self._report_later(result)
             if result.outcome is not Outcome.OK and random.random() < faults.echoes:
-                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration))
+                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration, result.peak))
         self._tell(TasksEnded(batch, self._announces()))
 
     def _report_later(self, result: TaskResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from random import Random
 
@@ -14,6 +15,7 @@ from shoal.model.rank import ranks, upward_lengths
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.policy.order import ORDERS, TaskColumns
+from shoal.policy.sizing.sizer import Sizer
 from shoal.sim.faults import CALM, FaultMix, swarm
 
 
@@ -32,13 +34,25 @@ class Scenario(msgspec.Struct):
     """The driver promises ready tasks with the results, as the engine does; otherwise they come a little later."""
     input_bytes: list[int] = []
     patience: int = PASSED_OVER_LIMIT
+    peaks: list[int] = []
+    """Bytes of memory that each task needs; nobody declared them, so they are learned. Empty: memory is no matter."""
 
     def columns(self) -> TaskColumns:
         graph = self.graph
-        return TaskColumns(graph.profile, ranks(graph), self.input_bytes, upward_lengths(graph, self.durations))
+        lanes = array("i", graph.profile)  # its own: tasks that exceed their size change lanes
+        return TaskColumns(lanes, ranks(graph), self.input_bytes, upward_lengths(graph, self.durations))
 
     def lanes(self) -> list[Lane]:
-        return [Lane(profile.resources, profile.retries, self.bundled) for profile in self.graph.profiles]
+        return [
+            Lane(profile.resources, profile.retries, self.bundled, adviser=self._adviser(profile))
+            for profile in self.graph.profiles
+        ]
+
+    def _adviser(self, profile: Profile) -> Sizer | None:
+        if not self.peaks or profile.resources.get("memory"):
+            return None
+        places = self.node.get("cores") // max(1, profile.resources.get("cores"))
+        return Sizer(self.node.get("memory"), unit=1 << 20, places=max(1, places))
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -50,18 +64,32 @@ def draw_scenario(seed: int) -> Scenario:
     graph = SHAPES[random.choice(list(SHAPES))](random, random.randint(5, 60), _draw_profiles(random, node, bundled))
     durations = [draw_seconds() for _ in range(len(graph))]
     work = sum(durations) / (node.get("cores") / FRACTION)
+    peaks = _draw_peaks(Random(3 * seed), node, len(graph)) if not bundled else []
+    faults = swarm(random, work) if random.random() < 0.95 else CALM
+    if peaks:
+        faults = msgspec.structs.replace(faults, capacity_changes=0.0)  # an adviser is told the node's size once
     return Scenario(
         seed,
         graph,
         node,
         durations,
         order=random.choice(list(ORDERS)),
-        faults=swarm(random, work) if random.random() < 0.95 else CALM,
+        faults=faults,
         bundled=bundled,
         announces=random.random() < 0.7,
         input_bytes=[random.randrange(1000) for _ in range(len(graph))],
         patience=random.choice((2, 5, PASSED_OVER_LIMIT)),
+        peaks=peaks,
     )
+
+
+def _draw_peaks(random: Random, node: Resources, tasks: int) -> list[int]:
+    """Peaks of a heavy-tailed kind, some above what the node has; for some of the nodes that have memory at all."""
+    memory = node.get("memory")
+    if not memory or random.random() < 0.5:
+        return []
+    typical = random.uniform(-5.0, -1.0)
+    return [max(1, int(memory * min(1.2, random.lognormvariate(typical, 1.0)))) for _ in range(tasks)]
 
 
 def _draw_node(random: Random) -> Resources:

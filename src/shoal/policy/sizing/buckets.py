@@ -83,19 +83,23 @@ class BucketState:
         sampling: int = SAMPLING_POINTS,
         growth: float = GROWTH,
         most: int | None = None,
+        epoch: int = 1,
     ) -> None:
         self.mode = mode
         self.default = default
         self.sampling = sampling
         self.growth = growth
         self.most = most_of(mode) if most is None else most
+        self.epoch = epoch
+        """Buckets are cut anew after so many further tasks."""
         self.points: list[Point] = []
         self.buckets: list[Bucket] = []
 
     def add(self, value: float) -> None:
         """A task succeeded with this peak."""
         insert(self.points, Point(float(value), len(self.points) + 1))
-        if len(self.points) >= self.sampling:
+        beyond = len(self.points) - self.sampling
+        if beyond >= 0 and beyond % self.epoch == 0:
             self.buckets = cut(self.mode, self.points, self.most)
 
     def predict(self, previous: float | None, draw: float) -> float:

@@ -11,30 +11,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def best_chain(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
-    """The positions of the sizes to try, in order; the last candidate always ends the chain.
+def best_choices(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
+    """For each candidate j the position of the best size for tasks known to need j or a larger one.
 
-    `costs` ascend with the candidates' sizes; `seconds` are the expected durations of the tasks whose peaks need just
-    that candidate.
+    `costs` ascend with the candidates' sizes; `seconds` are the expected durations of the tasks that need just that
+    candidate.
     """
     last = len(costs) - 1
-    follower = [last] * (last + 1)
+    choices = [last] * (last + 1)
     lines: list[tuple[float, float, int]] = []
-    rest, tail = 0.0, 0.0
+    least = tail = 0.0
     at = 0
     for j in range(last, -1, -1):
-        # The line of candidate j: taken next, and what is left after it.
-        _push(lines, (costs[j], rest, j))
+        _push(lines, (costs[j], least, j))
         at = min(at, len(lines) - 1)
         tail += seconds[j]
         while at + 1 < len(lines) and _value(lines[at + 1], tail) <= _value(lines[at], tail):
             at += 1
-        rest = _value(lines[at], tail)
-        follower[j] = lines[at][2]
-    # `follower[j]` is the best size for peaks of candidate j or above, so what follows a size k is `follower[k + 1]`.
-    chain = [follower[0]]
-    while chain[-1] < last:
-        chain.append(follower[chain[-1] + 1])
+        least = _value(lines[at], tail)
+        choices[j] = lines[at][2]
+    return choices
+
+
+def best_chain(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
+    """The positions of the sizes to try, in order; the last candidate always ends the chain."""
+    choices = best_choices(costs, seconds)
+    chain = [choices[0]]
+    while chain[-1] + 1 < len(choices):
+        chain.append(choices[chain[-1] + 1])
     return chain
 
 

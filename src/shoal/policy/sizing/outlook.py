@@ -34,9 +34,10 @@ def outlook(known: Sketch, top: float, start: float) -> list[Row]:
     `start` is the size held likely as long as nothing is known.
     """
     rows = with_pending(_seen_and_unseen(known, top) if known.order else _unknown(known, top, start), known)
-    total = sum(row.weight for row in rows)
-    known.marks = [row.size for row in rows]
-    known.ranks = list(accumulate(row.weight / total for row in rows)) if known.order else ()
+    if known.order:
+        total = sum(row.weight for row in rows)
+        known.marks = [row.size for row in rows]
+        known.ranks = list(accumulate(row.weight / total for row in rows))
     return rows
 
 

@@ -1,18 +1,20 @@
 """Our own sizing: what the next attempt of a task gets of one resource, learned from how earlier ones ended.
 
 A first size, and after each exhaustion the next, form the chain with the least expected cost over the outlook (`chain`
-and `outlook`). What a task costs is its size; for throughput also the place it takes where only so many equal ones fit
-on a node. One `Sizer` serves one resource of one category. Who measures, runs and enforces is left to others.
+and `outlook`); what follows an exhausted size is looked up by that size, so it is right also after sizes changed. What
+a task costs is its size; for throughput also the place it takes where only so many equal ones fit on a node. One
+`Sizer` serves one resource of one category. Who measures, runs and enforces is left to others.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import msgspec
 
-from shoal.policy.sizing.chain import best_chain
+from shoal.policy.sizing.chain import best_choices
 from shoal.policy.sizing.outlook import Row, outlook
 from shoal.policy.sizing.sketch import Learned, Sketch
 
@@ -23,9 +25,11 @@ PLACE = 0.5
 """For throughput: how much of a task's cost is its place among equal ones; the rest is its size."""
 ROOM = 1.15
 """A size that leaves room for no further task is raised, by at most this factor, to what is left anyway."""
+MARGIN = 1.03
+"""For the least waste sizes are raised by no more than this."""
 RETHINK = 0.03
-"""Sizes are decided anew when the number of tasks has grown by this share, and at least every so many tasks."""
-RETHINK_TASKS = 20
+"""Sizes are decided anew when the number of attempts has grown by this share, and at least every so many."""
+RETHINK_ATTEMPTS = 20
 
 
 class Description(msgspec.Struct):
@@ -69,21 +73,18 @@ class Sizer:
         self.known = Sketch(learned)
         self.retries = 0
         self.allocated = self.used = 0.0
-        self._chain: list[float] = []
+        self._sizes: list[float] = []
+        self._answers: list[float] = []
+        """What a task gets that is known to need a candidate size or more."""
         self._due = 0
-        """The number of first attempts at which sizes are decided anew."""
+        """The number of ended attempts at which sizes are decided anew."""
 
     def ask(self, tried: Sequence[float] = ()) -> float:
         """The size for the next attempt of a task that has exhausted the sizes in `tried`."""
         if self.known.seen >= self._due:
             self._decide()
-        if not tried:
-            return self._chain[0]
-        largest = max(tried)
-        for size in self._chain:
-            if size > largest:
-                return size
-        return self.top
+        at = bisect_right(self._sizes, max(tried)) if tried else 0
+        return self._answers[at] if at < len(self._answers) else self.top
 
     def hopeless(self, tried: Sequence[float]) -> bool:
         """Whether a task has exhausted all there is."""
@@ -132,24 +133,27 @@ class Sizer:
 
     def _decide(self) -> None:
         seen = self.known.seen
-        self._due = seen + max(1, min(RETHINK_TASKS, int(RETHINK * seen)))
+        self._due = seen + max(1, min(RETHINK_ATTEMPTS, int(RETHINK * seen)))
         if self.mode == "fixed":
-            self._chain = [self.top]
+            self._sizes = self._answers = [self.top]
             return
         rows = outlook(self.known, self.top, self.top / START_SHARE)
         if self.mode == "max":
-            self._chain = self._above_all(rows)
+            self._sizes = self._above_all(rows)
+            self._answers = [self._roomy(size) for size in self._sizes]
             return
-        sizes, seconds = self._candidates(rows)
-        costs = [self._cost(size) for size in sizes]
-        self._chain = [self._roomy(sizes[at]) for at in best_chain(costs, seconds)]
+        self._sizes, seconds = self._candidates(rows)
+        choices = best_choices([self._cost(size) for size in self._sizes], seconds)
+        roomy = {at: self._roomy(self._sizes[at]) for at in sorted(set(choices))}
+        self._answers = [roomy[at] for at in choices]
 
     def _above_all(self, rows: Sequence[Row]) -> list[float]:
         """The largest peak with a margin, then everything; everything at once while nothing is known."""
         if not self.known.order:
             return [self.top]
-        first = next(row.size for row in rows if row.size > self.known.cells[self.known.order[-1]].top)
-        return [self._roomy(self._fitted(first)), self.top]
+        largest = self.known.cells[self.known.order[-1]].top
+        first = next(row.size for row in rows if row.size > largest)
+        return [self._fitted(first), self.top]
 
     def _candidates(self, rows: Sequence[Row]) -> tuple[list[float], list[float]]:
         """The rows as sizes that may be asked for, each once, the last one all there is."""
@@ -173,8 +177,8 @@ class Sizer:
         return PLACE * self.node_size / (self.node_size // size) + (1 - PLACE) * size
 
     def _roomy(self, size: float) -> float:
-        """The size, raised to the share of as many equal tasks as fit anyway."""
+        """The size with a margin; for throughput up to the share of as many equal tasks as fit anyway."""
         if self.mode == "min-waste":
-            return size
+            return self._fitted(size * MARGIN)
         share = self.node_size // (self.node_size // size) // self.unit * self.unit
         return min(self.top, max(size, min(share, self._fitted(size * ROOM))))

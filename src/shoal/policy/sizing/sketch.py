@@ -71,7 +71,7 @@ class Sketch:
         self.gain = 1.0
         """The weight of the next task; it grows, which is cheaper than making all others shrink."""
         self.seen = 0
-        """First attempts that have ended, well or by exhaustion."""
+        """Attempts that have ended, well or by exhaustion."""
         self.tasks = 0
         self.largest = 0.0
         self.changes = 0
@@ -89,6 +89,7 @@ class Sketch:
     def completed(self, peak: float, seconds: float, exhausted: float | None) -> bool:
         """Takes note of a finished task, and of what it had exhausted before; says whether a change was noticed."""
         seconds = max(seconds, SHORTEST)
+        self.seen += 1
         self.tasks += 1
         self.largest = max(self.largest, peak)
         if exhausted is not None:
@@ -97,7 +98,6 @@ class Sketch:
             return False
         since = self._watch(self._rank(peak))
         self._latest.append((peak, seconds))
-        self.seen += 1
         if since:
             self._fade(since)
         else:
@@ -106,6 +106,7 @@ class Sketch:
 
     def exhausted(self, size: float, seconds: float, before: float | None) -> bool:
         """Takes note of an attempt that needed more than it got; says whether a change was noticed."""
+        self.seen += 1
         pending = self.pending.setdefault(size, Pending())
         pending.count += 1
         pending.seconds += max(seconds, SHORTEST)
@@ -114,7 +115,6 @@ class Sketch:
             return False
         since = self._watch((1 + self._share_within(size)) / 2)
         self._latest.append(None)
-        self.seen += 1
         if since:
             self._fade(since)
         return since > 0
