@@ -60,7 +60,9 @@ def test_the_seeds_meet_every_kind_of_fault_and_end() -> None:
         trace = run_seed(seed)
         ends |= trace.ends.keys()
         seen |= {kind for entry in trace.entries for kind in kinds_in(entry[1], entry[2])}
-    assert ends == {"accepted", "failed", "crashed", "timeout", "lost", "cancelled", "doomed", "queued"} - rare(ends)
+    assert ends == {
+        "accepted", "failed", "crashed", "timeout", "lost", "cancelled", "doomed", "queued", "exhausted",
+    } - rare(ends)  # fmt: skip
     assert seen >= {
         "bundle",
         "kill",
@@ -72,6 +74,7 @@ def test_the_seeds_meet_every_kind_of_fault_and_end() -> None:
         "UNBEGUN",
         "CRASHED",
         "TIMEOUT",
+        "EXHAUSTED",
         "too large",
     }
 

@@ -65,6 +65,7 @@ def draw_scenario(seed: int) -> Scenario:
     durations = [draw_seconds() for _ in range(len(graph))]
     work = sum(durations) / (node.get("cores") / FRACTION)
     peaks = _draw_peaks(Random(3 * seed), node, len(graph)) if not bundled else []
+    order = random.choice(list(ORDERS))
     faults = swarm(random, work) if random.random() < 0.95 else CALM
     if peaks:
         faults = msgspec.structs.replace(faults, capacity_changes=0.0)  # an adviser is told the node's size once
@@ -73,7 +74,7 @@ def draw_scenario(seed: int) -> Scenario:
         graph,
         node,
         durations,
-        order=random.choice(list(ORDERS)),
+        order=order,
         faults=faults,
         bundled=bundled,
         announces=random.random() < 0.7,
