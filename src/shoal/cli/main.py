@@ -28,6 +28,7 @@ COMMANDS = {
     "simulate": "predict a run in virtual time",
     "convert": "write a workflow in another language",
     "monitor": "run one command and measure it",
+    "sizing": "replay a trace of peaks under every way of sizing",
     "makeflow": "run a Makeflow as the original program does, with its options",
     "makeflow-analyze": "check and describe a Makeflow, as the original program does",
     "makeflow-viz": "draw a Makeflow, as the original program does",

@@ -27,6 +27,7 @@ EXAMPLE = "shoal makeflow -j 4 --retry-count 2 blast.mf"
 DEFAULT_FILE = "Makeflow"
 MANY_RETRIES = 5
 CLEANED = ("all", "intermediates", "outputs", "cache")
+ALLOCATIONS = ("throughput", "waste", "fixed")
 COLLECTIONS = ("none", "ref_cnt", "on_demand", "all")
 BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "moab", "mpi", "slurm", "chirp",
                  "amazon", "amazon-batch", "lambda", "mesos", "k8s", "cluster", "flux")  # fmt: skip
@@ -34,14 +35,14 @@ BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "
 # Options that make no difference to a run on this machine: they are read and left at that.
 IGNORED_FLAGS = ("-a --advertise", "-A --disable-afs-check", "-E", "-O", "-M", "--disable-cache",
                  "--disable-heartbeat", "--safe-submit-mode", "--verbose-jobnames", "--ignore-memory-spec",
-                 "--send-environment", "--work-queue-preferred-connection")  # fmt: skip
-IGNORED_VALUES = ("-B --batch-options", "-C --catalog-server", "-d --debug", "-F --wq-fast-abort", "-J --max-remote",
+                 "--send-environment")  # fmt: skip
+IGNORED_VALUES = ("-B --batch-options", "-C --catalog-server", "-d --debug", "-F --wq-fast-abort",
                   "-L --batch-log", "-m --email", "-N --project-name", "-o --debug-file", "-p --port",
                   "-P --priority", "-S --submission-timeout", "-t --wq-keepalive-timeout",
                   "-u --wq-keepalive-interval", "-W --wq-schedule", "-Z --port-file", "--debug-rotate-max",
                   "--password", "--shared-fs", "--working-dir", "--batch-mem-type", "--mpi-cores", "--mpi-memory",
-                  "--file-status", "--file-status-interval", "--allocation", "--cache", "--cache-mode",
-                  "--storage-type", "--storage-print", "--amazon-config", "--k8s-image")  # fmt: skip
+                  "--file-status", "--file-status-interval", "--work-queue-preferred-connection", "--cache",
+                  "--cache-mode", "--storage-type", "--storage-print", "--amazon-config", "--k8s-image")  # fmt: skip
 REFUSED = ("--docker", "--docker-tar", "--docker-opt", "--singularity", "--singularity-opt", "--umbrella-spec",
            "--umbrella-binary", "--umbrella-log-prefix", "--umbrella-mode", "--mounts", "--archive-s3",
            "--archive-dir", "--storage-limit", "--parrot-path", "--env-replace-path", "--mesos-master", "--tlq",
@@ -50,6 +51,7 @@ REFUSED_FLAGS = ("--archive", "--archive-read", "--archive-write", "--enforcemen
 
 
 def add_arguments(parser: CommandParser) -> None:
+    parser.allow_abbrev = True  # as the original's own reader of options does
     parser.add_argument("files", nargs="*", metavar="FILE", help="the workflow (default: Makeflow)")
     _add_basic(parser)
     _add_data(parser)
@@ -78,6 +80,7 @@ def _add_basic(parser: CommandParser) -> None:
     basic.add_argument("--jx", action="store_true", help="the workflow is written in JX")
     add_settings(basic)
     basic.add_argument("-j", "--max-local", metavar="N", help="jobs to run at once (default: one for each core)")
+    basic.add_argument("-J", "--max-remote", metavar="N", help="the same; the smaller number counts")
     basic.add_argument("-R", "--retry", action="store_true", help="repeat failed jobs up to 5 times")
     basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to so many times")
     basic.add_argument("-l", "--makeflow-log", metavar="FILE", help="the log (default: FILE.makeflowlog)")
@@ -86,6 +89,7 @@ def _add_basic(parser: CommandParser) -> None:
     basic.add_argument("--local-cores", metavar="N", help="cores that rules may use")
     basic.add_argument("--local-memory", metavar="MB", help="megabytes of memory that rules may use")
     basic.add_argument("--local-disk", metavar="MB", help="megabytes of disk that rules may use")
+    basic.add_argument("--allocation", metavar="MODE", help=argparse.SUPPRESS)
 
 
 def _add_data(parser: CommandParser) -> None:
@@ -124,7 +128,7 @@ def rewrite(words: Sequence[str]) -> list[str]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if word in ("-c", "--clean"):
+        if word == "-c" or ("--clean".startswith(word) and word.startswith("--cl")):
             plain.append("--clean=all")
         elif word.startswith("-c") and len(word) > 2:
             plain.append(f"--clean={word[2:]}")
@@ -179,6 +183,10 @@ def _refuse(arguments: argparse.Namespace) -> None:
             raise InputError(f"{option} is not supported", remedy="leave it out, or put it into a --wrapper")
     if arguments.clean is not None and arguments.clean not in CLEANED:
         raise InputError(f"unknown clean option {arguments.clean}", remedy=f"use one of {', '.join(CLEANED)}")
+    if arguments.allocation is not None and arguments.allocation not in ALLOCATIONS:
+        raise InputError(
+            f"allocation mode {arguments.allocation!r} is not valid", remedy=f"use one of {', '.join(ALLOCATIONS)}"
+        )
     if arguments.gc is not None and arguments.gc.lower() not in COLLECTIONS:
         raise InputError(
             f"invalid garbage collection method: {arguments.gc}", remedy=f"use one of {', '.join(COLLECTIONS)}"
@@ -266,26 +274,32 @@ def _monitor(arguments: argparse.Namespace) -> Monitor | None:
 
 
 def _jobs(arguments: argparse.Namespace) -> int:
-    """The least of what option and environment say; else as many as there are cores."""
+    """The least of what options and their variables say; else as many as there are cores."""
     from shoal.engine.node import available_cores
 
-    found = [value for value in (arguments.max_local, os.environ.get("MAKEFLOW_MAX_LOCAL_JOBS")) if value]
+    def limit(value: str | None, option: str, variable: str) -> list[int]:
+        number = _number(value, option) if value else 0
+        bound = os.environ.get(variable)
+        return [min(number, _number(bound, variable)) if bound else number] if number else []
+
+    found = [
+        *limit(arguments.max_local, "--max-local", "MAKEFLOW_MAX_LOCAL_JOBS"),
+        *limit(arguments.max_remote, "--max-remote", "MAKEFLOW_MAX_REMOTE_JOBS"),
+    ]
     if not found:
-        cores = arguments.local_cores
-        return max(1, _number(cores, "--local-cores") if cores else available_cores())
-    return max(1, min(_number(value, "--max-local") for value in found))
+        cores = _number(arguments.local_cores or "0", "--local-cores") or available_cores()
+        found = limit(str(cores), "--local-cores", "MAKEFLOW_MAX_LOCAL_JOBS")
+    return max(1, min(found))
 
 
 def _node(arguments: argparse.Namespace, jobs: int) -> Resources:
     from shoal.engine.node import this_node
 
     declared = {"jobs": str(jobs), "gpus": "1000000"}
-    if arguments.local_cores:
-        declared["cores"] = str(_number(arguments.local_cores, "--local-cores"))
-    if arguments.local_memory:
-        declared["memory"] = f"{_number(arguments.local_memory, '--local-memory')}M"
-    if arguments.local_disk:
-        declared["disk"] = f"{_number(arguments.local_disk, '--local-disk')}M"
+    for name, unit in (("cores", ""), ("memory", "M"), ("disk", "M")):
+        value = _number(getattr(arguments, f"local_{name}") or "0", f"--local-{name}")
+        if value:
+            declared[name] = f"{value}{unit}"
     return this_node(".", declared=declared)
 
 

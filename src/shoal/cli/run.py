@@ -20,6 +20,7 @@ something was asked that cannot be (nothing is run then), 130 after Ctrl-C."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
 ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
+SIZINGS = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
 INTERRUPTED, TERMINATED = 130, 143
 
 
@@ -35,6 +36,13 @@ def add_arguments(parser: CommandParser) -> None:
     how.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
     how.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
     how.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
+    how.add_argument(
+        "--sizing",
+        choices=SIZINGS,
+        default=SIZINGS[0],
+        metavar="MODE",
+        help=f"memory for tasks that declare none: {', '.join(SIZINGS)}",
+    )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
     shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
@@ -103,6 +111,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
         by_content=arguments.check == "content",
         paranoid=arguments.paranoid,
         trace=os.path.abspath(arguments.trace) if arguments.trace else None,
+        sizing=arguments.sizing,
     )
 
 

@@ -46,9 +46,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.generate is not None:
         return write_family(arguments)
+    modes = chosen_modes(arguments.mode)
     if arguments.trace is None:
         raise InputError("there is no trace to replay", remedy="name a CSV file, or make one with --generate FAMILY")
-    modes = chosen_modes(arguments.mode)
     if not arguments.bucket > 0:
         raise InputError(f"--bucket must be a positive number, not {arguments.bucket:g}")
     traces = read(arguments.trace)

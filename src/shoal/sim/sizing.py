@@ -1,9 +1,9 @@
 """Replay of a trace of peaks and times under a way of sizing: throughput, waste and retries in virtual time.
 
 Nodes hold one resource. A task gets what the policy says when it starts; if its peak is larger it runs for nothing,
-for its full time (the slow-peaks model: peaks come last), and is tried again ahead of the tasks not yet started. A
-task that fits nowhere has a node kept free for it. Where traces come from is
-left to `sizing_traces`, the ways of sizing to `sizing_modes`.
+for its full time (the slow-peaks model: peaks come last), and is tried again ahead of the tasks not yet started. The
+first of those that fit nowhere has a node kept free for it. Where traces come from is left to `sizing_traces`, the ways
+of sizing to `sizing_modes`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Protocol
 import msgspec
 
 from shoal.errors import InputError
+
+MOST_PASSED = 30
+"""So many retries that do not fit are passed over in search of one that does."""
 
 
 class Trace(msgspec.Struct):
@@ -125,24 +128,26 @@ class _Replay:
         self.again.append(task)
 
     def _start_what_fits(self) -> None:
-        while self.again:
-            task = self.again[0]
-            if not self._start(task, self.tried[task]):
-                if self.kept is None:
-                    self.kept = max(range(len(self.free)), key=self.free.__getitem__)
-                break
-            self.again.popleft()
-            self.kept = None
+        passed: deque[int] = deque()
+        while self.again and len(passed) < MOST_PASSED:
+            task = self.again.popleft()
+            if not self._start(task, self.tried[task], first=not passed):
+                passed.append(task)
+        if passed and self.kept is None:
+            self.kept = max(range(len(self.free)), key=self.free.__getitem__)
+        self.again.extendleft(reversed(passed))
         while self.fresh < len(self.trace.peaks) and self._start(self.fresh, ()):
             self.fresh += 1
 
-    def _start(self, task: int, tried: Sequence[float]) -> bool:
-        """Starts a task on the first node with room for it, if there is one; the kept node is for retries."""
+    def _start(self, task: int, tried: Sequence[float], first: bool = False) -> bool:
+        """Starts a task where there is room for it, if anywhere; the kept node is for the first of the retries."""
         size = min(self.size, self.policy.ask(task, tried))
         for node, free in enumerate(self.free):
-            if free >= size - self.slack and (tried or node != self.kept):
+            if free >= size - self.slack and (first or node != self.kept):
                 self.free[node] -= size
                 self.serial += 1
                 heappush(self.running, (self.now + self.trace.times[task], self.serial, task, node, size))
+                if first:
+                    self.kept = None
                 return True
         return False

@@ -7,6 +7,7 @@ tasks on a worker, a retry with the largest seen and then with a whole worker. H
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -19,8 +20,10 @@ from shoal.sim.sizing import Outcome, Policy, Trace, replay
 WORK_QUEUE_MODES = tuple(f"wq-{mode}" for mode in (*MODES, *BUCKETING_MODES))
 HINDSIGHT_MODES = ("perfect", "best-chain", "best-single", "no-retry")
 ALL_MODES = (*SIZER_MODES, *WORK_QUEUE_MODES, *HINDSIGHT_MODES)
-MOST_TRIALS = 40
-"""So many single first sizes are tried for the best one in hindsight."""
+MOST_TRIALS = 8
+"""So many single first sizes, those that promise most, are tried for the best one in hindsight."""
+MOST_CUTS = 100
+"""So often at most bucketing cuts its buckets anew in a replay; each time it looks at all tasks."""
 
 
 class Setting:
@@ -50,13 +53,23 @@ class Setting:
         return replay(self.trace, policy, self.node, self.workers)
 
     def _single_sizes(self) -> list[float]:
-        fewest = int(self.node // self.largest)
-        most = int(self.node // max(min(self.trace.peaks), self.unit))
-        step = max(1.0, (most / fewest) ** (1 / MOST_TRIALS))
-        counts = [fewest]
-        while counts[-1] < most:
-            counts.append(min(most, max(counts[-1] + 1, int(counts[-1] * step))))
-        return [self.node / count for count in counts]
+        """Shares of a node, those with the least expected cost over the whole trace."""
+        needs = self.needs()
+        sizes, last = sorted(needs), self.share(self.largest)
+        total = tail = sum(needs.values())
+        costs = []
+        for size in sizes:
+            tail -= needs[size]
+            costs.append((size * total + last * tail, size))
+        return [size for _, size in sorted(costs)[:MOST_TRIALS]]
+
+    def needs(self) -> dict[float, float]:
+        """Total durations of the tasks by the share of a node that each needs."""
+        needs: dict[float, float] = {}
+        for peak, seconds in zip(self.trace.peaks, self.trace.times, strict=True):
+            size = self.share(max(peak, self.unit))
+            needs[size] = needs.get(size, 0.0) + seconds
+        return needs
 
 
 class Learning:
@@ -111,7 +124,8 @@ class Labels:
         self._category(task).accumulate(Summary({"memory": trace.peaks[task]}, trace.times[task]), self.worker)
 
     def exhausted(self, task: int, size: float, tried: Sequence[float]) -> None:
-        summary = Summary({"memory": size}, self.setting.trace.times[task], normal=False)
+        # What is measured of a task that is ended over its limit lies a little above it.
+        summary = Summary({"memory": size + self.setting.unit}, self.setting.trace.times[task], normal=False)
         self._category(task).accumulate(summary, self.worker)
 
 
@@ -129,7 +143,8 @@ class Bucketing:
     def _state(self, task: int) -> BucketState:
         name = self.setting.trace.category(task)
         if name not in self.states:
-            self.states[name] = BucketState(self.mode, 4 * self.setting.bucket)
+            epoch = 1 + len(self.setting.trace.peaks) // MOST_CUTS
+            self.states[name] = BucketState(self.mode, 4 * self.setting.bucket, epoch=epoch)
         return self.states[name]
 
     def ask(self, task: int, tried: Sequence[float]) -> float:
@@ -139,7 +154,8 @@ class Bucketing:
         return self.setting.share(self.drawn[attempt])
 
     def completed(self, task: int, tried: Sequence[float]) -> None:
-        self._state(task).add(self.setting.trace.peaks[task])
+        unit = self.setting.unit
+        self._state(task).add(math.ceil(self.setting.trace.peaks[task] / unit) * unit)
         for attempt in range(len(tried) + 1):
             self.drawn.pop((task, attempt), None)
 
@@ -177,10 +193,7 @@ class Perfect(Steps):
 
 def chain_in_hindsight(setting: Setting) -> Steps:
     """The steps with the least expected cost over the whole trace."""
-    needs: dict[float, float] = {}
-    for peak, seconds in zip(setting.trace.peaks, setting.trace.times, strict=True):
-        size = setting.share(max(peak, setting.unit))
-        needs[size] = needs.get(size, 0.0) + seconds
+    needs = setting.needs()
     sizes = sorted(needs)
     return Steps(setting, [sizes[at] for at in best_chain(sizes, [needs[size] for size in sizes])])
 
