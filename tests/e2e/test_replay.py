@@ -12,6 +12,7 @@ from shoal.broker.check import check_broker
 from shoal.broker.messages import Command, Event
 from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.load import load_workflow
+from shoal.engine.sizes import DEFAULT_MODE, Kept, Sizes
 from shoal.model.resources import Resources
 from shoal.plan.identity import Versions
 from support.command import shoal
@@ -31,12 +32,27 @@ task("everything", needs=["all", "bad"])
 def test_live_trace_replays_to_the_same_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "flow.py").write_text(WORKFLOW)
     trace = tmp_path / "trace.jsonl"
-    shoal(tmp_path, "run", "flow.py", "everything", "-j2", "--trace", str(trace), "--paranoid", "--quiet", expect=1)
+    shoal(
+        tmp_path,
+        "run",
+        "flow.py",
+        "everything",
+        "-j2",
+        "--memory",
+        "4G",
+        "--trace",
+        str(trace),
+        "--paranoid",
+        "--quiet",
+        expect=1,
+    )
     (tmp_path / "seen").unlink()
 
     monkeypatch.chdir(tmp_path)
     graph = load_workflow("flow.py", ["everything"]).graph
-    broker = Broker(Resources.parse({"cores": 2}), columns_for(graph, Versions(graph), "lifo+hrf"), lanes_for(graph))
+    node = Resources.parse({"cores": 2, "memory": "4G"})
+    lanes = lanes_for(graph, Sizes(graph, node, DEFAULT_MODE, Kept()))
+    broker = Broker(node, columns_for(graph, Versions(graph), "lifo+hrf"), lanes)
     lines = trace.read_bytes().splitlines()
     assert len(lines) > 20
     for line in lines:

@@ -54,6 +54,8 @@ from shoal.policy.retry import FIRST_DELAY, Outcome, retry_delay
 BUNDLE_SECONDS = 0.05
 LARGEST_BUNDLE = 512
 PASSED_OVER_LIMIT = 64
+ONE_IN = 16
+"""Share of the results of short tasks that an adviser is told of."""
 
 
 class Adviser(Protocol):
@@ -93,10 +95,21 @@ class Lane(msgspec.Struct):
     """Sizes that the tasks of this lane have exhausted; only in lanes that the broker made for them."""
     size: int = 0
     """What the adviser said last."""
+    origin: int = -1
+    """The lane that its tasks came from, if the broker made it."""
+    unheard: int = 0
+    """Results since the last one that the adviser was told of."""
 
     def learn(self, duration: float) -> None:
         mean = self.mean_duration
         self.mean_duration = duration if mean is None else mean + 0.1 * (duration - mean)
+
+    def is_worth_learning(self, peak: int) -> bool:
+        """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""
+        if self.bundle_size() == 1 or peak > self.size:
+            return True
+        self.unheard = (self.unheard + 1) % ONE_IN
+        return not self.unheard
 
     def bundle_size(self) -> int:
         if not self.bundled or self.mean_duration is None:
@@ -261,7 +274,7 @@ class Broker:
                 lane = self.lanes[bundle.lane]
                 lane.learn(result.duration)
                 self.queue.learn(task, result.duration)
-                if lane.adviser is not None and result.peak:
+                if lane.adviser is not None and result.peak and lane.is_worth_learning(result.peak):
                     tried = self.exhausted.get(task, ())
                     lane.adviser.observe(result.peak, result.duration, None, tried, bundle.size)
                     self._size(bundle.lane, lane)
@@ -295,11 +308,15 @@ class Broker:
         self._move(task, Move.FAIL)
         commands.append(GiveUp(task, result.attempt, Outcome.EXHAUSTED))
 
+    def origin(self, lane: int) -> int:
+        """The lane whose tasks a lane was made for; a lane that was there from the beginning is its own."""
+        return self.lanes[lane].origin if self.lanes[lane].origin >= 0 else lane
+
     def _lane_for_larger(self, number: int, lane: Lane, tried: tuple[int, ...]) -> int:
         """The lane of tasks that have exhausted as many sizes; it gets what the largest of these asks for."""
         found = self._larger.get((number, len(tried)))
         if found is None:
-            larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried)
+            larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried, origin=self.origin(number))
             found = self._larger[number, len(tried)] = self.add_lane(larger)
         else:
             larger = self.lanes[found]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+
 from shoal.broker.broker import Lane
+from shoal.engine.sizes import Sizes
 from shoal.model.graph import Graph
 from shoal.model.rank import ranks, upward_lengths
 from shoal.model.resources import Resources
@@ -16,7 +19,7 @@ _LEAST_CORES = 100
 
 def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
     """Only the columns that the order looks at are filled; each costs a walk over the graph."""
-    columns = TaskColumns(graph.profile)
+    columns = TaskColumns(array("i", graph.profile))  # its own: tasks that exceed their size change lanes
     if order in ("hrf", "lifo+hrf", "rank-overlap"):
         columns.rank = ranks(graph)
     if order in ("data", "rank-overlap"):
@@ -27,7 +30,7 @@ def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
     return columns
 
 
-def lanes_for(graph: Graph) -> list[Lane]:
+def lanes_for(graph: Graph, sizes: Sizes) -> list[Lane]:
     """One lane per profile; short tasks may be bundled."""
     calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
     lanes = []
@@ -37,5 +40,6 @@ def lanes_for(graph: Graph) -> list[Lane]:
             resources = Resources((("cores", _LEAST_CORES),))
         # A call with a time limit travels alone: ending it would end the worker of the others.
         bundled = number not in calls or profile.timeout is None
-        lanes.append(Lane(resources, profile.retries, bundled, refilled=number not in calls))
+        adviser = sizes.of_profile[number]
+        lanes.append(Lane(resources, profile.retries, bundled, refilled=number not in calls, adviser=adviser))
     return lanes

@@ -37,6 +37,7 @@ from shoal.engine.calls import CallSide
 from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.files import Preparer
 from shoal.engine.requests import take_requests
+from shoal.engine.sizes import DEFAULT_MODE, Sizes, read_kept, write_kept
 from shoal.engine.statistics import Statistics
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
@@ -93,6 +94,8 @@ class RunOptions(msgspec.Struct):
     as_found: bool = False
     """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
     the first run are not removed, and no directories are made for outputs."""
+    sizing: str = DEFAULT_MODE
+    """How much memory tasks get that do not say how much they need."""
     check_sources: bool = True
     """Refuse to start when a source file is not there."""
 
@@ -130,10 +133,11 @@ class LocalRun:
         self.now = self.clock()
         """When the current turn of the loop began; what happens within a turn happens at one moment."""
         self.flow = DagFlow(graph, plan.wanted())
+        self.sizes = Sizes(graph, options.node, options.sizing, read_kept(workspace))
         self.broker = Broker(
             options.node,
             columns_for(graph, versions, options.order),
-            lanes_for(graph),
+            lanes_for(graph, self.sizes),
             order=options.order,
             retry_pause=options.retry_pause,
         )
@@ -172,6 +176,7 @@ class LocalRun:
                 self._turn()
         finally:
             self._close()
+            write_kept(self.workspace, self.sizes.learned())
             self.statistics.ended = self.clock()
 
     def _goes_on(self) -> bool:
@@ -230,7 +235,8 @@ class LocalRun:
         for totals in self.statistics.categories.values():
             totals.running = 0
         for lane, count in lanes.items():
-            self.statistics.category(self.graph.profiles[lane].category).running += count
+            profile = self.broker.origin(lane)  # tasks that exceeded their size wait in lanes beyond the profiles
+            self.statistics.category(self.graph.profiles[profile].category).running += count
 
     def _tell(self, event: Event) -> list[Command]:
         commands = self.broker.handle(self.now, event)
@@ -363,7 +369,7 @@ class LocalRun:
         if self.attendant is not None and outcome is not Outcome.UNBEGUN:
             self.attendant.ended(ended_attempt)
         self.books.ended(ended_attempt)
-        return TaskResult(task, attempt, ended_attempt.outcome, ended - started)
+        return TaskResult(task, attempt, ended_attempt.outcome, ended - started, max_rss)
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:

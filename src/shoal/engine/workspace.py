@@ -44,6 +44,7 @@ class Workspace:
         self.running = os.path.join(self.directory, "running")
         self.processes = os.path.join(self.directory, "processes")
         self.requests = os.path.join(self.directory, "requests")
+        self.sizes = os.path.join(self.directory, "sizes")
         self.lock = os.path.join(self.directory, "lock")
         self._lock_descriptor = -1
 

@@ -27,7 +27,14 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     workflow = undisturbed(lambda: workflow_of(settings, document, language))
     graph = workflow.graph
     stand_in = StandIn(settings, document, graph)
-    options = RunOptions(node, attendant=stand_in, retry_pause=0.0, as_found=True, check_sources=settings.check_files)
+    options = RunOptions(
+        node,
+        attendant=stand_in,
+        retry_pause=0.0,
+        as_found=True,
+        check_sources=settings.check_files,
+        sizing="fixed",
+    )
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
     check_log(settings.log)
@@ -48,7 +55,12 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     stand_in.begin(session.plan, log, session.workspace.output, kept_files(document, graph))
     print("starting workflow....", flush=True)
     began = time.monotonic()
-    executed = session.execute()
+    # The loop hears of every signal that has a handler; the original stops at this one, too.
+    before = signal.signal(signal.SIGQUIT, lambda number, frame: None)
+    try:
+        executed = session.execute()
+    finally:
+        signal.signal(signal.SIGQUIT, before)
     status = _end(executed, log)
     if settings.summary:
         print(f"writing summary to {settings.summary}.")
