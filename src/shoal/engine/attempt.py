@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.ledger.records import TaskEnded
+from shoal.ledger.records import TaskEnded, Usage
 from shoal.policy.retry import Outcome
 
 
@@ -25,6 +25,8 @@ class EndedAttempt(msgspec.Struct):
     message: str = ""
     tail: bytes = b""
     value: bytes | None = None
+    usage: Usage = Usage()
+    memory_limit: int = 0
 
     def record(
         self, final: bool, place: bytes, content: bytes, inputs: bytes, outputs: list[tuple[int, int]]
@@ -48,4 +50,6 @@ class EndedAttempt(msgspec.Struct):
             inputs,
             outputs,
             self.value,
+            self.usage,
+            self.memory_limit,
         )

@@ -43,7 +43,7 @@ from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import OutputsCollected, TaskStarted
+from shoal.ledger.records import OutputsCollected, TaskStarted, Usage
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
@@ -52,7 +52,7 @@ from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY, Outcome
 from shoal.runner.launch import LauncherClient
-from shoal.runner.link import NO_LIMIT, Order
+from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT, Order
 from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
@@ -153,6 +153,8 @@ class LocalRun:
         self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
         self.stop_reason = ""
         self.stop_signal = 0
+        self._limits: dict[int, int] = {}
+        """Memory that running tasks may use, where there is a limit."""
         self._arrived: list[TaskResult] = []
         """Results that came about while commands were done; they are told at the next turn."""
         self._wake_at: float | None = None
@@ -314,7 +316,8 @@ class LocalRun:
                 if self.attendant is not None:
                     self.attendant.started(task, attempt)
                     action = self.attendant.dress(task, action)
-                orders.append((task, attempt, os.fsencode(action), *self._circumstances[graph.profile[task]]))
+                circumstances = self._circumstances[graph.profile[task]]
+                orders.append((task, attempt, os.fsencode(action), *circumstances, NO_MEMORY_LIMIT))
             else:
                 calls.append((task, attempt))
                 self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
@@ -356,7 +359,7 @@ class LocalRun:
         return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
 
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
-        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *_ = row
+        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
         outcome = OUTCOMES[ended_as]
         if outcome is Outcome.OK:
             missing = self.preparer.take_stock(task, self.options.by_content)
@@ -365,11 +368,13 @@ class LocalRun:
         if outcome is Outcome.FAILED:
             self._check_disk()
         figures = (status, started, ended, user, system, max_rss, at, size)
-        ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail)
+        usage = Usage(*used)
+        limit = self._limits.pop(task, 0) if self._limits else 0
+        ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail, None, usage, limit)
         if self.attendant is not None and outcome is not Outcome.UNBEGUN:
             self.attendant.ended(ended_attempt)
         self.books.ended(ended_attempt)
-        return TaskResult(task, attempt, ended_attempt.outcome, ended - started, max_rss)
+        return TaskResult(task, attempt, ended_attempt.outcome, ended - started, max(max_rss, usage.tree_memory))
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:

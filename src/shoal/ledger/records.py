@@ -67,6 +67,22 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
     slot: int
 
 
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """What an attempt used, as far as it is known; 0 where it is not. Short tasks have only the first four."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    switches: int = 0
+    major_faults: int = 0
+    tree_memory: int = 0
+    """Largest resident memory of all its processes together."""
+    virtual_memory: int = 0
+    swap: int = 0
+    processes: int = 0
+    """Most at the same time."""
+    total_processes: int = 0
+
+
 class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """An attempt ended; with outcome `ok` it is the task's accepted result."""
 
@@ -96,6 +112,9 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Size and modification time of each file it made."""
     value: bytes | None
     """Pickled return value; None if it has none or it lies in a file of its own."""
+    usage: Usage = Usage()
+    memory_limit: int = 0
+    """Bytes of memory it was allowed to use; 0 if there was no limit."""
 
 
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
