@@ -190,7 +190,8 @@ def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> It
     while at < size:
         if size - at >= header_size:
             mark, length, checksum = unpack(data, at)
-            if mark == MARK and length <= size - at - header_size:
+            # No record is empty, but zeros in place of length and checksum would say so.
+            if mark == MARK and 0 < length <= size - at - header_size:
                 end = at + header_size + length
                 payload = data[at + header_size : end]
                 if crc32(payload) == checksum:
