@@ -80,7 +80,7 @@ def _add_basic(parser: CommandParser) -> None:
     basic.add_argument("--jx", action="store_true", help="the workflow is written in JX")
     add_settings(basic)
     basic.add_argument("-j", "--max-local", metavar="N", help="jobs to run at once (default: one for each core)")
-    basic.add_argument("-J", "--max-remote", metavar="N", help="the same; the smaller number counts")
+    basic.add_argument("-J", "--max-remote", metavar="N", help=argparse.SUPPRESS)
     basic.add_argument("-R", "--retry", action="store_true", help="repeat failed jobs up to 5 times")
     basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to so many times")
     basic.add_argument("-l", "--makeflow-log", metavar="FILE", help="the log (default: FILE.makeflowlog)")

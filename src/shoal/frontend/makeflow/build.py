@@ -148,7 +148,7 @@ class Profiles:
 
 
 def resources_of(values: Mapping[str, str], least: str = "cores") -> Resources:
-    """The contract; a value that is no positive number asks for nothing, except that every task needs one of `least`."""
+    """The contract; a value that is no positive number asks for nothing, but every task needs one of `least`."""
     amounts = {least: FRACTION}
     for variable, resource in _CONTRACT.items():
         number = leading_number(values.get(variable, ""))

@@ -209,12 +209,12 @@ class _Reader:
 
     def _error(self, near: Value, message: str, remedy: str | None = None) -> InputError:
         """The error, at the place of the object it was found in where that is known."""
-        line, column = getattr(near, "line", 0), getattr(near, "column", 0)
+        line, column = getattr(near, "line", 0) or 1, getattr(near, "column", 0) or 1
         text = None
-        if line and column and isinstance(self._source, Source):
+        if isinstance(self._source, Source):
             found = self._source.text.split("\n", line)[line - 1]
             text = show(found) if max(column, len(found)) <= LONGEST_SHOWN_LINE else None
-        return InputError(message, file=self._name, line=line or None, column=column or None, remedy=remedy, text=text)
+        return InputError(message, file=self._name, line=line, column=column, remedy=remedy, text=text)
 
 
 def _shown(value: Value) -> str:

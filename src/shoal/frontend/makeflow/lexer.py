@@ -169,8 +169,11 @@ class Lexer:
             elif text.startswith("\\\n", position):
                 words.end_word()
                 position += 2
-            elif character in "\"'":
-                quoted, position = self._read_special(text, position, origin, escape=str)
+            elif character == '"':
+                quoted, position = self._double_quoted(text, position, origin, inner_quotes=False)
+                words.add(quoted[1:-1], place)
+            elif character == "'":
+                quoted, position = self._single_quoted(text, position, origin)
                 words.add(quoted[1:-1], place)
             elif character == "#":
                 words.add("#", place)
@@ -234,8 +237,13 @@ class Lexer:
                 position += 2
         raise self._unclosed("'", start if origin is None else origin)
 
-    def _double_quoted(self, text: str, start: int, origin: int | None) -> tuple[str, int]:
-        """Drops blanks after the opening quote and leaves alone what single quotes enclose, as the original does."""
+    def _double_quoted(
+        self, text: str, start: int, origin: int | None, *, inner_quotes: bool = True
+    ) -> tuple[str, int]:
+        """Drops blanks after the opening quote and leaves alone what single quotes enclose, as the original does.
+
+        Without `inner_quotes` the single quotes themselves go, as in names of files.
+        """
         parts = ['"']
         position = skip_blanks(text, start + 1)
         while position < len(text):
@@ -247,7 +255,8 @@ class Lexer:
                 return "".join(parts), position + 1
             elif text[position] == "'":
                 inner = _INNER_SINGLE_QUOTED.match(text, position)
-                parts.append(drop_backslashes(inner[0]) if inner else "'")
+                enclosed = drop_backslashes(inner[0]) if inner else "'"
+                parts.append(enclosed if inner_quotes or not inner else enclosed[1:-1])
                 position = inner.end() if inner else position + 1
             else:
                 part, position = self._read_special(text, position, origin, escape=unescape)
