@@ -12,6 +12,7 @@ from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.engine.follow import Follower, Phase
     from shoal.engine.workspace import Workspace
 
 SUMMARY = """Shows how the last run of a workflow stands: while it goes on, from any terminal, or afterwards. Without
@@ -25,6 +26,10 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="the workflow file")
     parser.add_argument("--watch", action="store_true", help="show it again every second until the run ends")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument("--categories", action="store_true", help="a table of categories: what they ask for and use")
+    tables.add_argument("--tasks", action="store_true", help="a table of all tasks: how they stand and what they used")
+    tables.add_argument("--nodes", action="store_true", help="a table of machines")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every running and failed task")
 
 
@@ -72,19 +77,18 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
     import json
 
     from shoal.cli.screen import Screen
-    from shoal.cli.standing import describe, state_as_data
     from shoal.engine.follow import Follower, Phase
 
-    follower = Follower(workspace)
+    follower = Follower(workspace, keeps_all=arguments.tasks)
     screen = Screen(sys.stdout)
     while True:
         phase = follower.refresh()
         now = time.time()
         again = arguments.watch and phase is Phase.RUNNING
         if arguments.json:
-            print(json.dumps(state_as_data(follower, phase, now)), flush=True)
+            print(json.dumps(_data(follower, phase, now, arguments)), flush=True)
         else:
-            lines = describe(follower, phase, now, every=arguments.verbose)
+            lines = _lines(follower, phase, now, arguments)
             if again and screen.live:
                 screen.draw_fitting(lines)
             else:
@@ -93,3 +97,29 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
         if not again:
             return 0
         time.sleep(_WATCH_SECONDS)
+
+
+def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> list[str]:
+    from shoal.cli.standing import describe
+    from shoal.cli.tables import category_table, node_table, task_table
+
+    if arguments.categories:
+        return category_table(follower, phase)
+    if arguments.tasks:
+        return task_table(follower, phase)
+    if arguments.nodes:
+        return node_table(follower, phase)
+    return describe(follower, phase, now, every=arguments.verbose)
+
+
+def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> object:
+    from shoal.cli.standing import state_as_data
+    from shoal.cli.tables import categories_as_data, nodes_as_data, tasks_as_data
+
+    if arguments.categories:
+        return categories_as_data(follower, phase)
+    if arguments.tasks:
+        return tasks_as_data(follower, phase)
+    if arguments.nodes:
+        return nodes_as_data(follower, phase)
+    return state_as_data(follower, phase, now)

@@ -15,7 +15,16 @@ import msgspec
 from shoal.engine.pace import time_left, work_left
 from shoal.engine.workspace import Holder, Workspace
 from shoal.ledger.file import LedgerReader
-from shoal.ledger.records import Record, RunEnded, RunStarted, TaskEnded, TasksPlanned, TaskStarted, decode
+from shoal.ledger.records import (
+    CategoriesDeclared,
+    Record,
+    RunEnded,
+    RunStarted,
+    TaskEnded,
+    TasksPlanned,
+    TaskStarted,
+    decode,
+)
 
 RATE_SECONDS = 10.0
 _RECENT = 5000
@@ -39,12 +48,48 @@ class CategoryState(msgspec.Struct):
     failed: int = 0
     running: int = 0
     seconds: float = 0.0
+    declared: dict[str, int] = {}
+    """What its tasks ask for by themselves."""
+    most_memory: int = 0
+    most_cores: float = 0.0
+    most_disk: int = 0
+    """The largest footprint of the outputs of one task."""
+    exhausted_at: int = 0
+    """The largest size that an attempt exceeded."""
+    first_size: int = 0
+    """What the last first attempt was given of memory."""
+    retries: int = 0
+    allocated: float = 0.0
+    used: float = 0.0
+    """Bytes of memory times seconds, given and made use of."""
+
+    def measure(self, record: TaskEnded) -> None:
+        """What an attempt used."""
+        seconds = record.ended - record.started
+        memory = max(record.max_rss, record.usage.tree_memory)
+        if record.memory_limit:
+            self.allocated += record.memory_limit * seconds
+            if record.attempt == 1:
+                self.first_size = record.memory_limit
+        if not record.final:
+            self.retries += 1
+        if record.outcome == "exhausted":
+            self.exhausted_at = max(self.exhausted_at, record.memory_limit)
+            return
+        if record.memory_limit:
+            self.used += min(memory, record.memory_limit) * seconds
+        self.most_memory = max(self.most_memory, memory)
+        if seconds > 0:
+            self.most_cores = max(self.most_cores, (record.user + record.system) / seconds)
+        self.most_disk = max(self.most_disk, sum(size for size, _ in record.outputs if size > 0))
 
 
 class RunState:
     """The last run in a ledger; a record that begins another run begins anew here, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_all: bool = False) -> None:
+        self.keeps_all = keeps_all
+        """Keep the last attempt of every task, not only of those that did not succeed."""
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
@@ -56,6 +101,8 @@ class RunState:
         self.running: dict[int, TaskStarted] = {}
         self.done: set[int] = set()
         self.failed: dict[int, TaskEnded] = {}
+        self.last: dict[int, TaskEnded] = {}
+        """The last attempt of each task that was tried, if `keeps_all`."""
         self.tried: dict[int, TaskEnded] = {}
         """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
         self.seconds = 0.0
@@ -71,6 +118,9 @@ class RunState:
                 self.last_time = max(self.last_time, record.time)
             case TaskEnded():
                 self._task_ended(record)
+            case CategoriesDeclared():
+                for category, amounts in zip(record.names, record.resources, strict=True):
+                    self._named(category).declared = dict(amounts)
             case TasksPlanned():
                 for task, name, category in zip(record.first, record.names, record.categories, strict=True):
                     self.names[task] = name
@@ -90,6 +140,9 @@ class RunState:
             category.running -= 1
         self.seconds += record.ended - record.started
         category.seconds += record.ended - record.started
+        category.measure(record)
+        if self.keeps_all:
+            self.last[task] = record
         if not record.final:
             self.tried[task] = record
             return
@@ -103,7 +156,9 @@ class RunState:
             category.failed += 1
 
     def _category(self, task: int) -> CategoryState:
-        name = self.category_of.get(task, "unknown")
+        return self._named(self.category_of.get(task, "unknown"))
+
+    def _named(self, name: str) -> CategoryState:
         found = self.categories.get(name)
         if found is None:
             found = self.categories[name] = CategoryState()
@@ -145,9 +200,9 @@ class RunState:
 class Follower:
     """Follows the ledger of one workflow."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, keeps_all: bool = False) -> None:
         self.workspace = workspace
-        self.state = RunState()
+        self.state = RunState(keeps_all)
         self.holder: Holder | None = None
         self._reader = LedgerReader(workspace.ledger)
         self._identity = (0, 0)
@@ -178,4 +233,4 @@ class Follower:
         if identity != self._identity:
             self._identity = identity
             self._reader = LedgerReader(self.workspace.ledger)
-            self.state = RunState()
+            self.state = RunState(self.state.keeps_all)

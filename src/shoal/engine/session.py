@@ -22,7 +22,7 @@ from shoal.engine.local import LocalRun, RunOptions
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import RunEnded, RunStarted, SourcesSeen, TasksPlanned
+from shoal.ledger.records import CategoriesDeclared, RunEnded, RunStarted, SourcesSeen, TasksPlanned
 from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import Resources, show_amount
 from shoal.plan.decide import Plan, Reason, decide
@@ -238,6 +238,7 @@ class Session:
                 len(to_run),
             )
         )
+        self._write_categories(ledger, graph)
         self._write_sources(ledger, graph)
         categories = [profile.category for profile in graph.profiles]
         for begin in range(0, len(to_run), _PLAN_CHUNK):
@@ -246,6 +247,18 @@ class Session:
             ledger.add(TasksPlanned(chunk, names, [categories[graph.profile[task]] for task in chunk]))
             ledger.flush()
         ledger.flush()
+
+    @staticmethod
+    def _write_categories(ledger: LedgerWriter, graph: Graph) -> None:
+        """The largest request of each category."""
+        declared: dict[str, dict[str, int]] = {}
+        for profile in graph.profiles:
+            if not profile.category:
+                continue  # only there until the graph derived a category from the command
+            amounts = declared.setdefault(profile.category, {})
+            for name, amount in profile.resources.amounts:
+                amounts[name] = max(amount, amounts.get(name, 0))
+        ledger.add(CategoriesDeclared(list(declared), [sorted(amounts.items()) for amounts in declared.values()]))
 
     def _write_sources(self, ledger: LedgerWriter, graph: Graph) -> None:
         sizes, times = self.versions.sizes, self.versions.times

@@ -47,6 +47,13 @@ class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
     categories: list[str]
 
 
+class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"):
+    """What the categories of this run ask for by themselves, as in `Resources.amounts`; what is not there is learned."""
+
+    names: list[str]
+    resources: list[list[tuple[str, int]]]
+
+
 class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
     """Size and modification time of source files as this run found them."""
 
@@ -133,7 +140,7 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     not_run: int
 
 
-Record: TypeAlias = RunStarted | TasksPlanned | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
+Record: TypeAlias = RunStarted | TasksPlanned | CategoriesDeclared | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
