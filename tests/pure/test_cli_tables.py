@@ -16,7 +16,8 @@ MB = 1 << 20
 
 def ended(task: int, outcome: str, memory: int, limit: int, *, attempt: int = 1, final: bool = True) -> TaskEnded:
     plain = TaskEnded(
-        task, attempt, outcome, final, 0, 10.0, 12.0, 1.0, 0.0, memory * MB, 0, 0, "", b"", b"", b"", [(5 * MB, 0)], None
+        task, attempt, outcome, final, 0, 10.0, 12.0, 1.0, 0.0, memory * MB, 0, 0, "", b"", b"", b"", [(5 * MB, 0)],
+        None,
     )  # fmt: skip
     return msgspec.structs.replace(plain, memory_limit=limit * MB, usage=Usage(tree_memory=memory * MB))
 
