@@ -21,8 +21,9 @@ class CompileLauncher(BuildHookInterface):  # type: ignore[type-arg]  # hatchlin
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
         if not sys.platform.startswith("linux") or compiler is None:
             return
-        source, target = Path(self.root) / NATIVE / "launcher.c", Path(self.root) / NATIVE / "launcher"
-        words = [compiler, "-O2", "-std=gnu11", "-o", str(target), str(source)]
+        target = Path(self.root) / NATIVE / "launcher"
+        sources = sorted(map(str, (Path(self.root) / NATIVE).glob("*.c")))
+        words = [compiler, "-O2", "-std=gnu11", "-pthread", "-o", str(target), *sources]
         # Static if that can be done: without shared libraries its own memory hides even less of a task's.
         for options in (["-static"], []):
             done = subprocess.run([*words, *options], capture_output=True, text=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.errors import RunError
 from shoal.policy.retry import Outcome
+from shoal.runner.cgroup import clear_groups
 from shoal.runner.link import BOOT, KILL, START, Link, Order
 from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
 
@@ -63,7 +64,9 @@ class LauncherClient:
         return self.link.descriptor
 
     def settle_in(self, running: str, output: str, table: str, offset: float) -> None:
-        """Tells it where to work; it starts nothing before."""
+        """Tells it where to work; it starts nothing before. What an earlier one left there of its groups is removed."""
+        clear_groups(running)
+        self._running = running
         self._settings = (self.run, os.fsencode(running), os.fsencode(output), os.fsencode(table), offset)
         self.link.send(self._settings)
 
@@ -93,6 +96,7 @@ class LauncherClient:
         self.close()
         for pid in marked_processes(f"{self.run}:".encode()):
             kill_process(pid)
+        clear_groups(self._running)
         lost = list(self.in_flight.items())
         self.in_flight.clear()
         self._begin()

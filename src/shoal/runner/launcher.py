@@ -77,6 +77,9 @@ class Launcher:
             deadline = self.runner.next_deadline()
             if deadline is not None and now >= deadline:
                 self.runner.enforce(now)
+            look = self.runner.next_look()
+            if look is not None and now >= look:
+                self.runner.look(now)
             if now >= self._next_tick:
                 self._tick(now)
             if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
@@ -84,9 +87,9 @@ class Launcher:
 
     def _patience(self, now: float) -> float:
         nearest = self._next_tick
-        deadline = self.runner.next_deadline()
-        if deadline is not None and deadline < nearest:
-            nearest = deadline
+        for moment in (self.runner.next_deadline(), self.runner.next_look()):
+            if moment is not None and moment < nearest:
+                nearest = moment
         if self._results and self._oldest_result + LATEST_WORD < nearest:
             nearest = self._oldest_result + LATEST_WORD
         if not self.link.push():
@@ -118,21 +121,21 @@ class Launcher:
         """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
         waiting = self.places[place]
         while waiting:
-            task, attempt, command, timeout, variables, directory = waiting.popleft()
+            task, attempt, command, timeout, variables, directory, memory = waiting.popleft()
             running = self.runner.start(
                 now,
                 task,
                 attempt,
                 os.fsdecode(command),
                 timeout=timeout if timeout >= 0 else None,
+                memory=memory,
                 environment=pairs_of(variables) if variables else (),
                 directory=os.fsdecode(directory) if directory else None,
             )
             if not isinstance(running, str):
                 self.place_of[task] = place
                 return
-            nothing = (now, now, 0.0, 0.0, 0, 0, 0)
-            self._add(now, ("ended", task, attempt, "failed", 127, *nothing, running, b"", 0, 0, 0, 0))
+            self._add(now, unstarted(now, task, attempt, "failed", 127, running))
         del self.places[place]
         self._urgent = True
 
@@ -171,8 +174,7 @@ class Launcher:
             for order in waiting:
                 if order[0] == task:
                     waiting.remove(order)
-                    zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
-                    self._add(now, ("ended", task, order[1], outcome.value, *zeros, why, b"", 0, 0, 0, 0))
+                    self._add(now, unstarted(now, task, order[1], outcome.value, 0, why))
                     self._urgent = True
                     return
 
@@ -180,6 +182,7 @@ class Launcher:
         """Tells what runs for long, hands back what waits behind it, and looks after itself."""
         self._next_tick = now + TICK_SECONDS
         self.runner.look_at_own_peak()
+        self.runner.look(now)
         if self.output.full:
             self._add(now, ("full",))
         for running in self.runner.running.values():
@@ -190,10 +193,8 @@ class Launcher:
                 self._add(now, ("running", *what))
             waiting = self.places[self.place_of[task]]
             if waiting and now - running.started > PATIENCE:
-                zeros = (0, now, now, 0.0, 0.0, 0, 0, 0)
                 for order in waiting:
-                    unbegun = (order[0], order[1], Outcome.UNBEGUN.value)
-                    self._add(now, ("ended", *unbegun, *zeros, "", b"", 0, 0, 0, 0))
+                    self._add(now, unstarted(now, order[0], order[1], Outcome.UNBEGUN.value, 0, ""))
                 waiting.clear()
 
     def close(self) -> None:
@@ -211,6 +212,11 @@ class Launcher:
         self.slots.close()
         self.output.close()
         self.table.close()
+
+
+def unstarted(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
+    """The row of an attempt that used nothing, because nothing was started."""
+    return ("ended", task, attempt, outcome, status, now, now, 0.0, 0.0, 0, 0, 0, why, b"", *(0,) * 9)
 
 
 def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:

@@ -2,8 +2,14 @@
 
 Both ends are the same Shoal, and one started the other, so there is nothing to validate; `marshal` is the quickest
 encoding there is without an import. Version 2 has no references between objects, so that the compiled launcher can read
-it in a few lines. What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why,
-at once)`; what comes back are lists of tuples that begin with `ended`, `running` or `full`.
+it in a few lines.
+
+What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why, at once)`. What
+comes back are lists of tuples that begin with `ended`, `running` or `full`. Behind `ended` stand: task, attempt,
+outcome, exit status, moments of start and end, user and system CPU seconds, peak of the largest process, place and size
+of the output, message, last words; then bytes read and written, context switches, major page faults; and of the whole
+tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped memory, most processes at once,
+processes in all.
 """
 
 from __future__ import annotations
@@ -15,9 +21,11 @@ from typing import Any, TypeAlias
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
 """The launcher's program."""
 START, KILL = 0, 1
-Order: TypeAlias = tuple[int, int, bytes, float, bytes, bytes]
-"""Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory."""
+Order: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int]
+"""Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory,
+memory limit in bytes (0: none)."""
 NO_LIMIT = -1.0
+NO_MEMORY_LIMIT = 0
 _VERSION = 2
 _PIECE = 1 << 20
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
 
 MARK_NAME = b"SHOAL_TASK"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,6 +22,49 @@ def become_subreaper() -> bool:
         return bool(ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
+
+
+def read_small(path: str) -> bytes:
+    """The content of a file below `/proc`; nothing if it is gone or not for us."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def figures(data: bytes) -> dict[bytes, int]:
+    """The numbers of a file with lines of `Name: number ...`."""
+    found = {}
+    for line in data.splitlines():
+        name, _, rest = line.partition(b":")
+        first = rest.split(None, 1)[:1]
+        if first and first[0].isdigit():
+            found[name] = int(first[0])
+    return found
+
+
+def all_pids() -> list[int]:
+    """Whatever runs on this machine; nothing where there is no `/proc`."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def marks_of(pid: int, run: bytes) -> Iterator[tuple[int, int]]:
+    """Task and attempt whose mark the environment of a process carries, if they are of this run."""
+    wanted = MARK_NAME + b"=" + run + b":"
+    for entry in read_small(f"/proc/{pid}/environ").split(b"\0"):
+        if entry.startswith(wanted):
+            task, _, attempt = entry[len(wanted) :].partition(b":")
+            if task.isdigit() and attempt.isdigit():
+                yield int(task), int(attempt)
 
 
 def boot_identity() -> str:
@@ -51,21 +95,17 @@ def marked_processes(mark: bytes) -> list[int]:
     found = []
     wanted = MARK_NAME + b"=" + mark
     own = os.getpid()
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if not name.isdigit() or int(name) == own:
+    for pid in all_pids():
+        if pid == own:
             continue
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
+            with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
         except OSError:
             continue
         at = environment.find(wanted)
         if at == 0 or (at > 0 and environment[at - 1] == 0):
-            found.append(int(name))
+            found.append(pid)
     return found
 
 
@@ -77,19 +117,10 @@ def group_members(group: int) -> list[int]:
 def _processes_with(field: int, value: int) -> list[int]:
     """Pids of living processes by a field of their `stat`, counted from the state."""
     found = []
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if int(fields[field]) == value and fields[0] != b"Z":
-                found.append(int(name))
+    for pid in all_pids():
+        fields = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if fields and int(fields[field]) == value and fields[0] != b"Z":
+            found.append(pid)
     return found
 
 

@@ -2,7 +2,8 @@
 
 There is no thread and no Python between spawn and exec. Each task is the leader of its own process group. What is left
 of the group when its leader exits is ended with it; a task that is killed also loses what escaped from the group, found
-by the mark in its environment.
+by descent and by the mark in its environment (`sampler`). Memory limits are held by looking often; the compiled
+launcher leaves them to the system where it can.
 """
 
 from __future__ import annotations
@@ -14,22 +15,30 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
-from time import CLOCK_MONOTONIC, clock_gettime
+from time import CLOCK_MONOTONIC, clock_gettime, monotonic, sleep
 from typing import Any, NamedTuple
 
 from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
 from shoal.runner.output import Slots
-from shoal.runner.proc import MARK_NAME, kill_process, marked_processes, signal_group
+from shoal.runner.proc import MARK_NAME, kill_process, signal_group
+from shoal.runner.sampler import Owner, Peaks, Spent, Trees, mebibytes, traffic_of
 from shoal.runner.table import ProcessTable
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
+LEAST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Between two looks at a task's tree: a tenth of its age, within these bounds."""
+LIMIT_PAUSE = 0.02
+"""For tasks with a memory limit."""
+_WORTH_ASKING = 0.004
+"""A task shorter than this is not asked for the bytes it read from memory."""
+_SHARE_OF_TIME = 25
+"""A look that took 1 ms is followed by 25 ms without one."""
+_END_SECONDS = 2.0
+"""How long we repeat ourselves to what will not end."""
 _BOOT_CLOCK = 7 if sys.platform == "linux" else CLOCK_MONOTONIC
 """CLOCK_BOOTTIME, which `/proc` counts by."""
-_RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
-_BLOCK = 512
-"""Bytes that `ru_inblock` and `ru_oublock` count as one."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and what is ignored stays so across an exec."""
 
@@ -56,8 +65,9 @@ class ProcessEnd(NamedTuple):
     system: float
     max_rss: int
     message: str
-    counts: tuple[int, int, int, int]
-    """Bytes read from and written to disks, context switches, major page faults."""
+    counts: tuple[int, ...]
+    """Bytes read and written, context switches, major page faults, and what was seen of the tree: its peaks of
+    resident, virtual and swapped memory, the most processes at once, processes in all."""
 
 
 class ProcessRunner:
@@ -85,7 +95,17 @@ class ProcessRunner:
         self._deadlines: list[tuple[float, int, int]] = []
         self._options: list[dict[str, Any]] = []
         self._own_peak = 0
+        """The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it
+        executes; so a figure that is not above this says nothing about the task."""
         self.look_at_own_peak()
+        self._trees = Trees(self.run)
+        self._peaks: dict[Owner, Peaks] = {}
+        self._spent: dict[Owner, Spent] = {}
+        """Of orphans, whose account goes to the task they came from."""
+        self._limits: dict[int, int] = {}
+        """Bytes by pid, for those that have a limit."""
+        self._look_at: dict[int, float] = {}
+        """When to look at a tree again that has been looked at, by pid."""
         self._killed: dict[int, tuple[Outcome, str]] = {}
         """Pids we asked to end, and what to call it."""
 
@@ -97,6 +117,7 @@ class ProcessRunner:
         command: str,
         *,
         timeout: float | None = None,
+        memory: int = 0,
         environment: tuple[tuple[str, str], ...] = (),
         directory: str | None = None,
     ) -> Running | str:
@@ -123,6 +144,8 @@ class ProcessRunner:
         self.pid_of[task] = pid
         if timeout is not None:
             heappush(self._deadlines, (now + timeout, pid, attempt))
+        if memory:
+            self._limits[pid] = memory
         return running
 
     def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
@@ -150,26 +173,47 @@ class ProcessRunner:
         ends: list[ProcessEnd] = []
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return ends
-            if not pid:
+            if dead is None:
                 return ends
-            if pid in self.running:
-                ends.append(self._finish(now, pid, status, usage))
+            pid = dead.si_pid
+            running = self.running.get(pid)
+            if running is None:
+                self._bury_orphan(pid)
+                continue
+            spent = self._spent.pop((running.task, running.attempt), None) or Spent()
+            read, written = traffic_of(pid) if now - running.started > _WORTH_ASKING else (0, 0)
+            _, status, usage = os.wait4(pid, 0)
+            spent.add(usage, read, written, self._own_peak)
+            ends.append(self._finish(now, pid, status, spent))
 
-    def _finish(self, now: float, pid: int, status: int, usage: resource.struct_rusage) -> ProcessEnd:
+    def _leaders(self) -> dict[int, Owner]:
+        return {pid: (running.task, running.attempt) for pid, running in self.running.items()}
+
+    def _bury_orphan(self, pid: int) -> None:
+        owner = self._trees.owner_of_orphan(pid, self._leaders())
+        read, written = traffic_of(pid)
+        usage = os.wait4(pid, 0)[2]
+        if owner is not None:
+            self._spent.setdefault(owner, Spent()).add(usage, read, written, self._own_peak)
+
+    def _finish(self, now: float, pid: int, status: int, spent: Spent) -> ProcessEnd:
         """What is left of the group of a leader that was just reaped is ended with it.
 
         While it has members the group's number cannot be given to another, and pids are given out in turn, so nobody
         else can have got it in the microseconds since.
         """
         signal_group(pid, signal.SIGKILL)
-        running = self.running.pop(pid)
-        del self.pid_of[running.task]
+        running = self.running[pid]
         killed = self._killed.pop(pid, None) if self._killed else None
         if killed is not None:
             self._end_escaped(running)
+        del self.running[pid], self.pid_of[running.task]
+        self._limits.pop(pid, None)
+        self._look_at.pop(pid, None)
+        peaks = self._peaks.pop((running.task, running.attempt), None) or Peaks()
         code = os.waitstatus_to_exitcode(status) if status else 0
         outcome, message = Outcome.OK, ""
         if killed is not None:
@@ -178,30 +222,42 @@ class ProcessRunner:
             outcome, message = Outcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"
         elif code:
             outcome, message = Outcome.FAILED, f"exit status {code}"
-        return ProcessEnd(
-            running,
-            outcome,
-            code,
-            now,
-            usage.ru_utime,
-            usage.ru_stime,
-            self._peak_memory(usage.ru_maxrss),
-            message,
-            (
-                usage.ru_inblock * _BLOCK,
-                usage.ru_oublock * _BLOCK,
-                usage.ru_nvcsw + usage.ru_nivcsw,
-                usage.ru_majflt,
-            ),
-        )
+        flows = (spent.read, spent.written, spent.switches, spent.faults)
+        tree = (max(peaks.resident, spent.peak), peaks.virtual, peaks.swap, peaks.most, peaks.all)
+        return ProcessEnd(running, outcome, code, now, spent.user, spent.system, spent.peak, message, flows + tree)
 
-    def _peak_memory(self, peak: int) -> int:
-        """Bytes, or 0 if the task stayed below what `wait4` can tell.
+    def next_look(self) -> float | None:
+        """When a tree must be looked at for the sake of its limit; for the others any moment will do."""
+        return min(map(self._due, self._limits)) if self._limits else None
 
-        The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it executes;
-        so a figure that is not above our own peak says nothing about the task.
-        """
-        return peak * _RSS_UNIT if peak > self._own_peak else 0
+    def _due(self, pid: int) -> float:
+        moment = self._look_at.get(pid)
+        if moment is None:
+            return self.running[pid].started + (LIMIT_PAUSE if pid in self._limits else LEAST_PAUSE)
+        return moment
+
+    def look(self, now: float) -> None:
+        """Looks at the trees that are due, and ends those above their memory limit."""
+        due = [running for pid, running in self.running.items() if self._due(pid) <= now]
+        if not due:
+            return
+        for running in due:
+            self._peaks.setdefault((running.task, running.attempt), Peaks())
+        begin = monotonic()
+        trees = self._trees.scan(self._leaders(), self._peaks)
+        for running in due:
+            owner = (running.task, running.attempt)
+            resident = self._peaks[owner].take(trees.get(owner, []))
+            limit = self._limits.get(running.pid, 0)
+            if limit and resident > limit and running.pid not in self._killed:
+                excess = f"used {mebibytes(resident)} of memory, more than its {mebibytes(limit)}"
+                why = f"{excess}, after {now - running.started:.2f} s"
+                self.kill(running.task, Outcome.EXHAUSTED, why, at_once=True)
+        rest = (monotonic() - begin) * _SHARE_OF_TIME
+        for running in due:
+            pause = min(LONGEST_PAUSE, max(LEAST_PAUSE, (now - running.started) / 10))
+            pause = LIMIT_PAUSE if running.pid in self._limits else pause
+            self._look_at[running.pid] = now + max(rest, pause)
 
     def look_at_own_peak(self) -> None:
         """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""
@@ -209,10 +265,16 @@ class ProcessRunner:
         self._own_peak = peak + peak // 16
 
     def _end_escaped(self, running: Running) -> None:
-        mark = b"%s:%d:%d\0" % (self.run, running.task, running.attempt)
-        for pid in marked_processes(mark):
-            if pid != running.pid:
-                kill_process(pid)
+        """Ends what is left of a task whose first process is gone, wherever it went."""
+        owner = (running.task, running.attempt)
+        deadline = monotonic() + _END_SECONDS
+        while monotonic() < deadline:
+            left = self._trees.scan(self._leaders(), self._peaks, thoroughly=True).get(owner, [])
+            if not left:
+                return
+            for process in left:
+                kill_process(process.pid)
+            sleep(0.001)  # each one that ends may leave us its own
 
     def kill(self, task: int, outcome: Outcome, message: str, *, at_once: bool = False) -> None:
         """Asks a task's whole group to end, and ends it after a grace period."""
@@ -220,6 +282,8 @@ class ProcessRunner:
         if pid is None:
             return
         self._killed.setdefault(pid, (outcome, message))
+        # Once its first process is gone, descent tells nothing any more.
+        self._trees.scan(self._leaders(), self._peaks)
         if at_once:
             signal_group(pid, signal.SIGKILL)
             return
@@ -250,8 +314,8 @@ class ProcessRunner:
             signal_group(pid, signal.SIGKILL)
         for pid in list(self.running):
             self._killed.setdefault(pid, (Outcome.CANCELLED, "the run ended"))
-            _, status, usage = os.wait4(pid, 0)
-            self._finish(self.clock(), pid, status, usage)
+            _, status, _ = os.wait4(pid, 0)
+            self._finish(self.clock(), pid, status, Spent())
         os.close(self._null)
 
 

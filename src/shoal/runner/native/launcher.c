@@ -5,24 +5,20 @@
  * process. It speaks the same messages (Python's `marshal`, version 2) over the same socket.
  *
  * One thread, one poll: the link to the engine and a signalfd for exited children. Memory is taken as needed and given
- * back with the process; running out of it ends the process, which the engine survives. */
-#define _GNU_SOURCE
+ * back with the process; running out of it ends the process, which the engine survives. `launcher.h` says what is where. */
+#include "launcher.h"
+
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,139 +29,12 @@
 #define PATIENCE 0.05      /* commands behind one that runs longer than this are handed back */
 #define LATEST_WORD 0.01   /* results wait at most so long for others, not at all if their place has nothing to do */
 #define KILL_GRACE 2.0     /* between SIGTERM and SIGKILL */
+#define END_OF_REST 0.5    /* what is left of a task is waited for so long, or a tenth if it ended by itself */
 #define TAIL_BYTES 8192
 #define TABLE_ENTRIES 4096
-#define MARK "SHOAL_TASK="
+#define WORTH_ASKING 0.004  /* a shorter task is not asked for the bytes it read from memory */
 
 extern char **environ;
-
-/* ---- memory and bytes ------------------------------------------------------------------------------------------- */
-
-static void die(const char *what) {
-    fprintf(stderr, "shoal launcher: %s: %s\n", what, strerror(errno));
-    _exit(1);
-}
-
-static void *take(size_t size) {
-    void *p = malloc(size ? size : 1);
-    if (!p) die("no memory");
-    return p;
-}
-
-typedef struct {
-    uint8_t *data;
-    size_t size, room;
-} Buffer;
-
-static void reserve(Buffer *b, size_t more) {
-    if (b->size + more <= b->room) return;
-    size_t room = b->room ? b->room : 4096;
-    while (room < b->size + more) room *= 2;
-    b->data = realloc(b->data, room);
-    if (!b->data) die("no memory");
-    b->room = room;
-}
-
-static void put(Buffer *b, const void *data, size_t size) {
-    reserve(b, size);
-    memcpy(b->data + b->size, data, size);
-    b->size += size;
-}
-
-static void put_byte(Buffer *b, uint8_t byte) { put(b, &byte, 1); }
-static void put_u32(Buffer *b, uint32_t value) { put(b, &value, 4); } /* little-endian machines only, as marshal */
-
-/* ---- marshal: what we write ------------------------------------------------------------------------------------- */
-
-static void write_tuple(Buffer *b, uint32_t count) { put_byte(b, '('); put_u32(b, count); }
-
-static void write_int(Buffer *b, int64_t value) {
-    if (value >= INT32_MIN && value <= INT32_MAX) {
-        put_byte(b, 'i');
-        put_u32(b, (uint32_t)(int32_t)value);
-        return;
-    }
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    uint16_t digits[5];
-    int32_t count = 0;
-    for (; rest; rest >>= 15) digits[count++] = rest & 0x7fff;
-    put_byte(b, 'l');
-    put_u32(b, (uint32_t)(value < 0 ? -count : count));
-    put(b, digits, 2 * (size_t)count);
-}
-
-static void write_double(Buffer *b, double value) { put_byte(b, 'g'); put(b, &value, 8); }
-
-static void write_text(Buffer *b, char type, const void *text, size_t size) {
-    put_byte(b, (uint8_t)type);
-    put_u32(b, (uint32_t)size);
-    put(b, text, size);
-}
-
-static void write_string(Buffer *b, const char *text) { write_text(b, 'u', text, strlen(text)); }
-
-/* ---- marshal: what we read -------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const uint8_t *at, *end;
-} Reader;
-
-static const uint8_t *get(Reader *r, size_t size) {
-    if ((size_t)(r->end - r->at) < size) die("message cut short");
-    const uint8_t *found = r->at;
-    r->at += size;
-    return found;
-}
-
-static uint32_t get_u32(Reader *r) {
-    uint32_t value;
-    memcpy(&value, get(r, 4), 4);
-    return value;
-}
-
-static uint32_t read_count(Reader *r) { /* of a tuple or list */
-    uint8_t type = *get(r, 1);
-    if (type != '(' && type != '[') die("a sequence was expected");
-    return get_u32(r);
-}
-
-static int64_t read_int(Reader *r) {
-    uint8_t type = *get(r, 1);
-    if (type == 'T' || type == 'F') return type == 'T';
-    if (type == 'i') return (int32_t)get_u32(r);
-    if (type != 'l') die("a number was expected");
-    int32_t count = (int32_t)get_u32(r);
-    int64_t value = 0;
-    for (int32_t i = 0, n = abs(count); i < n; i++) {
-        uint16_t digit;
-        memcpy(&digit, get(r, 2), 2);
-        value |= (int64_t)digit << (15 * i);
-    }
-    return count < 0 ? -value : value;
-}
-
-static double read_double(Reader *r) {
-    double value;
-    if (*get(r, 1) != 'g') die("a real number was expected");
-    memcpy(&value, get(r, 8), 8);
-    return value;
-}
-
-static const char *read_bytes(Reader *r, uint32_t *size) { /* not terminated */
-    uint8_t type = *get(r, 1);
-    if (type != 's' && type != 'u' && type != 't') die("text was expected");
-    *size = get_u32(r);
-    return (const char *)get(r, *size);
-}
-
-static char *read_text(Reader *r) {
-    uint32_t size;
-    const char *text = read_bytes(r, &size);
-    char *copy = take((size_t)size + 1);
-    memcpy(copy, text, size);
-    copy[size] = 0;
-    return copy;
-}
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
 
@@ -173,36 +42,27 @@ typedef struct Order {
     struct Order *next;
     int64_t task, attempt;
     double timeout; /* negative: none */
+    int64_t memory; /* 0: no limit */
     char *command, *directory;
     char *variables; /* NAME=value, each with its zero; empty at the end */
     uint32_t variables_size;
 } Order;
 
-typedef struct Place { /* what the broker started in one go, one command after another */
+struct Place { /* what the broker started in one go, one command after another */
     struct Place *next;
     int64_t number;
     Order *first, *last;
     bool busy;
-} Place;
+};
 
-typedef struct Running {
-    struct Running *next;
-    int64_t task, attempt;
-    pid_t pid;
-    int slot;
-    double started, boot_time, deadline; /* deadline 0: none */
-    Place *place;
-    bool told;
-    char *killed_as, *killed_why; /* set when we asked it to end */
-} Running;
-
-static char *run_name;
+const int DEFAULTED[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGUSR1, 0};
+char *run_name;
+Running *running;
 static double clock_offset;
 static int link_fd = -1, child_fd = -1, null_fd = -1, output_fd = -1, slots_dir = -1;
 static char *output_path;
 static bool output_full;
 static Place *places;
-static Running *running;
 static Buffer arrived, unsent, results;
 static uint32_t result_count;
 static double oldest_result;
@@ -216,7 +76,7 @@ static struct { uint64_t pid; double boot_time; } *table;
 static int *slot_fds, slot_count;
 static bool *slot_busy;
 
-static double monotonic(clockid_t which) {
+double monotonic(clockid_t which) {
     struct timespec t;
     clock_gettime(which, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
@@ -294,33 +154,38 @@ typedef struct {
     const char *outcome, *message;
     int status;
     double started, ended;
-    struct rusage usage;
-    long peak;
+    Spent spent;
+    Peaks peaks;
     off_t at, size;
     Buffer tail;
 } End;
 
-static double seconds(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec / 1e6; }
-
 static void report_end(double now, const End *end) {
-    begin_result(now, 18, "ended");
+    const Spent *spent = &end->spent;
+    const Peaks *peaks = &end->peaks;
+    begin_result(now, 23, "ended");
     write_int(&results, end->task);
     write_int(&results, end->attempt);
     write_string(&results, end->outcome);
     write_int(&results, end->status);
     write_double(&results, end->started);
     write_double(&results, end->ended);
-    write_double(&results, seconds(end->usage.ru_utime));
-    write_double(&results, seconds(end->usage.ru_stime));
-    write_int(&results, (int64_t)end->peak * 1024);
+    write_double(&results, spent->user);
+    write_double(&results, spent->system);
+    write_int(&results, (int64_t)spent->peak * 1024);
     write_int(&results, end->at);
     write_int(&results, end->size);
     write_string(&results, end->message);
     write_text(&results, 's', end->tail.data, end->tail.size);
-    write_int(&results, (int64_t)end->usage.ru_inblock * 512);
-    write_int(&results, (int64_t)end->usage.ru_oublock * 512);
-    write_int(&results, end->usage.ru_nvcsw + end->usage.ru_nivcsw);
-    write_int(&results, end->usage.ru_majflt);
+    write_int(&results, spent->read);
+    write_int(&results, spent->written);
+    write_int(&results, spent->switches);
+    write_int(&results, spent->faults);
+    write_int(&results, peaks->resident > spent->peak * 1024 ? peaks->resident : (int64_t)spent->peak * 1024);
+    write_int(&results, peaks->virtual);
+    write_int(&results, peaks->swap);
+    write_int(&results, peaks->most);
+    write_int(&results, peaks->all);
 }
 
 static void report_unstarted(double now, const Order *order, const char *outcome, int status, const char *why) {
@@ -357,65 +222,10 @@ static void report(void) {
     push();
 }
 
-/* ---- whose process is that? ------------------------------------------------------------------------------------- */
-
-/* Ends every process but `except` whose environment holds the mark, also what left its group. */
-static void end_marked(const char *mark, pid_t except) {
-    static char environment[1 << 21];
-    DIR *processes = opendir("/proc");
-    if (!processes) return;
-    size_t length = strlen(mark);
-    struct dirent *entry;
-    while ((entry = readdir(processes))) {
-        pid_t pid = (pid_t)atoi(entry->d_name);
-        if (pid <= 0 || pid == except || pid == getpid()) continue;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
-        ssize_t size = 0, got;
-        while (size < (ssize_t)sizeof environment && (got = read(fd, environment + size, sizeof environment - (size_t)size)) > 0)
-            size += got;
-        close(fd);
-        for (char *at = environment; at + length <= environment + size; at++)
-            if ((at == environment || !at[-1]) && !memcmp(at, mark, length)) {
-                kill(pid, SIGKILL);
-                break;
-            }
-    }
-    closedir(processes);
-}
-
-/* Ends our children, adopted orphans without a mark among them. */
-static void end_children(void) {
-    DIR *processes = opendir("/proc");
-    struct dirent *entry;
-    while (processes && (entry = readdir(processes))) {
-        pid_t pid = (pid_t)atoi(entry->d_name);
-        if (pid <= 0) continue;
-        char path[64], stat[1024], *name_end;
-        int parent, fd;
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
-        if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) continue;
-        ssize_t size = read(fd, stat, sizeof stat - 1);
-        close(fd);
-        if (size <= 0) continue;
-        stat[size] = 0;
-        if ((name_end = strrchr(stat, ')')) && sscanf(name_end + 1, " %*c %d", &parent) == 1 && parent == getpid())
-            kill(pid, SIGKILL);
-    }
-    if (processes) closedir(processes);
-}
-
 /* The peak that a child starts with. getrusage would tell that of the process that started us, if it was larger. */
 static void look_at_own_peak(void) {
     char status[4096], *found;
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, status, sizeof status - 1);
-    if (fd >= 0) close(fd);
-    if (size <= 0) return;
-    status[size] = 0;
-    if ((found = strstr(status, "VmHWM:"))) own_peak = atol(found + 6) * 17 / 16;
+    if (read_small("/proc/self/status", status, sizeof status) > 0 && (found = strstr(status, "VmHWM:"))) own_peak = atol(found + 6) * 17 / 16;
 }
 
 /* ---- starting --------------------------------------------------------------------------------------------------- */
@@ -483,7 +293,7 @@ static char **environment_for(const Order *order, char *mark) {
     return list;
 }
 
-static int spawn(pid_t *pid, const char *program, char **words, char **environment, int slot) {
+static int spawn(pid_t *pid, const char *program, char **words, char **environment, int slot, Seat *seat) {
     static posix_spawnattr_t attributes;
     static posix_spawn_file_actions_t *actions;
     static int action_count;
@@ -491,12 +301,7 @@ static int spawn(pid_t *pid, const char *program, char **words, char **environme
         sigset_t none, defaulted;
         sigemptyset(&none);
         sigemptyset(&defaulted);
-        sigaddset(&defaulted, SIGPIPE);
-        sigaddset(&defaulted, SIGXFSZ);
-        sigaddset(&defaulted, SIGINT);
-        sigaddset(&defaulted, SIGTERM);
-        sigaddset(&defaulted, SIGHUP);
-        sigaddset(&defaulted, SIGUSR1);
+        for (const int *number = DEFAULTED; *number; number++) sigaddset(&defaulted, *number);
         posix_spawnattr_init(&attributes);
         posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
         posix_spawnattr_setpgroup(&attributes, 0);
@@ -511,15 +316,17 @@ static int spawn(pid_t *pid, const char *program, char **words, char **environme
         posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 1);
         posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 2);
     }
-    return posix_spawn(pid, program, &actions[slot], &attributes, words, environment);
+    if (!seat) return posix_spawn(pid, program, &actions[slot], &attributes, words, environment);
+    int streams[] = {null_fd, slot_fds[slot], slot_fds[slot]};
+    return seat_spawn(seat, &(Spawn){pid, program, words, environment, &actions[slot], &attributes, streams});
 }
 
-static int start_process(pid_t *pid, const Order *order, char **environment, int slot) {
+static int start_process(pid_t *pid, const Order *order, char **environment, int slot, Seat *seat) {
     char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
     if (order->directory[0]) {
         char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
                          "/bin/sh", "-c", order->command, NULL};
-        return spawn(pid, "/bin/sh", there, environment, slot);
+        return spawn(pid, "/bin/sh", there, environment, slot, seat);
     }
     if (is_plain(order->command)) {
         size_t length = strlen(order->command);
@@ -533,14 +340,14 @@ static int start_process(pid_t *pid, const Order *order, char **environment, int
         int error = ENOENT;
         if (program) {
             words[0] = (char *)program;
-            error = spawn(pid, program, words, environment, slot);
+            error = spawn(pid, program, words, environment, slot, seat);
         }
         free(copy);
         free(words);
         /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
         if (error != ENOEXEC && error != ENOENT && error != EACCES && error != ENOTDIR) return error;
     }
-    return spawn(pid, "/bin/sh", in_shell, environment, slot);
+    return spawn(pid, "/bin/sh", in_shell, environment, slot, seat);
 }
 
 static void free_order(Order *order) {
@@ -552,11 +359,14 @@ static void free_order(Order *order) {
 
 /* Starts one command; false, with the reason reported, if it cannot be started. */
 static bool start(double now, Place *place, Order *order) {
+    static uint64_t serial;
     char mark[256], why[512];
     snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)order->task, (long long)order->attempt);
     int slot = take_slot();
     pid_t pid;
-    int error = slot < 0 ? errno : start_process(&pid, order, environment_for(order, mark), slot);
+    Seat *seat = NULL; /* for tasks that may have to be ended, since it knows all of their processes */
+    if (slot >= 0 && (order->memory || order->timeout >= 0)) seat = seat_for(slot, slots_dir, order->memory);
+    int error = slot < 0 ? errno : start_process(&pid, order, environment_for(order, mark), slot, seat);
     if (error) {
         if (slot >= 0) slot_busy[slot] = false;
         if (error == EAGAIN || error == ENOMEM)
@@ -567,10 +377,11 @@ static bool start(double now, Place *place, Order *order) {
         return false;
     }
     Running *r = take(sizeof *r);
-    *r = (Running){.next = running, .task = order->task, .attempt = order->attempt, .pid = pid, .slot = slot,
-                   .started = now, .boot_time = monotonic(CLOCK_BOOTTIME), .place = place,
-                   .deadline = order->timeout >= 0 ? now + order->timeout : 0};
+    *r = (Running){.next = running, .task = order->task, .attempt = order->attempt, .serial = ++serial, .pid = pid,
+                   .slot = slot, .started = now, .boot_time = monotonic(CLOCK_BOOTTIME), .place = place,
+                   .deadline = order->timeout >= 0 ? now + order->timeout : 0, .memory = order->memory, .seat = seat};
     running = r;
+    tree_begins(r);
     if (slot < TABLE_ENTRIES) {
         table[slot].pid = (uint64_t)pid;
         table[slot].boot_time = r->boot_time;
@@ -600,14 +411,16 @@ static void next_of(double now, Place *place) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
-static void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once) {
+void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once) {
     if (!r->killed_as) {
         r->killed_as = strdup(outcome);
         r->killed_why = strdup(why);
         if (!r->killed_as || !r->killed_why) die("no memory");
     }
+    if (!r->seat) remember_trees(); /* once its first process is gone, descent tells nothing any more */
     if (at_once) {
         killpg(r->pid, SIGKILL);
+        if (r->seat) seat_clear(r->seat);
         return;
     }
     killpg(r->pid, SIGTERM);
@@ -615,28 +428,72 @@ static void ask_to_end(double now, Running *r, const char *outcome, const char *
     r->deadline = now + KILL_GRACE;
 }
 
-/* A leader was just reaped: what is left of its group is ended with it. While it has members the group's number cannot
+static double seconds(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec / 1e6; }
+
+/* Adds what a process that has just been reaped used; the peaks of processes do not add up. */
+static void add_usage(Spent *spent, const struct rusage *usage, int64_t read, int64_t written) {
+    int64_t from_disk = (int64_t)usage->ru_inblock * 512, to_disk = (int64_t)usage->ru_oublock * 512;
+    spent->user += seconds(usage->ru_utime);
+    spent->system += seconds(usage->ru_stime);
+    spent->read += read > from_disk ? read : from_disk;
+    spent->written += written > to_disk ? written : to_disk;
+    spent->switches += usage->ru_nvcsw + usage->ru_nivcsw;
+    spent->faults += usage->ru_majflt;
+    if (usage->ru_maxrss > own_peak && usage->ru_maxrss > spent->peak) spent->peak = usage->ru_maxrss;
+}
+
+/* The leader was just reaped: what is left of its group is ended with it. While it has members the group's number cannot
  * be given to another, and pids are given out in turn, so nobody else can have got it in the microseconds since. */
-static void finish(double now, Running *r, int status, const struct rusage *usage) {
-    static Buffer tail;
-    char message[128] = "", mark[256];
-    killpg(r->pid, SIGKILL);
-    End end = {.task = r->task, .attempt = r->attempt, .outcome = "ok", .message = message, .started = r->started,
-               .ended = now, .usage = *usage, .peak = usage->ru_maxrss > own_peak ? usage->ru_maxrss : 0};
-    end.status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-    if (r->killed_as) {
-        snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)r->task, (long long)r->attempt);
-        end_marked(mark, r->pid);
-        end.outcome = r->killed_as;
-        end.message = r->killed_why;
-    } else if (end.status < 0) {
-        const char *name = sigabbrev_np(-end.status);
-        end.outcome = "crashed";
-        snprintf(message, sizeof message, "ended by signal %d (%s%s)", -end.status, name ? "SIG" : "signal", name ? name : "");
-    } else if (end.status) {
-        end.outcome = "failed";
-        snprintf(message, sizeof message, "exit status %d", end.status);
+static void end_rest(Running *r) {
+    struct rusage usage;
+    double patience = r->killed_as ? END_OF_REST : END_OF_REST / 10, deadline = monotonic(CLOCK_MONOTONIC) + patience;
+    bool more = !killpg(r->pid, SIGKILL);
+    while (more && monotonic(CLOCK_MONOTONIC) < deadline) { /* their account is the task's, and the slot shall be quiet */
+        pid_t pid = wait4(-r->pid, NULL, WNOHANG, &usage);
+        if (pid > 0) add_usage(&r->orphans, &usage, 0, 0);
+        if (!pid) usleep(100);
+        if (pid < 0) more = !killpg(r->pid, SIGKILL) && !usleep(100);
     }
+    if (r->seat)
+        seat_clear(r->seat);
+    else if (r->killed_as)
+        end_tree(r);
+}
+
+/* How it ended, in words. */
+static void judge(double now, Running *r, End *end, char *message, size_t room) {
+    bool ran_out = r->memory && r->seat && seat_ran_out(r->seat);
+    if (ran_out && !r->killed_as) {
+        end->outcome = "exhausted";
+        snprintf(message, room, "used more than its %s of memory, after %.2f s", in_mebibytes(r->memory), now - r->started);
+    } else if (r->killed_as) {
+        end->outcome = r->killed_as;
+        end->message = r->killed_why;
+    } else if (end->status < 0) {
+        const char *name = sigabbrev_np(-end->status);
+        end->outcome = "crashed";
+        snprintf(message, room, "ended by signal %d (%s%s)", -end->status, name ? "SIG" : "signal", name ? name : "");
+    } else if (end->status) {
+        end->outcome = "failed";
+        snprintf(message, room, "exit status %d", end->status);
+    }
+}
+
+static void finish(double now, Running *r, int status, const Spent *spent) {
+    static Buffer tail;
+    char message[160] = "";
+    end_rest(r);
+    End end = {.task = r->task, .attempt = r->attempt, .outcome = "ok", .message = message, .started = r->started,
+               .ended = now, .spent = *spent, .peaks = r->peaks};
+    end.status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    judge(now, r, &end, message, sizeof message);
+    end.spent.user += r->orphans.user;
+    end.spent.system += r->orphans.system;
+    end.spent.read += r->orphans.read;
+    end.spent.written += r->orphans.written;
+    end.spent.switches += r->orphans.switches;
+    end.spent.faults += r->orphans.faults;
+    if (r->orphans.peak > end.spent.peak) end.spent.peak = r->orphans.peak;
     off_t written = lseek(slot_fds[r->slot], 0, SEEK_END);
     if (written > 0) {
         absorb(slot_fds[r->slot], written, &end.at, &end.size, &tail);
@@ -655,16 +512,32 @@ static void finish(double now, Running *r, int status, const struct rusage *usag
     free(r);
 }
 
-static void reap(double now) {
+/* Buries one that has ended: a task's first process, or an orphan whose account goes to the task it came from. */
+static void bury(double now, pid_t pid) {
     int status;
     struct rusage usage;
-    pid_t pid;
-    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-        for (Running *r = running; r; r = r->next)
-            if (r->pid == pid) {
-                finish(now, r, status, &usage);
-                break;
-            }
+    int64_t read = 0, written = 0;
+    Running *r = running, *of;
+    while (r && r->pid != pid) r = r->next;
+    of = r ? r : owner_of_orphan(pid);
+    if (of && now - of->started > WORTH_ASKING) read_traffic(pid, &read, &written);
+    if (wait4(pid, &status, WNOHANG, &usage) != pid || !of) return;
+    if (!r) {
+        add_usage(&of->orphans, &usage, read, written);
+        return;
+    }
+    Spent spent = {0};
+    add_usage(&spent, &usage, read, written);
+    finish(now, r, status, &spent);
+}
+
+static void reap(double now) {
+    siginfo_t dead;
+    for (;;) {
+        dead.si_pid = 0;
+        if (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) || !dead.si_pid) return;
+        bury(now, dead.si_pid);
+    }
 }
 
 static double nearest_deadline(void) {
@@ -678,6 +551,7 @@ static void enforce(double now) {
     for (Running *r = running; r; r = r->next)
         if (r->deadline && r->deadline <= now) {
             if (r->killed_as) {
+                if (!r->seat) remember_trees();
                 killpg(r->pid, SIGKILL);
                 r->deadline = now + KILL_GRACE;
             } else {
@@ -703,6 +577,7 @@ static Order *read_order(Reader *r) {
     memcpy(order->variables, variables, order->variables_size);
     order->variables[order->variables_size] = 0;
     order->directory = read_text(r);
+    order->memory = read_int(r);
     return order;
 }
 
@@ -832,8 +707,9 @@ static void tick(double now) {
 }
 
 static int patience(double now, double next_tick) {
-    double nearest = next_tick, deadline = nearest_deadline();
+    double nearest = next_tick, deadline = nearest_deadline(), look = next_look_at_limits();
     if (deadline && deadline < nearest) nearest = deadline;
+    if (look && look < nearest) nearest = look;
     if (result_count && oldest_result + LATEST_WORD < nearest) nearest = oldest_result + LATEST_WORD;
     if (unsent.size && !push()) nearest = now + 0.001;
     return nearest > now ? (int)((nearest - now) * 1000) + 1 : 0;
@@ -853,7 +729,10 @@ static void serve(void) {
         }
         if (!table) continue;
         enforce(now);
-        if (now >= next_tick) {
+        bool is_tick = now >= next_tick;
+        double look = next_look_at_limits();
+        if (is_tick || (look && now >= look)) look_at_trees(now);
+        if (is_tick) {
             next_tick = now + TICK_SECONDS;
             tick(now);
         }
@@ -864,7 +743,10 @@ static void serve(void) {
 /* The engine has hung up: ends everything that was started, also what escaped from its task. */
 static void clear_up(void) {
     char mark[256], path[64];
-    for (Running *r = running; r; r = r->next) killpg(r->pid, SIGKILL);
+    for (Running *r = running; r; r = r->next) {
+        killpg(r->pid, SIGKILL);
+        if (r->seat) seat_clear(r->seat);
+    }
     if (run_name) {
         snprintf(mark, sizeof mark, MARK "%s:", run_name);
         end_marked(mark, 0);
@@ -872,6 +754,7 @@ static void clear_up(void) {
     do
         end_children(); /* each one that ends may leave us its own */
     while (waitpid(-1, NULL, 0) > 0);
+    seats_close(slots_dir);
     for (int slot = 0; slot < slot_count; slot++) {
         snprintf(path, sizeof path, "%d", slot);
         unlinkat(slots_dir, path, 0);

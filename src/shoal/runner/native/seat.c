@@ -1,0 +1,349 @@
+/* Seats: control groups of our own below the one we are in, so that the system itself holds a task to its memory limit
+ * and knows all of its processes, wherever they go.
+ *
+ * A slot gets a seat with its first task that needs one, and keeps it. Moving a process into a group costs up to 10 ms,
+ * so nothing is moved per task. Under version 1 a single thread may sit in another group than its process, and what it
+ * starts is born there: each seat has a thread that does nothing else. Under version 2 the new process is cloned into
+ * the group. The path of our groups stands in a file beside the slots, for whoever has to clear up after us.
+ *
+ * Where nothing of this is permitted there are no seats, and memory is limited by looking at it (`tree.c`). */
+#include "launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RECORD "cgroup"           /* the file beside the slots */
+#define SPOILED_BYTES (32 << 20)  /* what earlier tasks may leave in a group, as files in memory: this or an eighth */
+#define END_SECONDS 2.0
+#define KILL_SECONDS 0.05         /* before we ask the system to do it */
+#define SEAT_STACK (64 << 10)
+
+struct Seat {
+    int number, generation;
+    char path[512];
+    int directory, oom, usage; /* descriptors */
+    int64_t limit, ran_out; /* bytes; how often it had been when we last asked */
+    bool broken, worn;
+    pthread_t thread;
+    pid_t thread_id;
+    sem_t asked, done;
+    const Spawn *spawn; /* what is asked for; NULL: to leave */
+    int error;
+};
+
+static enum { UNKNOWN, NONE, VERSION_1, VERSION_2 } version;
+static char base[384];
+static Seat **seats;
+static int seat_count;
+
+/* ---- the group we are in ---------------------------------------------------------------------------------------- */
+
+/* Our group's path within a hierarchy, from lines such as `4:memory:/path` and `0::/path`. */
+static bool own_path(const char *controller, char *path, size_t room) {
+    char text[4096], *rest = text, *line;
+    if (read_small("/proc/self/cgroup", text, sizeof text) <= 0) return false;
+    while ((line = strsep(&rest, "\n"))) {
+        char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL, *name;
+        if (!at) continue;
+        *at = 0;
+        names++;
+        bool found = !*controller && !*names;
+        while (*controller && (name = strsep(&names, ","))) found = found || !strcmp(name, controller);
+        if (found && snprintf(path, room, "%s", at + 1) < (int)room) return true;
+    }
+    return false;
+}
+
+/* Where our group is to be found, from the list of mounts; `option` tells one version 1 hierarchy from another. */
+static bool own_directory(const char *type, const char *option, char *directory, size_t room) {
+    static char text[1 << 16];
+    char path[256], *rest = text, *line;
+    if (!own_path(option, path, sizeof path) || read_small("/proc/self/mountinfo", text, sizeof text) <= 0) return false;
+    while ((line = strsep(&rest, "\n"))) {
+        char root[256], point[256], kind[32], options[256], *tail = strstr(line, " - ");
+        if (!tail || sscanf(line, "%*s %*s %*s %255s %255s", root, point) != 2) continue;
+        if (sscanf(tail, " - %31s %*s %255s", kind, options) != 2 || strcmp(kind, type)) continue;
+        char *all = options, *one;
+        bool found = !*option;
+        while ((one = strsep(&all, ","))) found = found || !strcmp(one, option);
+        if (!found) continue;
+        size_t above = strcmp(root, "/") ? strlen(root) : 0;
+        const char *below = strncmp(path, root, above) ? "" : path + above;
+        return snprintf(directory, room, "%s%s", point, strcmp(below, "/") ? below : "") < (int)room;
+    }
+    return false;
+}
+
+static bool write_to(const char *directory, const char *name, const char *text) {
+    char path[640];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    close(fd);
+    return done;
+}
+
+static bool write_number(const char *directory, const char *name, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return write_to(directory, name, text);
+}
+
+/* The path is written down before the group is made, so that none is ever forgotten. */
+static bool make_base(const char *own, int slots_dir) {
+    if (snprintf(base, sizeof base, "%s/shoal-%s", own, run_name) >= (int)sizeof base) return false;
+    int fd = openat(slots_dir, RECORD, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return false;
+    bool done = write(fd, base, strlen(base)) == (ssize_t)strlen(base) && (!mkdir(base, 0755) || errno == EEXIST);
+    close(fd);
+    if (!done) unlinkat(slots_dir, RECORD, 0);
+    return done;
+}
+
+/* Finds out once what is permitted. `SHOAL_CGROUPS` (off, v1, v2) narrows that down. */
+static void find_version(int slots_dir) {
+    const char *wish = getenv("SHOAL_CGROUPS");
+    char own[256];
+    version = NONE;
+    if (wish && !strcmp(wish, "off")) return;
+    if ((!wish || strcmp(wish, "v2")) && own_directory("cgroup", "memory", own, sizeof own) && make_base(own, slots_dir)) {
+        version = VERSION_1;
+    } else if ((!wish || strcmp(wish, "v1")) && own_directory("cgroup2", "", own, sizeof own)) {
+        write_to(own, "cgroup.subtree_control", "+memory"); /* refused where the group has processes, or no say */
+        if (!make_base(own, slots_dir)) return;
+        write_to(base, "cgroup.subtree_control", "+memory");
+        version = VERSION_2;
+    }
+}
+
+/* ---- one seat --------------------------------------------------------------------------------------------------- */
+
+static void *sit(void *argument) {
+    Seat *seat = argument;
+    seat->thread_id = (pid_t)syscall(SYS_gettid);
+    sem_post(&seat->done);
+    for (;;) {
+        while (sem_wait(&seat->asked)) continue;
+        const Spawn *s = seat->spawn;
+        if (!s) return NULL;
+        seat->error = posix_spawn(s->pid, s->program, s->actions, s->attributes, s->words, s->environment);
+        sem_post(&seat->done);
+    }
+}
+
+static bool begin_thread(Seat *seat) {
+    pthread_attr_t attributes;
+    sem_init(&seat->asked, 0, 0);
+    sem_init(&seat->done, 0, 0);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, SEAT_STACK);
+    if (pthread_create(&seat->thread, &attributes, sit, seat)) return false;
+    while (sem_wait(&seat->done)) continue;
+    return true;
+}
+
+static int open_in(const Seat *seat, const char *name, int flags) {
+    char path[640];
+    snprintf(path, sizeof path, "%s/%s", seat->path, name);
+    return open(path, flags | O_CLOEXEC);
+}
+
+static void close_group(Seat *seat) {
+    if (!seat->generation) return;
+    for (int *fd = (int[]){seat->directory, seat->oom, seat->usage, -2}; *fd != -2; fd++)
+        if (*fd >= 0) close(*fd);
+}
+
+/* Makes a group, or another one in place of a spoiled one. */
+static bool make_group(Seat *seat) {
+    char old[sizeof seat->path];
+    memcpy(old, seat->path, sizeof old);
+    close_group(seat);
+    bool first = !seat->generation++;
+    snprintf(seat->path, sizeof seat->path, "%s/%d.%d", base, seat->number, seat->generation);
+    seat->limit = seat->ran_out = 0;
+    seat->worn = false;
+    seat->directory = seat->oom = seat->usage = -1;
+    if (mkdir(seat->path, 0755) && errno != EEXIST) return false;
+    bool old_way = version == VERSION_1;
+    seat->directory = open(seat->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    seat->oom = open_in(seat, old_way ? "memory.oom_control" : "memory.events", O_RDONLY);
+    seat->usage = open_in(seat, old_way ? "memory.usage_in_bytes" : "memory.current", O_RDONLY);
+    if (old_way && first && !begin_thread(seat)) return false;
+    if (old_way && !write_number(seat->path, "tasks", seat->thread_id)) return false;
+    if (!old_way) write_to(seat->path, "memory.oom.group", "1");
+    if (!first) rmdir(old);
+    return seat->directory >= 0;
+}
+
+static int64_t number_in(int fd, const char *name) {
+    char text[1024], *at = text;
+    ssize_t size = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+    if (size <= 0) return 0;
+    text[size] = 0;
+    if (*name && !(at = strstr(text, name))) return 0;
+    return atoll(at + strlen(name));
+}
+
+static void set_limit(Seat *seat, int64_t memory) {
+    if (seat->limit == memory) return;
+    /* The group is also charged for page tables and the like, which nobody counts as memory of a task. */
+    int64_t bytes = memory ? memory + memory / 256 + (512 << 10) : -1;
+    seat->limit = -1; /* whatever it was before, if this fails */
+    if (version == VERSION_1) {
+        write_number(seat->path, "memory.memsw.limit_in_bytes", -1); /* not there without swap */
+        if (!write_number(seat->path, "memory.limit_in_bytes", bytes)) return;
+        write_number(seat->path, "memory.memsw.limit_in_bytes", bytes);
+    } else {
+        if (!(memory ? write_number(seat->path, "memory.max", bytes) : write_to(seat->path, "memory.max", "max"))) return;
+        write_to(seat->path, "memory.swap.max", memory ? "0" : "max");
+    }
+    seat->limit = memory;
+}
+
+/* Files in memory that earlier tasks left behind count against the next one. */
+static bool is_spoiled(const Seat *seat, int64_t memory) {
+    int64_t left = number_in(seat->usage, "");
+    return seat->worn || (memory && left > SPOILED_BYTES && left > memory / 8);
+}
+
+Seat *seat_for(int slot, int slots_dir, int64_t memory) {
+    if (version == UNKNOWN) find_version(slots_dir);
+    if (version == NONE) return NULL;
+    if (slot >= seat_count) {
+        seats = realloc(seats, sizeof *seats * (size_t)(slot + 1));
+        if (!seats) die("no memory");
+        while (seat_count <= slot) seats[seat_count++] = NULL;
+    }
+    Seat *seat = seats[slot];
+    if (!seat) {
+        seats[slot] = seat = take(sizeof *seat);
+        *seat = (Seat){.number = slot, .directory = -1, .oom = -1, .usage = -1};
+        seat->broken = !make_group(seat);
+    }
+    if (seat->broken) return NULL;
+    if (is_spoiled(seat, memory)) seat->broken = !make_group(seat);
+    if (seat->broken) return NULL;
+    set_limit(seat, memory);
+    return seat;
+}
+
+bool seat_limits_memory(const Seat *seat) { return seat->limit > 0; }
+
+bool seat_ran_out(Seat *seat) {
+    if (seat->limit <= 0) return false;
+    int64_t before = seat->ran_out;
+    seat->ran_out = number_in(seat->oom, "oom_kill ");
+    return seat->ran_out > before;
+}
+
+bool seat_holds(const Seat *seat, pid_t pid) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
+    const char *name = strstr(seat->path, "/shoal-"), *at;
+    if (!name || read_small(path, text, sizeof text) <= 0 || !(at = strstr(text, name))) return false;
+    return at[strlen(name)] == '\n' || !at[strlen(name)];
+}
+
+/* ---- starting in it --------------------------------------------------------------------------------------------- */
+
+/* In the new process; nothing here may take memory. */
+static void become(const Spawn *s, volatile int *error) {
+    sigset_t none;
+    setpgid(0, 0);
+    for (const int *number = DEFAULTED; *number; number++) signal(*number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int stream = 0; stream < 3; stream++)
+        if (dup2(s->streams[stream], stream) < 0) _exit(127);
+    execve(s->program, s->words, s->environment);
+    *error = errno;
+    _exit(127);
+}
+
+static int clone_into(const Seat *seat, const Spawn *s) {
+    static volatile int *error;
+    if (!error) error = mmap(NULL, sizeof *error, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (error == MAP_FAILED) die("no memory");
+    *error = 0;
+    struct clone_args how = {.flags = CLONE_INTO_CGROUP | CLONE_VFORK, .exit_signal = SIGCHLD, .cgroup = (uint64_t)seat->directory};
+    long pid = syscall(SYS_clone3, &how, sizeof how);
+    if (pid < 0) return errno;
+    if (!pid) become(s, error);
+    if (*error) {
+        waitpid((pid_t)pid, NULL, 0);
+        return *error;
+    }
+    *s->pid = (pid_t)pid;
+    return 0;
+}
+
+int seat_spawn(Seat *seat, const Spawn *spawn) {
+    if (version == VERSION_2) return clone_into(seat, spawn);
+    seat->spawn = spawn;
+    sem_post(&seat->asked);
+    while (sem_wait(&seat->done)) continue;
+    return seat->error;
+}
+
+/* ---- ending ----------------------------------------------------------------------------------------------------- */
+
+static int kill_members(Seat *seat) {
+    static char text[1 << 16];
+    /* Opened anew each time: version 1 gives a reader of an open file the same list for a second. */
+    int fd = open_in(seat, "cgroup.procs", O_RDONLY), count = 0;
+    ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[size > 0 ? size : 0] = 0;
+    for (char *at = text; *at; at = strchrnul(at, '\n'), at += *at == '\n') {
+        pid_t pid = (pid_t)atoi(at);
+        if (pid <= 0 || pid == getpid()) continue; /* the seat's thread is one of ours */
+        kill(pid, SIGKILL);
+        count++;
+    }
+    return count;
+}
+
+bool seat_clear(Seat *seat) {
+    double begin = monotonic(CLOCK_MONOTONIC), passed = 0;
+    if (!kill_members(seat)) return false;
+    while (kill_members(seat) && passed < END_SECONDS) {
+        usleep(300);
+        passed = monotonic(CLOCK_MONOTONIC) - begin;
+        /* What forks faster than we kill. Some kernels also end whatever is started there later: then it is worn out. */
+        if (passed > KILL_SECONDS && version == VERSION_2 && !seat->worn) seat->worn = write_to(seat->path, "cgroup.kill", "1");
+    }
+    return true;
+}
+
+static void leave(Seat *seat) {
+    seat_clear(seat);
+    if (seat->thread_id) {
+        seat->spawn = NULL;
+        sem_post(&seat->asked);
+        pthread_join(seat->thread, NULL);
+    }
+    close_group(seat);
+    double deadline = monotonic(CLOCK_MONOTONIC) + END_SECONDS;
+    while (rmdir(seat->path) && errno == EBUSY && monotonic(CLOCK_MONOTONIC) < deadline) usleep(300);
+}
+
+void seats_close(int slots_dir) {
+    for (int slot = 0; slot < seat_count; slot++)
+        if (seats[slot]) leave(seats[slot]);
+    if ((version == VERSION_1 || version == VERSION_2) && (!rmdir(base) || errno == ENOENT)) unlinkat(slots_dir, RECORD, 0);
+}

@@ -1,0 +1,396 @@
+/* Whole process trees, as /proc shows them: what they use, and their end.
+ *
+ * A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper,
+ * and is known by its process group, by the mark in its environment, or because it was seen below its task earlier.
+ * Only tasks that live longer than the time between two looks are looked at; the others are known by wait4. */
+#include "launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LEAST_PAUSE 0.1      /* between two looks at a task; a tenth of its age if that is more */
+#define LONGEST_PAUSE 1.0
+#define LIMIT_PAUSE 0.02     /* for tasks whose memory nobody else limits */
+#define SEAT_PAUSE 0.05      /* between two looks at the counter of a seat */
+#define SHARE_OF_TIME 25     /* a look that took 1 ms is followed by 25 ms without one */
+#define FOREIGN_SECONDS 10.0 /* how long it is believed that a process is not ours */
+#define END_SECONDS 2.0      /* how long we repeat ourselves to what will not end */
+
+typedef struct {
+    pid_t pid, parent, group;
+    char state;
+    uint64_t start; /* in ticks since boot */
+    int64_t resident, virtual;
+    uint64_t owner; /* the serial of its attempt */
+    bool settled;   /* the owner is known, or it is known that there is none */
+} Process;
+
+typedef struct {
+    Process *items;
+    size_t size, room;
+} Processes;
+
+static Processes seen, earlier;
+static pid_t *foreign; /* in order */
+static size_t foreign_size, foreign_room;
+static double foreign_until;
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+ssize_t read_small(const char *path, char *text, size_t room) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t size = read(fd, text, room - 1);
+    close(fd);
+    if (size >= 0) text[size] = 0;
+    return size;
+}
+
+const char *in_mebibytes(int64_t bytes) {
+    static char text[32];
+    int64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
+    snprintf(text, sizeof text, tenths % 10 ? "%lld.%lld MiB" : "%lld MiB", (long long)(tenths / 10), (long long)(tenths % 10));
+    return text;
+}
+
+/* The number behind a name at the beginning of a line; 0 if there is no such line. */
+static int64_t figure(const char *text, const char *name) {
+    const char *at = text;
+    size_t length = strlen(name);
+    while (at && strncmp(at, name, length)) at = (at = strchr(at, '\n')) ? at + 1 : NULL;
+    return at ? atoll(at + length) : 0;
+}
+
+static int64_t figure_of(pid_t pid, const char *file, const char *name) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    return read_small(path, text, sizeof text) > 0 ? figure(text, name) : -1;
+}
+
+void read_traffic(pid_t pid, int64_t *bytes_read, int64_t *written) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/io", pid);
+    if (read_small(path, text, sizeof text) <= 0) return;
+    *bytes_read = figure(text, "rchar:");
+    *written = figure(text, "write_bytes:");
+}
+
+static bool read_process(pid_t pid, Process *p) {
+    char path[64], text[1024], *name_end;
+    static long page;
+    if (!page) page = sysconf(_SC_PAGESIZE);
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (read_small(path, text, sizeof text) <= 0 || !(name_end = strrchr(text, ')'))) return false;
+    unsigned long long start, virtual;
+    long resident;
+    int got = sscanf(name_end + 1,
+                     " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu %llu %ld",
+                     &p->state, &p->parent, &p->group, &start, &virtual, &resident);
+    if (got != 6) return false;
+    *p = (Process){.pid = pid, .parent = p->parent, .group = p->group, .state = p->state, .start = start,
+                   .virtual = (int64_t)virtual, .resident = (int64_t)resident * page};
+    return true;
+}
+
+/* ---- who belongs to whom ---------------------------------------------------------------------------------------- */
+
+static Process *find(const Processes *among, pid_t pid) { /* they are in the order of their pids */
+    size_t low = 0, high = among->size;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (among->items[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < among->size && among->items[low].pid == pid ? &among->items[low] : NULL;
+}
+
+static Running *task_with(uint64_t serial) {
+    for (Running *r = running; r; r = r->next)
+        if (r->serial == serial) return r;
+    return NULL;
+}
+
+static int compare_pids(const void *one, const void *other) {
+    pid_t a = *(const pid_t *)one, b = *(const pid_t *)other;
+    return (a > b) - (a < b);
+}
+
+static bool is_leader(pid_t pid) {
+    for (Running *r = running; r; r = r->next)
+        if (r->pid == pid) return true;
+    return false;
+}
+
+/* Its environment carries the mark of a task: which one? 0 if none of those that run. */
+static uint64_t owner_by_mark(pid_t pid) {
+    static char environment[1 << 16];
+    char path[64], mark[256];
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    ssize_t size = read_small(path, environment, sizeof environment);
+    for (Running *r = running; size > 0 && r; r = r->next) {
+        int length = snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)r->task, (long long)r->attempt);
+        for (char *at = environment; at < environment + size; at += strlen(at) + 1)
+            if (!strncmp(at, mark, (size_t)length + 1)) return r->serial;
+    }
+    return 0;
+}
+
+/* Settles what needs no look at the parent. */
+static void settle_alone(Process *p) {
+    for (Running *r = running; r; r = r->next)
+        if (r->pid == p->pid || r->pid == p->group) {
+            p->owner = r->serial;
+            p->settled = true;
+            return;
+        }
+    Process *before = find(&earlier, p->pid);
+    if (before && before->start == p->start && (before->owner || p->parent == getpid())) {
+        p->owner = before->owner;
+        p->settled = true;
+    } else if (p->parent == getpid()) {
+        p->owner = owner_by_mark(p->pid);
+        p->settled = true;
+    }
+}
+
+static void settle(Process *p) {
+    Process *at = p;
+    for (int depth = 0; at && !at->settled && depth < 1000; depth++) at = find(&seen, at->parent);
+    uint64_t owner = at && at->settled ? at->owner : 0;
+    for (at = p; at && !at->settled; at = find(&seen, at->parent)) {
+        at->owner = owner;
+        at->settled = true;
+    }
+}
+
+static void count_new(const Process *p) {
+    const Process *before = find(&earlier, p->pid);
+    Running *of = p->owner ? task_with(p->owner) : NULL;
+    if (of && (!before || before->start != p->start || !before->owner)) of->peaks.all++;
+}
+
+static void note_foreign(double now) {
+    foreign_until = now + FOREIGN_SECONDS;
+    foreign_size = 0;
+    for (size_t i = 0; i < seen.size; i++) {
+        if (seen.items[i].owner || seen.items[i].parent == getpid()) continue;
+        if (foreign_size == foreign_room) {
+            foreign_room = foreign_room ? foreign_room * 2 : 256;
+            foreign = realloc(foreign, foreign_room * sizeof *foreign);
+            if (!foreign) die("no memory");
+        }
+        foreign[foreign_size++] = seen.items[i].pid;
+    }
+}
+
+/* Reads all processes that may be ours; `all`: also those that were not ours a moment ago. */
+static void scan(bool all) {
+    Processes older = earlier;
+    earlier = seen;
+    seen = older;
+    seen.size = 0;
+    double now = monotonic(CLOCK_MONOTONIC);
+    all = all || now > foreign_until;
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    while (processes && (entry = readdir(processes))) { /* pids come in order */
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid <= 0) continue;
+        if (!all && bsearch(&pid, foreign, foreign_size, sizeof pid, compare_pids) && !is_leader(pid)) continue;
+        if (seen.size == seen.room) {
+            seen.room = seen.room ? seen.room * 2 : 256;
+            seen.items = realloc(seen.items, seen.room * sizeof *seen.items);
+            if (!seen.items) die("no memory");
+        }
+        if (read_process(pid, &seen.items[seen.size])) seen.size++;
+    }
+    if (processes) closedir(processes);
+    for (size_t i = 0; i < seen.size; i++) settle_alone(&seen.items[i]);
+    for (size_t i = 0; i < seen.size; i++) {
+        settle(&seen.items[i]);
+        count_new(&seen.items[i]);
+    }
+    if (all) note_foreign(now);
+}
+
+void remember_trees(void) { scan(false); }
+
+Running *owner_of_orphan(pid_t pid) {
+    Process p;
+    if (!running || !read_process(pid, &p)) return NULL;
+    for (Running *r = running; r; r = r->next)
+        if (r->pid == p.group || (r->seat && seat_holds(r->seat, pid))) return r;
+    Process *before = find(&seen, pid);
+    if (before && before->start == p.start) return task_with(before->owner);
+    return running->next ? NULL : running;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------------------------- */
+
+static bool swap_exists(void) {
+    static int answer = -1;
+    struct sysinfo system;
+    if (answer < 0) answer = !sysinfo(&system) && system.totalswap > 0;
+    return answer;
+}
+
+/* A child that still has its parent's memory is about to execute something, and has none itself. */
+static bool has_own_memory(const Process *p) {
+    const Process *parent = find(&seen, p->parent);
+    return !parent || parent->resident != p->resident || parent->virtual != p->virtual || parent->owner != p->owner;
+}
+
+/* Bytes of a tree with each shared page divided among those who share it; not below the largest process. */
+static int64_t without_double_counting(const Running *r, int64_t largest) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < seen.size; i++) {
+        const Process *p = &seen.items[i];
+        if (p->owner != r->serial || !p->resident || !has_own_memory(p)) continue;
+        int64_t share = figure_of(p->pid, "smaps_rollup", "Pss:");
+        sum += share < 0 ? p->resident : share * 1024;
+    }
+    return sum > largest ? sum : largest;
+}
+
+static void raise_to(int64_t *peak, int64_t value) {
+    if (value > *peak) *peak = value;
+}
+
+/* Takes in what was seen of one tree; the bytes it has at this moment. */
+static int64_t take_in(Running *r) {
+    int64_t resident = 0, virtual = 0, swap = 0, count = 0, largest = 0;
+    for (size_t i = 0; i < seen.size; i++) {
+        const Process *p = &seen.items[i];
+        if (p->owner != r->serial || p->state == 'Z' || p->state == 'X') continue;
+        count++;
+        if (!has_own_memory(p)) continue;
+        resident += p->resident;
+        virtual += p->virtual;
+        raise_to(&largest, p->resident);
+        if (swap_exists()) {
+            int64_t swapped = figure_of(p->pid, "status", "VmSwap:");
+            swap += swapped > 0 ? swapped * 1024 : 0;
+        }
+    }
+    /* Telling shared pages apart is dear, so only where the sum would be news. */
+    if (count > 1 && resident > r->peaks.resident + r->peaks.resident / 64) resident = without_double_counting(r, largest);
+    raise_to(&r->peaks.resident, resident);
+    raise_to(&r->peaks.virtual, virtual);
+    raise_to(&r->peaks.swap, swap);
+    raise_to(&r->peaks.most, count);
+    return resident;
+}
+
+static bool needs_watch(const Running *r) { return r->memory && !(r->seat && seat_limits_memory(r->seat)); }
+
+static void check_limit(double now, Running *r, int64_t resident) {
+    if (!needs_watch(r) || r->killed_as || resident <= r->memory) return;
+    char why[160], used[32];
+    snprintf(used, sizeof used, "%s", in_mebibytes(resident));
+    snprintf(why, sizeof why, "used %s of memory, more than its %s, after %.2f s", used, in_mebibytes(r->memory), now - r->started);
+    ask_to_end(now, r, "exhausted", why, true);
+}
+
+/* The system ends one process of a group that has no memory left; the others are of no use without it. */
+static void check_seat(double now, Running *r) {
+    r->next_count = now + SEAT_PAUSE;
+    if (r->killed_as || !seat_ran_out(r->seat)) return;
+    char why[160];
+    snprintf(why, sizeof why, "used more than its %s of memory, after %.2f s", in_mebibytes(r->memory), now - r->started);
+    ask_to_end(now, r, "exhausted", why, true);
+}
+
+void look_at_trees(double now) {
+    bool due = false;
+    for (Running *r = running; r; r = r->next) {
+        if (r->memory && r->seat && r->next_count <= now) check_seat(now, r);
+        due = due || r->next_look <= now;
+    }
+    if (!due) return;
+    double begin = monotonic(CLOCK_MONOTONIC);
+    scan(false);
+    for (Running *r = running; r; r = r->next) check_limit(now, r, take_in(r));
+    double rest = (monotonic(CLOCK_MONOTONIC) - begin) * SHARE_OF_TIME;
+    for (Running *r = running; r; r = r->next) {
+        double age = now - r->started, pause = age / 10;
+        pause = pause < LEAST_PAUSE ? LEAST_PAUSE : pause > LONGEST_PAUSE ? LONGEST_PAUSE : pause;
+        if (needs_watch(r)) pause = LIMIT_PAUSE;
+        r->next_look = now + (pause > rest ? pause : rest);
+    }
+}
+
+void tree_begins(Running *r) {
+    r->next_look = r->started + (needs_watch(r) ? LIMIT_PAUSE / 4 : LEAST_PAUSE);
+    r->next_count = r->started + SEAT_PAUSE;
+}
+
+double next_look_at_limits(void) {
+    double nearest = 0;
+    for (Running *r = running; r; r = r->next) {
+        double moment = !r->memory ? 0 : needs_watch(r) ? r->next_look : r->next_count;
+        if (moment && (!nearest || moment < nearest)) nearest = moment;
+    }
+    return nearest;
+}
+
+/* ---- ending ----------------------------------------------------------------------------------------------------- */
+
+void end_tree(const Running *r) {
+    double deadline = monotonic(CLOCK_MONOTONIC) + END_SECONDS;
+    bool found = true;
+    while (found && monotonic(CLOCK_MONOTONIC) < deadline) {
+        found = false;
+        scan(true);
+        for (size_t i = 0; i < seen.size; i++) {
+            const Process *p = &seen.items[i];
+            if (p->owner != r->serial || p->state == 'Z' || p->state == 'X' || p->pid == r->pid) continue;
+            kill(p->pid, SIGKILL);
+            found = true;
+        }
+        if (found) usleep(500); /* each one that ends may leave us its own */
+    }
+}
+
+/* Ends every process but `except` whose environment holds the mark, also what left its group. */
+void end_marked(const char *mark, pid_t except) {
+    static char environment[1 << 21];
+    DIR *processes = opendir("/proc");
+    if (!processes) return;
+    size_t length = strlen(mark);
+    struct dirent *entry;
+    while ((entry = readdir(processes))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid <= 0 || pid == except || pid == getpid()) continue;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/environ", pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        ssize_t size = 0, got;
+        while (size < (ssize_t)sizeof environment && (got = read(fd, environment + size, sizeof environment - (size_t)size)) > 0)
+            size += got;
+        close(fd);
+        for (char *at = environment; at + length <= environment + size; at++)
+            if ((at == environment || !at[-1]) && !memcmp(at, mark, length)) {
+                kill(pid, SIGKILL);
+                break;
+            }
+    }
+    closedir(processes);
+}
+
+/* Ends our children, adopted orphans without a mark among them. */
+void end_children(void) {
+    scan(true);
+    for (size_t i = 0; i < seen.size; i++)
+        if (seen.items[i].parent == getpid()) kill(seen.items[i].pid, SIGKILL);
+}

@@ -1,0 +1,206 @@
+"""What the process trees of tasks use, as `/proc` shows it and `wait4` tells it, for the launcher in Python.
+
+A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper, and
+is known by its process group, by the mark in its environment, or because it was seen below its task earlier. Where
+`/proc` cannot be read nothing is seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from shoal.runner.proc import all_pids, figures, marks_of, read_small
+
+Owner: TypeAlias = tuple[int, int]
+"""Task and attempt."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
+_BLOCK = 512
+"""Bytes that `ru_inblock` and `ru_oublock` count as one."""
+_FOREIGN_SECONDS = 10.0
+"""How long it is believed that a process is not ours."""
+_NEWS = 1 / 64
+"""Telling shared pages apart is dear: only where the plain sum is so much above the peak that is known."""
+
+
+class Spent:
+    """What processes of a task used that have been reaped."""
+
+    __slots__ = ("faults", "peak", "read", "switches", "system", "user", "written")
+
+    def __init__(self) -> None:
+        self.user = self.system = 0.0
+        self.peak = self.read = self.written = self.switches = self.faults = 0
+
+    def add(self, usage: resource.struct_rusage, read: int, written: int, least_peak: int) -> None:
+        """Adds one process. A peak that is not above `least_peak` says nothing; see `ProcessRunner._own_peak`."""
+        self.user += usage.ru_utime
+        self.system += usage.ru_stime
+        self.read += max(read, usage.ru_inblock * _BLOCK)
+        self.written += max(written, usage.ru_oublock * _BLOCK)
+        self.switches += usage.ru_nvcsw + usage.ru_nivcsw
+        self.faults += usage.ru_majflt
+        if usage.ru_maxrss > least_peak:
+            self.peak = max(self.peak, usage.ru_maxrss * _RSS_UNIT)
+
+
+class Process(NamedTuple):
+    """One process at one moment; memory in bytes."""
+
+    pid: int
+    parent: int
+    group: int
+    state: bytes
+    start: int
+    virtual: int
+    resident: int
+
+
+class Peaks:
+    """The most that was seen of a tree."""
+
+    __slots__ = ("all", "most", "resident", "swap", "virtual")
+
+    def __init__(self) -> None:
+        self.resident = self.virtual = self.swap = self.most = self.all = 0
+
+    def take(self, processes: list[Process]) -> int:
+        """Takes in a look at the tree; returns the bytes it has at this moment."""
+        sizes = {process.pid: (process.virtual, process.resident) for process in processes}
+        # A child that still has its parent's memory is about to execute something, and has none itself.
+        own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
+        resident = sum(process.resident for process in own)
+        if len(own) > 1 and resident > self.resident * (1 + _NEWS):
+            largest = max(process.resident for process in own)
+            resident = max(largest, sum(map(_share, own)))
+        self.resident = max(self.resident, resident)
+        self.virtual = max(self.virtual, sum(process.virtual for process in own))
+        if _SWAP:
+            self.swap = max(self.swap, sum(_swapped(process.pid) for process in own))
+        self.most = max(self.most, len(processes))
+        return resident
+
+
+def _swap_exists() -> bool:
+    return figures(read_small("/proc/meminfo")).get(b"SwapTotal", 0) > 0
+
+
+_SWAP = _swap_exists()
+
+
+def _swapped(pid: int) -> int:
+    return figures(read_small(f"/proc/{pid}/status")).get(b"VmSwap", 0) * 1024
+
+
+def _share(process: Process) -> int:
+    """Bytes, with each shared page divided among those who share it."""
+    shares = figures(read_small(f"/proc/{process.pid}/smaps_rollup"))
+    return shares[b"Pss"] * 1024 if b"Pss" in shares else process.resident
+
+
+def read_process(pid: int) -> Process | None:
+    """A process, dead but not buried ones included; None if there is none."""
+    words = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if len(words) < 22:
+        return None
+    return Process(pid, int(words[1]), int(words[2]), words[0], int(words[19]), int(words[20]), int(words[21]) * _PAGE)
+
+
+class Trees:
+    """Who belongs to whom among the processes below this one."""
+
+    def __init__(self, run: bytes) -> None:
+        self._run = run
+        self._own = os.getpid()
+        self._known: dict[int, tuple[int, Owner | None]] = {}
+        """Start and owner of what was seen at the last look; no owner: a child of ours of which nothing is known."""
+        self._foreign: set[int] = set()
+        self._foreign_until = 0.0
+
+    def scan(
+        self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], *, thoroughly: bool = False
+    ) -> dict[Owner, list[Process]]:
+        """The living processes of each task. Counts those that are new; thorough is to believe nothing of earlier."""
+        now = time.monotonic()
+        if thoroughly or now > self._foreign_until:
+            self._foreign.clear()
+            self._foreign_until = now + _FOREIGN_SECONDS
+        found: dict[int, Process] = {}
+        for pid in all_pids():
+            if (pid not in self._foreign or pid in leaders) and (process := read_process(pid)) is not None:
+                found[pid] = process
+        owners: dict[int, Owner | None] = {}
+        for process in found.values():
+            self._settle(process, found, owners, leaders)
+        trees: dict[Owner, list[Process]] = {}
+        for pid, owner in owners.items():
+            process = found[pid]
+            if owner is not None and process.state not in (b"Z", b"X"):
+                trees.setdefault(owner, []).append(process)
+                if owner in peaks and self._known.get(pid, (0, None)) != (process.start, owner):
+                    peaks[owner].all += 1
+        ours = {pid for pid, owner in owners.items() if owner is not None or found[pid].parent == self._own}
+        self._foreign.update(pid for pid in found if pid not in ours)
+        self._known = {pid: (found[pid].start, owners[pid]) for pid in owners if pid in ours}
+        return trees
+
+    def _settle(
+        self,
+        process: Process,
+        found: Mapping[int, Process],
+        owners: dict[int, Owner | None],
+        leaders: Mapping[int, Owner],
+    ) -> None:
+        """Finds the owner of a process, and of its ancestors on the way."""
+        path: list[int] = []
+        at: Process | None = process
+        owner: Owner | None = None
+        while at is not None and at.pid not in owners and len(path) < len(found):
+            path.append(at.pid)
+            owner = self._owner_of(at, leaders)
+            if owner is not None or at.parent == self._own:
+                break
+            at = found.get(at.parent)
+        if owner is None and at is not None:
+            owner = owners.get(at.pid)
+        for pid in path:
+            owners[pid] = owner
+
+    def _owner_of(self, process: Process, leaders: Mapping[int, Owner]) -> Owner | None:
+        """The owner, as far as it can be told without a look at the parent."""
+        leader = leaders.get(process.pid) or leaders.get(process.group)
+        if leader is not None:
+            return leader
+        start, owner = self._known.get(process.pid, (0, None))
+        if start == process.start and (owner is not None or process.parent == self._own):
+            return owner
+        if process.parent == self._own:
+            return next((mark for mark in marks_of(process.pid, self._run)), None)
+        return None
+
+    def owner_of_orphan(self, pid: int, leaders: Mapping[int, Owner]) -> Owner | None:
+        """Whose process that was, which has ended and fallen to us."""
+        process = read_process(pid)
+        if process is None:
+            return None
+        start, owner = self._known.get(pid, (0, None))
+        if process.group in leaders:
+            return leaders[process.group]
+        if start == process.start and owner is not None:
+            return owner
+        return next(iter(leaders.values())) if len(leaders) == 1 else None
+
+
+def traffic_of(pid: int) -> tuple[int, int]:
+    """Bytes read and written by a process and what it reaped; a dead one tells as long as it is not buried."""
+    traffic = figures(read_small(f"/proc/{pid}/io"))
+    return traffic.get(b"rchar", 0), traffic.get(b"write_bytes", 0)
+
+
+def mebibytes(amount: int) -> str:
+    """An amount of memory for a message."""
+    return f"{amount / (1 << 20):.1f}".removesuffix(".0") + " MiB"

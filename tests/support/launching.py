@@ -1,0 +1,132 @@
+"""A launcher without an engine: commands go in, rows come out; for tests of what is measured and enforced."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.policy.retry import Outcome
+from shoal.runner.launch import LauncherClient
+from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT
+
+PATIENCE = 60.0
+MEBIBYTE = 1 << 20
+
+
+class Ended(NamedTuple):
+    """An `ended` row, field by field."""
+
+    task: int
+    attempt: int
+    outcome: str
+    status: int
+    started: float
+    ended: float
+    user: float
+    system: float
+    max_rss: int
+    output_at: int
+    output_size: int
+    message: str
+    tail: bytes
+    read: int
+    written: int
+    switches: int
+    faults: int
+    resident: int
+    virtual: int
+    swap: int
+    most_processes: int
+    all_processes: int
+
+
+class Launching:
+    """One launcher of a run of its own."""
+
+    def __init__(self, directory: Path, run: str) -> None:
+        running = directory / "running"
+        running.mkdir(exist_ok=True)
+        self.run = run
+        self.running = running
+        self.client = LauncherClient(run)
+        self.client.settle_in(
+            str(running), str(directory / "output"), str(directory / "table"), time.time() - time.monotonic()
+        )
+        self.ended: dict[int, Ended] = {}
+        self.started: set[int] = set()
+        """Tasks that are known to run for some time."""
+        self._tasks = 0
+
+    def start(self, *commands: str, timeout: float = NO_LIMIT, memory: int = NO_MEMORY_LIMIT) -> list[int]:
+        """Starts commands, each in a place of its own; returns their tasks."""
+        tasks = []
+        for command in commands:
+            self._tasks += 1
+            tasks.append(self._tasks)
+            self.client.start(self._tasks, [(self._tasks, 1, os.fsencode(command), timeout, b"", b"", memory)])
+        return tasks
+
+    def hear(self, seconds: float) -> None:
+        """Takes what the launcher has to tell, and waits so long for something."""
+        if select.select([self.client.descriptor], [], [], seconds)[0]:
+            told = self.client.collect()
+            assert told is not None, "the launcher is gone"
+            for row in told:
+                self._take(row)
+
+    def _take(self, row: tuple[Any, ...]) -> None:
+        if row[0] == "ended":
+            self.ended[row[1]] = Ended(*row[1:])
+        elif row[0] == "running":
+            self.started.add(row[1])
+
+    def wait(self, tasks: Sequence[int]) -> list[Ended]:
+        """The rows of these tasks, once they have ended."""
+        deadline = time.monotonic() + PATIENCE
+        while not all(task in self.ended for task in tasks):
+            assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain for the end of the tasks"
+            self.hear(0.1)
+        return [self.ended[task] for task in tasks]
+
+    def execute(self, command: str, timeout: float = NO_LIMIT, memory: int = NO_MEMORY_LIMIT) -> Ended:
+        """Runs one command to its end."""
+        return self.wait(self.start(command, timeout=timeout, memory=memory))[0]
+
+    def cancel(self, task: int) -> None:
+        self.client.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
+
+
+@contextmanager
+def launching(directory: Path, run: str) -> Iterator[Launching]:
+    """A launcher that is gone afterwards, with all that it started."""
+    made = Launching(directory, run)
+    try:
+        yield made
+    finally:
+        made.client.close()
+
+
+def compile_program(directory: Path, name: str, source: str) -> str:
+    """The path of a small C program, static where that can be done: its memory is then its own."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None, "these tests need a C compiler"
+    (directory / f"{name}.c").write_text(source)
+    words = [compiler, "-O1", "-o", str(directory / name), str(directory / f"{name}.c")]
+    if subprocess.run([*words, "-static"], capture_output=True).returncode:
+        subprocess.run(words, check=True)
+    return str(directory / name)
+
+
+def own_memory_group() -> str | None:
+    """The directory of this process's memory control group, if groups can be made below it."""
+    from shoal.runner.cgroup import own_group
+
+    group = own_group()
+    return group if group is not None and os.access(group, os.W_OK) else None
