@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from shoal.errors import InputError
-from shoal.model.graph import Graph, lookup_tasks
+from shoal.model.graph import NO_TASK, Graph, lookup_tasks
 from shoal.plan.decide import Plan
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Workflow(msgspec.Struct):
     """The words it was loaded with: targets, and for a rules file also `name=value` parameters."""
     check: Callable[[Plan], None] | None = None
     """Refuses, by an `InputError`, a plan that cannot be carried out here."""
+    kept: frozenset[str] = frozenset()
+    """Files that it is run for: they must be there in the end, even if an earlier run removed them as garbage."""
 
 
 def find_workflow(path: str | None) -> str:
@@ -135,8 +137,9 @@ def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: lis
     from shoal.frontend.makeflow import build_graph
 
     graph = build_graph(document)
+    kept = frozenset((*output_files(document, graph), *names))
     if not names:
-        return Workflow(path, graph, list(range(len(graph))), words)
+        return Workflow(path, graph, list(range(len(graph))), words, kept=kept)
     find = lookup_tasks(graph)
     targets = []
     for name in names:
@@ -144,7 +147,17 @@ def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: lis
         if task is None:
             raise unknown_target(name, graph)
         targets.append(task)
-    return Workflow(path, graph, targets, words)
+    return Workflow(path, graph, targets, words, kept=kept)
+
+
+def output_files(document: Makeflow, graph: Graph) -> list[str]:
+    """What the file declares as its outputs; else everything that is made and not read."""
+    if document.outputs:
+        return list(document.outputs)
+    read = bytearray(len(graph.file_names))
+    for file in graph.inputs:
+        read[file] = 1
+    return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK and not read[file]]
 
 
 def unknown_target(word: str, graph: Graph) -> InputError:

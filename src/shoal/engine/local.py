@@ -96,6 +96,8 @@ class RunOptions(msgspec.Struct):
     the first run are not removed, and no directories are made for outputs."""
     sizing: str = DEFAULT_MODE
     """How much memory tasks get that do not say how much they need."""
+    enforced: bool = True
+    """End tasks that use more memory than they declared."""
     check_sources: bool = True
     """Refuse to start when a source file is not there."""
 
@@ -151,6 +153,9 @@ class LocalRun:
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
         self.attendant = options.attendant
         self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
+        self._declared = [
+            profile.resources.get("memory") if options.enforced else NO_MEMORY_LIMIT for profile in graph.profiles
+        ]
         self.stop_reason = ""
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
@@ -316,8 +321,11 @@ class LocalRun:
                 if self.attendant is not None:
                     self.attendant.started(task, attempt)
                     action = self.attendant.dress(task, action)
-                circumstances = self._circumstances[graph.profile[task]]
-                orders.append((task, attempt, os.fsencode(action), *circumstances, NO_MEMORY_LIMIT))
+                profile = graph.profile[task]
+                limit = self._declared[profile] or command.memory
+                if limit:
+                    self._limits[task] = limit
+                orders.append((task, attempt, os.fsencode(action), *self._circumstances[profile], limit))
             else:
                 calls.append((task, attempt))
                 self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))

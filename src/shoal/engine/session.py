@@ -83,7 +83,7 @@ def make_plan(
     wanted = ancestors(graph, workflow.targets)
     versions = Versions(graph)
     look_at_files(graph, wanted, versions, by_content, check_sources)
-    plan = decide(graph, wanted, history, versions, force=force, adopt=as_found)
+    plan = decide(graph, wanted, history, versions, force=force, adopt=as_found, kept=workflow.kept)
     if as_found:
         for task in plan.to_run():
             if plan.reasons[task] == Reason.NEW:

@@ -17,6 +17,7 @@ from shoal.engine.dropin.dress import in_sandbox, monitored, waiting_for, wrappe
 from shoal.engine.dropin.failed import failed_directory, keep_failed
 from shoal.engine.dropin.log import FileState, MakeflowLog, RuleState
 from shoal.engine.dropin.settings import Settings
+from shoal.engine.dropin.workflow import limits_of
 from shoal.engine.statistics import Statistics
 from shoal.frontend.makeflow import Makeflow
 from shoal.model.graph import NO_TASK, Graph
@@ -26,7 +27,7 @@ from shoal.policy.retry import Outcome
 RUN_AGAIN = 101
 """Exit status by which a command asks to be run again."""
 LIMITS_EXCEEDED = (2, 3)
-_LIMITS = ("CORES", "MEMORY", "DISK", "GPUS", "WALL_TIME")
+_PIECE_BYTES = 1 << 20
 
 
 class StandIn:
@@ -61,7 +62,7 @@ class StandIn:
             command = in_sandbox(command, task, inputs, outputs)
         if settings.monitor is not None:
             rule = self.document.rules[task]
-            command = monitored(command, task, settings.monitor, rule.category, self._limits(task))
+            command = monitored(command, task, settings.monitor, rule.category, limits_of(self.document, rule))
         if settings.wait_for_files:
             command = waiting_for(command, outputs, settings.wait_for_files)
         return command
@@ -75,16 +76,6 @@ class StandIn:
     @staticmethod
     def _of_wrapper(names: Sequence[str], task: int) -> list[str]:
         return [name.replace("%%", str(task)) for name in names]
-
-    def _limits(self, task: int) -> list[tuple[str, str]]:
-        rule = self.document.rules[task]
-        own = dict(rule.variables)
-        found = []
-        for name in _LIMITS:
-            value = own.get(name) or self.document.variables.latest(rule.category, name)
-            if value and value.strip("\"'").isdigit():
-                found.append((name.lower(), value.strip("\"'")))
-        return found
 
     def started(self, task: int, attempt: int) -> None:
         log = self._log()
@@ -211,9 +202,12 @@ class StandIn:
         if not attempt.output_size:
             return
         sys.stdout.flush()
+        left = attempt.output_size
         with open(self._output, "rb") as file:
             file.seek(attempt.output_at)
-            sys.stdout.buffer.write(file.read(attempt.output_size))
+            while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
+                sys.stdout.buffer.write(piece)
+                left -= len(piece)
         sys.stdout.flush()
 
     def _log(self) -> MakeflowLog:

@@ -12,8 +12,10 @@ from shoal.engine.clean import forget
 from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
 from shoal.engine.dropin.log import check_log, standing_files
+from shoal.engine.dropin.script import is_script
 from shoal.engine.dropin.settings import Settings
-from shoal.engine.dropin.workflow import kept_files, language_options, output_files, workflow_of, workspace_of
+from shoal.engine.dropin.workflow import kept_files, language_options, workflow_of, workspace_of
+from shoal.engine.load import output_files
 from shoal.engine.workspace import Holder, Workspace
 from shoal.frontend.makeflow import Makeflow
 from shoal.ledger.file import LedgerWriter
@@ -89,7 +91,9 @@ def _forget(settings: Settings, workspace: Workspace, graph: Graph, document: Ma
         if os.path.isdir(failed_directory(rule)):
             remove_file(failed_directory(rule))
             print(f"deleted {failed_directory(rule)}")
-    logs = [settings.log, settings.dagfile + ".batchlog", settings.dagfile + ".sh"]
+    logs = [settings.log, settings.dagfile + ".batchlog"]
+    if is_script(settings.dagfile + ".sh"):
+        logs.append(settings.dagfile + ".sh")
     logs += [
         settings.log_of_child(number, rule.workflow) for number, rule in enumerate(document.rules) if rule.workflow
     ]

@@ -35,18 +35,19 @@ def wrapped(command: str, wrapper: str, rule: int) -> str:
 
 def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """Runs the command in a directory of its own, with copies of its inputs, and brings back its outputs."""
-    lines = ["base=$PWD", f'box=$(mktemp -d "$PWD/task_{rule}_sandbox_XXXXXX") || exit 1']
-    lines.append('trap \'cd "$base"; rm -rf "$box"\' EXIT')
+    # The names are ours alone: a variable that the rule exports would reach its command with our value.
+    lines = ["shoal_base=$PWD", f'shoal_box=$(mktemp -d "$PWD/task_{rule}_sandbox_XXXXXX") || exit 1']
+    lines.append('trap \'cd "$shoal_base"; rm -rf "$shoal_box"\' EXIT')
     lines.append("trap 'exit 143' TERM INT")
     for name in inputs:
         if not os.path.isabs(name):
-            there = f'"$box"/{quote("./" + name)}'
+            there = f'"$shoal_box"/{quote("./" + name)}'
             lines.append(f'mkdir -p "$(dirname {there})" && cp -r {quote("./" + name)} {there} || exit 1')
-    lines.append(f'cd "$box" && /bin/sh -c {double_quoted(command)}; status=$?; cd "$base"')
+    lines.append(f'cd "$shoal_box" && /bin/sh -c {double_quoted(command)}; status=$?; cd "$shoal_base"')
     for name in outputs:
         if not os.path.isabs(name):
             here = quote("./" + name)
-            made = f'"$box"/{here}'
+            made = f'"$shoal_box"/{here}'
             lines.append(
                 f"if [ -e {made} ]; then rm -rf {here}; "
                 f'mkdir -p "$(dirname {here})" && cp -r {made} {here} || status=1; fi'
@@ -55,7 +56,7 @@ def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence
     return "\n".join(lines)
 
 
-def monitored(command: str, rule: int, monitor: Monitor, category: str, limits: Sequence[tuple[str, str]]) -> str:
+def monitored(command: str, rule: int, monitor: Monitor, category: str, limits: Sequence[tuple[str, int]]) -> str:
     """Runs the command under the resource monitor, which writes its summary into the directory asked for."""
     program = [monitor.executable] if monitor.executable else quick_start()
     name = monitor.name.replace("%%", str(rule))

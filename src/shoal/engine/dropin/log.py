@@ -118,7 +118,8 @@ class MakeflowLog:
         self._states[rule] = state
 
     def _write(self, line: str) -> None:
-        self._file.write(line + "\n")
+        # A name or command of several lines is one record all the same, or the log could not be read again.
+        self._file.write(line.replace("\n", "\\n") + "\n")
 
 
 def _now() -> int:

@@ -13,7 +13,8 @@ from shoal.engine.dropin.log import MakeflowLog, RuleState, check_log
 from shoal.engine.dropin.script import script_of, write_script
 from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
-from shoal.engine.dropin.workflow import kept_files, output_files, workflow_of, workspace_of
+from shoal.engine.dropin.workflow import kept_files, workflow_of, workspace_of
+from shoal.engine.load import output_files
 from shoal.engine.local import LocalRun, RunOptions
 from shoal.engine.session import Session, undisturbed
 from shoal.errors import InputError
@@ -34,12 +35,14 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
         as_found=True,
         check_sources=settings.check_files,
         sizing="fixed",
+        enforced=False,
     )
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
     check_log(settings.log)
     if settings.check_files:
         print("checking files for unexpected changes...  (use --skip-file-check to skip this step)")
+    _make_monitor_directory(settings)
     session = Session(workspace_of(settings), lambda: workflow, options, stand_in, afresh=is_new)
     try:
         log = MakeflowLog(settings.log, graph)
@@ -51,7 +54,6 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     if is_new and settings.verbose_log:
         log.describe(graph, [rule.category for rule in document.rules])
     log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
-    _make_monitor_directory(settings)
     stand_in.begin(session.plan, log, session.workspace.output, kept_files(document, graph))
     print("starting workflow....", flush=True)
     began = time.monotonic()

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from urllib.parse import quote as percent_encoded
 
 from shoal.engine.dropin.settings import Settings
-from shoal.engine.load import Workflow
+from shoal.engine.load import Workflow, output_files
 from shoal.engine.workspace import Workspace
 from shoal.frontend.makeflow import Makeflow, MakeflowRule, build_graph
-from shoal.frontend.makeflow.build import quote, subworkflow_definitions
-from shoal.model.graph import NO_TASK, Graph
+from shoal.frontend.makeflow.build import quote, resources_of, subworkflow_definitions
+from shoal.frontend.makeflow.directives import leading_number
+from shoal.model.graph import Graph
+from shoal.model.resources import FRACTION
 
-_PASSED_ON = (("CORES", "--local-cores"), ("MEMORY", "--local-memory"), ("DISK", "--local-disk"))
+_LIMITS = ("CORES", "MEMORY", "DISK", "GPUS", "WALL_TIME")
+_PASSED_ON = ("cores", "memory", "disk")
 
 
 def workflow_of(settings: Settings, document: Makeflow, language: str) -> Workflow:
     """All rules are wanted."""
     nest = nested_command(settings, document, language)
     graph = build_graph(document, nest=nest, retries=settings.retries, by_jobs=True)
-    return Workflow(settings.dagfile, graph, list(range(len(graph))), [])
+    kept = frozenset(output_files(document, graph))
+    return Workflow(settings.dagfile, graph, list(range(len(graph))), [], kept=kept)
 
 
 def nested_command(settings: Settings, document: Makeflow, language: str) -> Callable[[int, MakeflowRule], str]:
@@ -30,14 +35,26 @@ def nested_command(settings: Settings, document: Makeflow, language: str) -> Cal
         words = ["shoal", "makeflow", "-T", "local", quote(rule.workflow)]
         words += ["-l", quote(settings.log_of_child(number, rule.workflow))]
         words += language_options(rule, language)
-        own = dict(rule.variables)
-        for name, option in _PASSED_ON:
-            value = own.get(name) or document.variables.latest(rule.category, name)
-            if value:
-                words.append(f"{option}={quote(value)}")
+        words += [f"--local-{name}={amount}" for name, amount in limits_of(document, rule) if name in _PASSED_ON]
         return " ".join(words)
 
     return command
+
+
+def limits_of(document: Makeflow, rule: MakeflowRule) -> list[tuple[str, int]]:
+    """What a rule declares that it needs at most, in whole cores, megabytes and seconds."""
+    own = dict(rule.variables)
+    values = {name: own.get(name) or document.variables.latest(rule.category, name) or "" for name in _LIMITS}
+    declared = resources_of(values, "jobs")
+    wall_time = leading_number(values["WALL_TIME"])
+    found = [
+        ("cores", math.ceil(declared.get("cores") / FRACTION)),
+        ("memory", math.ceil(declared.get("memory") / 2**20)),
+        ("disk", math.ceil(declared.get("disk") / 2**20)),
+        ("gpus", math.ceil(declared.get("gpus") / FRACTION)),
+        ("wall_time", 0 if wall_time is None else math.ceil(wall_time[0])),
+    ]
+    return [(name, amount) for name, amount in found if amount > 0]
 
 
 def language_options(rule: MakeflowRule, language: str) -> list[str]:
@@ -56,19 +73,9 @@ def workspace_of(settings: Settings) -> Workspace:
     name = os.path.relpath(settings.dagfile)
     if os.path.abspath(settings.log) != os.path.abspath(settings.dagfile + ".makeflowlog"):
         name += "@" + os.path.relpath(settings.log)
-    return Workspace(settings.dagfile, base, percent_encoded(name, safe="@+,= "))
+    return Workspace(settings.dagfile, base, percent_encoded(os.fsencode(name), safe="@+,= "))
 
 
 def kept_files(document: Makeflow, graph: Graph) -> frozenset[str]:
     """Files that are inputs or outputs of the whole workflow."""
     return frozenset((*document.inputs, *output_files(document, graph)))
-
-
-def output_files(document: Makeflow, graph: Graph) -> list[str]:
-    """What the file declares as its outputs; else everything that is made and not read."""
-    if document.outputs:
-        return list(document.outputs)
-    read = bytearray(len(graph.file_names))
-    for file in graph.inputs:
-        read[file] = 1
-    return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK and not read[file]]
