@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.broker.broker import Lane
-from shoal.broker.messages import Accept, GiveUp, Retry, Start, TaskResult, TasksEnded, TasksReady
+from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskGrew, TaskResult, TasksEnded, TasksReady
 from shoal.model.resources import Resources
 from shoal.policy.retry import Outcome
 from support.case import BrokerCase, node
@@ -77,3 +77,35 @@ def test_a_task_over_a_limit_that_it_declared_itself_has_failed() -> None:
     case = BrokerCase(node(cores=2, memory="1000M"))
     case.tell(TasksReady([0]))
     assert case.tell(end(0, 1, Outcome.EXHAUSTED)) == [GiveUp(0, 1, Outcome.EXHAUSTED)]
+
+
+def test_a_task_that_grows_holds_more_and_nothing_starts_until_there_is_room() -> None:
+    case = sized(Ladder(300))
+    case.tell(TasksReady([0, 1, 2, 3]))
+    assert case.tell(TaskGrew(0, 1, 390 * MB)) == []
+    assert case.tell(end(1, 1, Outcome.OK)) == [Accept(1, 1), Start((3,), (1,))]
+    case = sized(Ladder(300))
+    case.tell(TasksReady([0, 1, 2, 3]))
+    assert case.tell(TaskGrew(0, 1, 400 * MB)) == []
+    assert case.tell(TaskGrew(2, 1, 300 * MB)) == []
+    assert case.tell(end(1, 1, Outcome.OK)) == [Accept(1, 1), Start((3,), (1,))]
+    assert case.tell(TaskGrew(3, 1, 290 * MB)) == []
+
+
+def test_the_task_that_grows_beyond_what_the_node_has_is_ended_and_tried_with_more() -> None:
+    adviser = Ladder(300, 900)
+    case = sized(adviser)
+    case.tell(TasksReady([0, 1, 2]))
+    assert case.tell(TaskGrew(1, 1, 500 * MB)) == [Kill(1, 1, Outcome.EXHAUSTED)]
+    assert case.tell(TaskGrew(1, 1, 510 * MB)) == [], "it is told once"
+    assert case.tell(end(1, 1, Outcome.EXHAUSTED)) == [Retry(1, 1, Outcome.EXHAUSTED, 0.0)]
+    assert adviser.seen == [(510 * MB, 510 * MB)]
+    case.tell(end(0, 1, Outcome.OK))
+    assert case.tell(end(2, 1, Outcome.OK)) == [Accept(2, 1), Start((1,), (2,))]
+
+
+def test_word_of_growth_that_comes_too_late_changes_nothing() -> None:
+    case = sized(Ladder(300))
+    case.tell(TasksReady([0]))
+    case.tell(end(0, 1, Outcome.OK))
+    assert case.tell(TaskGrew(0, 1, 900 * MB)) == []

@@ -14,8 +14,9 @@ Bundles. Python calls of a few microseconds are handed over several at a time (`
 one task. Where the runner allows it a place gets more before it has nothing left.
 
 Sizes. Where nobody declared how much memory the tasks of a lane need, an adviser (`shoal.policy.sizing`) says how much
-they get, learning from how attempts end. An attempt that exceeded its size is repeated in another lane, of those that
-get more, and is not charged to the task.
+to reckon with, learning from how attempts end. A task that turns out to use more than that holds more, and nothing else
+starts until there is room again; only if the node has not got it, the task that grew last is ended, and repeated in
+another lane, of those that get more. That is not charged to it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from shoal.broker.messages import (
     Kill,
     Retry,
     Start,
+    TaskGrew,
     TaskResult,
     TasksEnded,
     TasksReady,
@@ -128,7 +130,9 @@ class Bundle(msgspec.Struct):
     low: int = 0
     """When no more than so many are left, more may be added."""
     size: int = 0
-    """The memory its tasks may use, if the broker decided that."""
+    """The memory that is reckoned with for each of its tasks, if the broker decided that."""
+    condemned: bool = False
+    """Its task was told to end because it used more than the node has."""
 
 
 def whole_cores(node: Resources) -> int:
@@ -185,6 +189,7 @@ class Broker:
         self._handlers: dict[type, Callable[..., None]] = {
             TasksReady: self._on_ready,
             TasksEnded: self._on_ended,
+            TaskGrew: self._on_grown,
             CancelAsked: self._on_cancel,
             CapacityChanged: self._on_capacity,
             DrainAsked: self._on_drain,
@@ -284,6 +289,18 @@ class Broker:
                 self._on_exhausted(result, bundle, commands)
             else:
                 self._on_unsuccessful(now, result, commands)
+
+    def _on_grown(self, now: float, event: TaskGrew, commands: list[Command]) -> None:
+        """Reckons with what the task really uses. If the node has not got so much, the task must go."""
+        bundle = self.running.get(event.task)
+        if bundle is None or self.attempt[event.task] != event.attempt or event.memory <= bundle.size:
+            return
+        bundle.taken = self.contract.raise_to(bundle.taken, "memory", event.memory)
+        bundle.size = event.memory
+        if self.contract.is_overcommitted("memory") and not bundle.condemned:
+            bundle.condemned = True
+            if self.state[event.task] is State.RUNNING:
+                commands.append(Kill(event.task, event.attempt, Outcome.EXHAUSTED))
 
     def _on_exhausted(self, result: TaskResult, bundle: Bundle, commands: list[Command]) -> None:
         """The size was ours and it was too small: the task tries a larger one, as long as there is one."""

@@ -39,6 +39,15 @@ class TasksEnded(msgspec.Struct, frozen=True, tag=True):
     that an order which prefers the newest tasks sees the consumers of what has just been made."""
 
 
+class TaskGrew(msgspec.Struct, frozen=True, tag=True):
+    """A running task uses more memory than it was given; nobody has ended it for that."""
+
+    task: int
+    attempt: int
+    memory: int
+    """Bytes it uses now."""
+
+
 class CancelAsked(msgspec.Struct, frozen=True, tag=True):
     """The user does not want these tasks any more."""
 
@@ -63,7 +72,9 @@ class TimePassed(msgspec.Struct, frozen=True, tag=True):
     """The moment asked for with `WakeAt` has come."""
 
 
-Event: TypeAlias = TasksReady | TasksEnded | CancelAsked | CapacityChanged | DrainAsked | DrainEnded | TimePassed
+Event: TypeAlias = (
+    TasksReady | TasksEnded | TaskGrew | CancelAsked | CapacityChanged | DrainAsked | DrainEnded | TimePassed
+)
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
@@ -77,7 +88,7 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     attempts: tuple[int, ...]
     place: int = 0
     memory: int = 0
-    """Bytes that each of them may use; 0 if that was not decided here."""
+    """Bytes that each of them is expected to use, as learned: more than that is to be told with `TaskGrew`."""
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True):
@@ -106,10 +117,11 @@ class GiveUp(msgspec.Struct, frozen=True, tag=True):
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """End this attempt; it will be reported like any other end."""
+    """End this attempt; it will be reported like any other end, with this outcome."""
 
     task: int
     attempt: int
+    outcome: Outcome = Outcome.CANCELLED
 
 
 class WakeAt(msgspec.Struct, frozen=True, tag=True):

@@ -81,6 +81,17 @@ class Contract:
         for at, amount in taken:
             free[at] += amount
 
+    def is_overcommitted(self, name: str) -> bool:
+        """Whether more of a resource is in use than the node has."""
+        return self.free[self.names.index(name)] < 0
+
+    def raise_to(self, taken: list[tuple[int, int]], name: str, amount: int) -> list[tuple[int, int]]:
+        """What runs uses more of a resource than it took: it holds that from now on, even if none is left."""
+        at = self.names.index(name)
+        held = dict(taken).get(at, 0)
+        self.free[at] -= amount - held
+        return [pair for pair in taken if pair[0] != at] + [(at, amount)]
+
     def resize(self, node: Resources) -> None:
         """The node's capacity changed; what runs keeps what it has, so `free` may be negative for a while."""
         for name in node.names():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.broker.messages import Start, TaskResult
+from shoal.broker.messages import Start, TaskGrew, TaskResult
 from shoal.model.graph import Graph
 from shoal.model.resources import Resources
 from shoal.policy.retry import Outcome
@@ -31,7 +31,7 @@ class Place(msgspec.Struct, eq=False):
     fate: Fate
     started: float
     limit: int = 0
-    """Bytes of memory that each of its tasks may use; 0 if nobody set a limit."""
+    """Bytes of memory that each of its tasks is expected to use; 0 if nobody said."""
     turn: int = 0
     """Counts the fates of this place, so that an end that was overtaken by a kill is known to be void."""
 
@@ -69,7 +69,7 @@ class VirtualNode:
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = Place(self._numbers, request, tasks, self._fate(*tasks[0], command.memory), now, command.memory)
+        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.memory)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
@@ -77,11 +77,21 @@ class VirtualNode:
             self.place_of[task] = place.number
         return place
 
-    def _fate(self, task: int, attempt: int, limit: int) -> Fate:
-        fate = self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
-        if limit and self.peaks and self.peaks[task] > limit and fate.outcome is Outcome.OK:
-            return Fate(Outcome.EXHAUSTED, fate.seconds / 2)
-        return fate
+    def _fate(self, task: int, attempt: int) -> Fate:
+        return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+
+    def will_grow(self, place: Place) -> bool:
+        """Whether the running task is going to use more than was expected of it."""
+        return bool(place.limit and self.peaks and self.peaks[place.tasks[0][0]] > place.limit)
+
+    def grow(self, place: Place) -> TaskGrew:
+        """The running task reaches its peak; that may be more than the node has."""
+        task, attempt = place.tasks[0]
+        peak = self.peaks[task]
+        self.taken["memory"] = self.taken.get("memory", 0) + peak - place.request.get("memory")
+        place.request = Resources.of({**dict(place.request.amounts), "memory": peak})
+        place.limit = peak
+        return TaskGrew(task, attempt, peak)
 
     def end_turn(self, now: float, place: Place) -> list[TaskResult]:
         """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
@@ -98,7 +108,9 @@ class VirtualNode:
         self._next_turn(now, place)
         return results
 
-    def kill(self, now: float, task: int, attempt: int, latency: float) -> Place | None:
+    def kill(
+        self, now: float, task: int, attempt: int, latency: float, outcome: Outcome = Outcome.CANCELLED
+    ) -> Place | None:
         """A kill on its way: the attempt ends after `latency`, unless its own end comes first.
 
         Returns the place whose end has to be put on the agenda anew, or None if the task only waited in its bundle
@@ -112,7 +124,7 @@ class VirtualNode:
             del self.place_of[task]
             return None
         if place.started + place.fate.seconds > now + latency:
-            place.fate = Fate(Outcome.CANCELLED, now + latency - place.started)
+            place.fate = Fate(outcome, now + latency - place.started)
             place.turn += 1
         return place
 
@@ -129,7 +141,7 @@ class VirtualNode:
         place.turn += 1
         if place.tasks:
             place.started = now
-            place.fate = self._fate(*place.tasks[0], place.limit)
+            place.fate = self._fate(*place.tasks[0])
             return
         del self.places[place.number]
         for name, amount in place.request.amounts:

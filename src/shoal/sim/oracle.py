@@ -23,6 +23,7 @@ from shoal.broker.messages import (
     Kill,
     Retry,
     Start,
+    TaskGrew,
     TaskResult,
     TasksEnded,
     TasksReady,
@@ -64,6 +65,8 @@ class Oracle:
         self.fresh: dict[int, TaskResult] = {}
         """Results of this event that are the first word about a current attempt."""
         self.to_kill: dict[int, int] = {}
+        self.grown: dict[int, int] = {}
+        """Attempts that use more than was expected of them."""
         self.asked: set[int] = set()
         self._watch: dict[type, Callable[..., None]] = {
             Start: self._on_start,
@@ -85,6 +88,11 @@ class Oracle:
                     if life.running and life.attempt == result.attempt:
                         life.running = False
                         self.fresh[result.task] = result
+            case TaskGrew(task, attempt, memory):
+                life = self.lives[task]
+                if life.running and life.attempt == attempt:
+                    life.limit = memory
+                    self.grown[task] = attempt
             case CancelAsked(tasks):
                 self._note_cancels(tasks)
             case CapacityChanged(node):
@@ -159,7 +167,10 @@ class Oracle:
         life.end = command.outcome.value
 
     def _on_kill(self, now: float, command: Kill) -> None:
-        if self.to_kill.pop(command.task, None) != command.attempt:
+        if command.outcome is Outcome.EXHAUSTED:
+            if self.grown.get(command.task) != command.attempt:
+                raise Violation(f"{command} of a task that did not grow")
+        elif self.to_kill.pop(command.task, None) != command.attempt:
             raise Violation(f"{command} that nobody asked for")
 
     def _is_charged_off(self, task: int, attempt: int, outcome: Outcome) -> bool:

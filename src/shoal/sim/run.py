@@ -51,6 +51,13 @@ class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
     turn: int
 
 
+class Growth(msgspec.Struct, frozen=True, eq=False):
+    """The running task of a place reaches its peak, if it still runs."""
+
+    place: Place
+    turn: int
+
+
 class Strike(msgspec.Struct, frozen=True):
     """A fault of some kind strikes the run."""
 
@@ -61,7 +68,7 @@ class Heal(msgspec.Struct, frozen=True):
     """From now on nothing goes wrong."""
 
 
-Item = EndOfTurn | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
+Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
 
 
 class Run:
@@ -124,8 +131,8 @@ class Run:
                     accepted.append(task)
                 case GiveUp(task):
                     self.flow.fail([task])
-                case Kill(task, attempt):
-                    self._kill(task, attempt)
+                case Kill(task, attempt, outcome):
+                    self._kill(task, attempt, outcome)
                 case WakeAt(when):
                     if self._wake is None or when < self._wake:
                         self._wake = when
@@ -138,24 +145,29 @@ class Run:
                 self.agenda.after(self.random.choice((0.0, 0.005)), ready)
 
     def _schedule(self, place: Place) -> None:
+        if self.node.will_grow(place):
+            self.agenda.at(place.started + place.fate.seconds / 2, Growth(place, place.turn))
         self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
 
-    def _kill(self, task: int, attempt: int) -> None:
+    def _kill(self, task: int, attempt: int, outcome: Outcome) -> None:
         if self.random.random() < self.faults.slow_kills:
             latency = 10.0 * self.scenario.durations[task]
         else:
             latency = KILL_LATENCY
         waited = self.node.place_of.get(task)
-        place = self.node.kill(self.agenda.now, task, attempt, latency)
+        place = self.node.kill(self.agenda.now, task, attempt, latency, outcome)
         if place is not None:
             self._schedule(place)
         elif waited is not None:
-            self.agenda.after(latency, TasksEnded([TaskResult(task, attempt, Outcome.CANCELLED)], self._announces()))
+            self.agenda.after(latency, TasksEnded([TaskResult(task, attempt, outcome)], self._announces()))
 
     def _take(self, item: Item) -> None:
         match item:
             case EndOfTurn():
                 self._report(self._ends_falling_together(item))
+            case Growth(place, turn):
+                if place.number in self.node.places and place.turn == turn:
+                    self._tell(self.node.grow(place))
             case Strike(kind):
                 self._strike(kind)
             case Heal():
