@@ -50,6 +50,7 @@ def test_the_usual_file_is_found_and_its_absence_is_an_error(directory: Path) ->
         ("a: b\n\tx\nb: a\n\tx\n", "w.mf:", "^"),
         (".MAKEFLOW CORES many\n", "w.mf:1:17:", ".MAKEFLOW CORES many\n                    ^"),
         ("a: b\n\techo $NOT_SET_AT_ALL\n", "w.mf:2:7:", "^"),
+        ("# x\ry\na:\n\tx\na: c\n\ty\n", "w.mf:4:1:", "a: c\n    ^"),
     ],
 )
 def test_an_error_shows_its_line_and_a_caret(tmp_path: Path, text: str, place: str, below: str) -> None:
@@ -67,6 +68,20 @@ def test_a_bundle_can_be_carried_away_and_run(directory: Path, tmp_path_factory:
     (elsewhere / "hostname").write_text("bundled\n")
     shoal(elsewhere, "run", "w.mf")
     assert (elsewhere / "c").read_text() == "hello\nbundled\n"
+
+
+def test_a_bundle_writes_nothing_outside_its_directory(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "a").write_text("above\n")
+    (here / "a").write_text("here\n")
+    (tmp_path / "sub.mf").write_text("c:\n\techo c > c\n")
+    (here / "w.mf").write_text("b: a ../a\n\tcat a ../a > b\nc:\n\tMAKEFLOW ../sub.mf\n")
+    assert "../a\ta1" in shoal(here, "makeflow-analyze", "-b", "bundle", "w.mf").stdout
+    assert {path.name for path in here.iterdir()} == {"a", "w.mf", "bundle"}
+    assert (here / "a").read_text() == "here\n"
+    shoal(here / "bundle", "makeflow", "w.mf")
+    assert (here / "bundle" / "b").read_text() == "here\nabove\n"
 
 
 def test_workflows_in_json_and_jx_are_described_as_well(tmp_path: Path) -> None:

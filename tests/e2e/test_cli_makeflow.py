@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
-from support.command import shoal, start, wait_until
+from support.command import SHOAL, shoal, start, wait_until
 
 CHAIN = "a:\n\techo hi > a\nb: a\n\tcat a > b\nc: b\n\tcat b > c\n"
 
@@ -30,6 +31,14 @@ def test_a_run_in_which_a_target_was_not_made_is_no_success(tmp_path: Path) -> N
     assert "workflow failed." in said
     assert "# FAILED" in (tmp_path / "m.mf.makeflowlog").read_text()
     assert names(tmp_path) == {"c", "makeflow.failed.0"}
+
+
+def test_the_other_rules_run_although_what_a_failed_one_made_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "makeflow.failed.0").write_text("a file, where a directory should be made")
+    status, said = makeflow(tmp_path, "-j", "1", text="a:\n\techo x > a; exit 3\n" + "z:\n\techo z > z\n")
+    assert status == 1
+    assert "cannot move outputs" in said
+    assert names(tmp_path) == {"makeflow.failed.0", "z"}
 
 
 def test_nothing_is_repeated_unless_asked_for(tmp_path: Path) -> None:
@@ -64,6 +73,30 @@ def test_collected_files_are_not_made_again_until_something_needs_them(tmp_path:
     assert said.count("submitting job") == 3
 
 
+def test_what_an_earlier_run_made_is_collected_as_well(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN.replace("cat b > c", "test -e go && cat b > c"))
+    (tmp_path / "go").touch()
+    assert makeflow(tmp_path, "-g", "ref_cnt")[0] == 0
+    assert names(tmp_path) == {"c", "go"}
+
+
+def test_an_output_beside_a_collected_file_is_made_again_when_it_is_gone(tmp_path: Path) -> None:
+    makeflow(tmp_path, "-g", "ref_cnt", text="a b:\n\techo 1 > a; echo 2 > b\nc: a\n\tcat a > c\n")
+    assert names(tmp_path) == {"b", "c"}
+    (tmp_path / "b").unlink()
+    status, _ = makeflow(tmp_path, "-g", "ref_cnt")
+    assert status == 0
+    assert names(tmp_path) == {"b", "c"}
+
+
+def test_a_collected_file_that_becomes_an_output_is_made_again(tmp_path: Path) -> None:
+    makeflow(tmp_path, "-g", "ref_cnt", text=CHAIN)
+    assert makeflow(tmp_path, "-g", "ref_cnt", text="MAKEFLOW_OUTPUTS=b c\n" + CHAIN)[0] == 0
+    assert names(tmp_path) == {"b", "c"}
+    shoal(tmp_path, "run", "m.mf", "a")
+    assert "a" in names(tmp_path)
+
+
 def test_cleaned_intermediates_stay_away_and_cleaned_outputs_are_made_again(tmp_path: Path) -> None:
     makeflow(tmp_path, text=CHAIN)
     makeflow(tmp_path, "--clean=intermediates")
@@ -78,6 +111,15 @@ def test_cleaning_everything_leaves_the_workflow_alone(tmp_path: Path) -> None:
     makeflow(tmp_path, text=CHAIN)
     makeflow(tmp_path, "-c")
     assert os.listdir(tmp_path) == ["m.mf"]
+
+
+def test_cleaning_removes_the_script_of_a_dry_run_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "m.mf.sh").write_text("#!/bin/sh\necho precious\n")
+    makeflow(tmp_path, "-c", text=CHAIN)
+    assert names(tmp_path) == {"m.mf.sh"}
+    makeflow(tmp_path, "-T", "dryrun")
+    makeflow(tmp_path, "-c")
+    assert names(tmp_path) == set()
 
 
 def test_a_run_with_another_log_is_another_run(tmp_path: Path) -> None:
@@ -109,6 +151,17 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert said.count("submitting job") == 1
 
 
+def test_what_a_killed_run_had_begun_to_make_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "m.mf").write_text("a:\n\techo x >> a; test -e go || sleep 60\n")
+    process = start(tmp_path, "makeflow", "m.mf")
+    wait_until((tmp_path / "a").exists, "the rule begins")
+    process.kill()
+    process.wait()
+    (tmp_path / "go").touch()
+    assert makeflow(tmp_path)[0] == 0
+    assert (tmp_path / "a").read_text() == "x\n"
+
+
 def test_what_cannot_be_read_is_one_sentence_with_its_place_and_status_1(tmp_path: Path) -> None:
     status, said = makeflow(tmp_path, text="a: b\n\tcp b a\nb: a\n\tcp a b\n")
     assert (status, said.count("\nshoal: ")) == (1, 1)
@@ -118,3 +171,36 @@ def test_what_cannot_be_read_is_one_sentence_with_its_place_and_status_1(tmp_pat
     assert makeflow(tmp_path, "--docker=image")[0] == 1
     assert makeflow(tmp_path, "-T", "nonsense")[0] == 1
     assert makeflow(tmp_path, "--no-such-option")[0] == 1
+
+
+def test_files_of_any_name_are_run_logged_and_resumed(tmp_path: Path) -> None:
+    flow = os.path.join(os.fsencode(tmp_path), b"-m\xff.mf")
+    text = '{"rules": [{"command": "touch \'a\\nb\' \'c d\'", "outputs": ["a\\nb", "c d"]}]}'
+    with open(flow, "w") as file:
+        file.write(text)
+    words = ["makeflow", "--json", "--log-verbose", "--", os.fsdecode(os.path.basename(flow))]
+    command = [*SHOAL, *words]
+    first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert b"submitting job" in first.stdout
+    assert b"submitting job" not in second.stdout
+    assert {"a\nb", "c d"} <= names(tmp_path)
+
+
+def test_options_in_a_file_that_includes_itself_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"argv": "options.json"}')
+    status, said = makeflow(tmp_path, "--argv", "options.json", text=CHAIN)
+    assert status == 1
+    assert "includes itself" in said
+
+
+def test_a_sandbox_does_not_change_what_a_rule_exports(tmp_path: Path) -> None:
+    makeflow(tmp_path, "--sandbox", text="export base=1\nexport box=2\na:\n\techo \\$base \\$box > a\n")
+    assert (tmp_path / "a").read_text() == "1 2\n"
+
+
+def test_a_sub_workflow_gets_what_its_rule_declares_in_any_spelling(tmp_path: Path) -> None:
+    (tmp_path / "sub.mf").write_text("a:\n\techo x > a\n")
+    status, said = makeflow(tmp_path, text='a:\nCORES="1"\nMEMORY=0.5G\n\tMAKEFLOW sub.mf\n')
+    assert status == 0, said
+    assert "--local-cores=1 --local-memory=512" in said

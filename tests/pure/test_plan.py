@@ -178,6 +178,15 @@ def test_a_collected_output_is_no_reason_to_run() -> None:
     assert made.to_run() == []
 
 
+def test_a_file_that_the_workflow_is_run_for_is_never_taken_for_collected() -> None:
+    graph = chain()
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 1)]
+    missing = files(graph, c_txt=(-1, 0))
+    made = decide(graph, ancestors(graph, [2]), memory, missing, kept=("c.txt",))
+    assert reasons(made) == [Reason.UP_TO_DATE, Reason.OUTPUT_MISSING, Reason.NEEDS_ANOTHER]
+
+
 def test_the_maker_of_a_collected_file_runs_when_the_file_is_needed_again() -> None:
     graph = chain()
     memory = after_a_run(graph)

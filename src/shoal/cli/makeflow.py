@@ -122,8 +122,11 @@ def _add_wrapping(parser: CommandParser) -> None:
     )
 
 
-def rewrite(words: Sequence[str]) -> list[str]:
-    """The command line with what argparse cannot read made plain: `-c` without a value, and `--argv` replaced."""
+def rewrite(words: Sequence[str], inside: tuple[str, ...] = ()) -> list[str]:
+    """The command line with what argparse cannot read made plain: `-c` without a value, and `--argv` replaced.
+
+    `inside` are the files of options that the words come from.
+    """
     plain: list[str] = []
     rest = list(words)
     while rest:
@@ -134,17 +137,24 @@ def rewrite(words: Sequence[str]) -> list[str]:
             plain.append(f"--clean={word[2:]}")
         elif word == "--argv" or word.startswith("--argv="):
             name = word.partition("=")[2] if "=" in word else rest.pop(0) if rest else ""
-            rest = [*_words_of_file(name), *rest]
+            rest = [*_words_of_file(name, inside), *rest]
+        elif word == "--":  # what follows are files, also those that look like options
+            plain += [f"./{name}" if name.startswith("-") else name for name in rest]
+            break
         else:
             plain.append(word)
     return plain
 
 
-def _words_of_file(name: str) -> list[str]:
+def _words_of_file(name: str, inside: tuple[str, ...]) -> list[str]:
     from shoal.engine.load import read_text
     from shoal.frontend.makeflow.argv import argv_words
 
-    return rewrite(argv_words(read_text(name), name))
+    if not name:
+        raise InputError("--argv needs the name of a file")
+    if name in inside:
+        raise InputError(f"the file of options {name!r} includes itself", file=inside[-1])
+    return rewrite(argv_words(read_text(name), name), (*inside, name))
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -225,6 +235,7 @@ def _file_of(arguments: argparse.Namespace) -> str:
 
 def _settings(arguments: argparse.Namespace, path: str) -> Settings:
     from shoal.engine.dropin.settings import Settings
+    from shoal.model.resources import parse_size
 
     retries = MANY_RETRIES if arguments.retry else 0
     if arguments.retry_count is not None:
@@ -239,7 +250,7 @@ def _settings(arguments: argparse.Namespace, path: str) -> Settings:
         run_again=arguments.retry_count is None,
         collection=collection,
         collect_above=_number(arguments.gc_count or "16", "--gc-count"),
-        collect_below=_number(arguments.gc_size or str(10 * 2**20), "--gc-size"),
+        collect_below=parse_size(arguments.gc_size or "10M", "--gc-size"),
         wrappers=tuple(arguments.wrapper),
         wrapper_inputs=tuple(arguments.wrapper_input),
         wrapper_outputs=tuple(arguments.wrapper_output),

@@ -120,8 +120,8 @@ def with_line_shown(error: InputError, path: str) -> InputError:
     if error.line is None or error.text is not None:
         return error
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            line = next(islice(file, error.line - 1, None), "").rstrip("\n")
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            line = next(islice(file, error.line - 1, None), "").rstrip("\r\n")
     except OSError:
         return error
     quoted = re.search(r"'([^']+)'", error.message)
@@ -135,13 +135,12 @@ def _write_bundle(makeflow: Makeflow, path: str, directory: str) -> None:
     """Writes the workflow with its files into a directory, and prints what each file is called there."""
     import shutil
 
-    from shoal.frontend.makeflow.analysis import bundle_names, rename_files
+    from shoal.frontend.makeflow.analysis import bundle_names, input_files, rename_files
     from shoal.frontend.makeflow.write_makeflow import write_makeflow
 
-    names = bundle_names(makeflow)
+    names, inputs = bundle_names(makeflow), frozenset(input_files(makeflow))
     os.makedirs(directory, exist_ok=True)
-    copies = names | {rule.workflow: rule.workflow for rule in makeflow.rules if rule.workflow}
-    for here, there in copies.items():
+    for here, there in names.items():
         target = os.path.join(directory, there)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if os.path.isdir(here):
@@ -151,4 +150,4 @@ def _write_bundle(makeflow: Makeflow, path: str, directory: str) -> None:
     text = write_makeflow(rename_files(makeflow, names))
     with open(os.path.join(directory, os.path.basename(path)), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
-    print_lines(f"{here}\t{there}" for here, there in names.items())
+    print_lines(f"{here}\t{there}" for here, there in names.items() if here in inputs)

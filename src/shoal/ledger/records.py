@@ -140,7 +140,9 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     not_run: int
 
 
-Record: TypeAlias = RunStarted | TasksPlanned | CategoriesDeclared | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
+Record: TypeAlias = (
+    RunStarted | TasksPlanned | CategoriesDeclared | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

@@ -1,14 +1,15 @@
 """The verdict on every task: up to date, or to be run and why.
 
 A task is up to date if an earlier run's accepted result for the same place has the same content, the files it made are
-still as it left them, and what it read is as it was. Everything behind a task that runs, runs. Files that were collected
-(removed on purpose when nothing needed them any more) count as being there, unless a task that runs needs them: then
-their makers run, too.
+still as it left them, and what it read is as it was. Everything behind a task that runs, runs. Files that were
+collected (removed on purpose when nothing needed them any more) count as being there, unless a task that runs needs
+them: then their makers run, too. What a workflow is run for is never taken for collected.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Container
 from enum import IntEnum
 from typing import Protocol
 
@@ -97,11 +98,19 @@ class Past(Protocol):
 
 
 def decide(
-    graph: Graph, wanted: bytearray, past: Past, versions: Versions, *, force: bool = False, adopt: bool = False
+    graph: Graph,
+    wanted: bytearray,
+    past: Past,
+    versions: Versions,
+    *,
+    force: bool = False,
+    adopt: bool = False,
+    kept: Container[str] = (),
 ) -> Plan:
     """The plan for what `wanted` marks; fills in the versions of tasks that are up to date.
 
-    With `adopt` an output that somebody changed is taken as it is, and only what reads it runs again.
+    With `adopt` an output that somebody changed is taken as it is, and only what reads it runs again. Files in `kept`
+    must be there, whatever was collected.
     """
     plan = Plan(graph)
     absent: dict[int, None] = {}
@@ -119,13 +128,21 @@ def decide(
             else:
                 plan.set(task, Reason.NEEDS_ANOTHER, running)
         else:
-            _decide_one(plan, task, past, versions, adopt, absent)
+            _decide_one(plan, task, past, versions, adopt, kept, absent)
     if absent:
         _call_back(plan, absent)
     return plan
 
 
-def _decide_one(plan: Plan, task: int, past: Past, versions: Versions, adopt: bool, absent: dict[int, None]) -> None:
+def _decide_one(
+    plan: Plan,
+    task: int,
+    past: Past,
+    versions: Versions,
+    adopt: bool,
+    kept: Container[str],
+    absent: dict[int, None],
+) -> None:
     graph = plan.graph
     running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
     if running != NO_TASK:
@@ -139,7 +156,7 @@ def _decide_one(plan: Plan, task: int, past: Past, versions: Versions, adopt: bo
         plan.set(task, Reason.FAILED)
     elif result.content != content_of(graph, task):
         plan.set(task, Reason.CHANGED)
-    elif not _outputs_hold(plan, task, result, versions, adopt, absent if past.is_collected(place) else None):
+    elif not _outputs_hold(plan, task, result, versions, adopt, kept, absent if past.is_collected(place) else None):
         pass  # the verdict is set
     elif result.inputs != versions.digest_of_inputs(task):
         plan.set(task, Reason.INPUT_CHANGED, _changed_input(graph, task, past, versions))
@@ -149,12 +166,18 @@ def _decide_one(plan: Plan, task: int, past: Past, versions: Versions, adopt: bo
 
 
 def _outputs_hold(
-    plan: Plan, task: int, result: TaskEnded, versions: Versions, adopt: bool, absent: dict[int, None] | None
+    plan: Plan,
+    task: int,
+    result: TaskEnded,
+    versions: Versions,
+    adopt: bool,
+    kept: Container[str],
+    absent: dict[int, None] | None,
 ) -> bool:
     """Whether the outputs are as they were left. Those that were collected are noted in `absent` as if they were."""
     for file, (size, time) in zip(plan.graph.outputs_of(task), result.outputs, strict=False):
         if versions.sizes[file] < 0:
-            if absent is None:
+            if absent is None or plan.graph.file_names[file] in kept:
                 plan.set(task, Reason.OUTPUT_MISSING, file)
                 return False
             absent[file] = None

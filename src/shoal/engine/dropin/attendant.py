@@ -134,8 +134,11 @@ class StandIn:
         if self.settings.save_failed:
             self._drop_failed_directory(task)
             self.complain(f"rule {task} failed, moving any outputs to {failed_directory(task)}")
-            keep_failed(graph, attempt, self.document.rules[task].category)
-            log.file(failed_directory(task), FileState.COMPLETE, 0)
+            try:
+                keep_failed(graph, attempt, self.document.rules[task].category)
+                log.file(failed_directory(task), FileState.COMPLETE, 0)
+            except OSError as error:  # no reason for the other rules to stop
+                self.complain(f"rule {task} failed, cannot move outputs: {error}")
         self._delete_outputs(task)
         log.rule(task, RuleState.FAILED)
 

@@ -31,6 +31,20 @@ class Collector:
         self._standing = 0
         """Files made and not yet removed."""
         self._candidates: list[int] = []
+        self._take_over(plan)
+
+    def _take_over(self, plan: Plan) -> None:
+        """Files that earlier runs made stand there, too, and those that nothing here reads may go with the first."""
+        graph = self.graph
+        is_read = bytearray(len(graph.file_names))
+        for file in graph.inputs:
+            is_read[file] = 1
+        for file, maker in enumerate(graph.producer):
+            name = graph.file_names[file]
+            if maker != NO_TASK and not plan.runs(maker) and os.path.lexists(name):
+                self._standing += 1
+                if is_read[file] and not self._readers[file] and name not in self._kept:
+                    self._candidates.append(file)
 
     def made(self, task: int) -> None:
         """A rule is done: its outputs stand there, and it needs its inputs no more."""

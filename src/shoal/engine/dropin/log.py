@@ -118,12 +118,16 @@ class MakeflowLog:
         self._states[rule] = state
 
     def _write(self, line: str) -> None:
-        # A name or command of several lines is one record all the same, or the log could not be read again.
-        self._file.write(line.replace("\n", "\\n") + "\n")
+        self._file.write(on_one_line(line) + "\n")
 
 
 def _now() -> int:
     return time.time_ns() // 1000
+
+
+def on_one_line(text: str) -> str:
+    """A name or command of several lines is one record all the same, or the log could not be read again."""
+    return text.replace("\n", "\\n")
 
 
 def check_log(path: str) -> None:
@@ -148,6 +152,15 @@ def check_log(path: str) -> None:
 
 def standing_files(path: str) -> list[str]:
     """Names of files that were made and not removed, as far as the log at this path tells."""
+    return [name for name, state in _last_states(path).items() if state in (FileState.EXISTS, FileState.COMPLETE)]
+
+
+def begun_files(path: str) -> frozenset[str]:
+    """Names, each on one line, of files that rules had made or begun to make when the log at this path breaks off."""
+    return frozenset(name for name, state in _last_states(path).items() if state != FileState.DELETED)
+
+
+def _last_states(path: str) -> dict[str, int]:
     states: dict[str, int] = {}
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -155,5 +168,5 @@ def standing_files(path: str) -> list[str]:
                 if record := _FILE_RECORD.match(line):
                     states[record[1]] = int(record[2])
     except OSError:
-        return []
-    return [name for name, state in states.items() if state in (FileState.EXISTS, FileState.COMPLETE)]
+        return {}
+    return states

@@ -8,8 +8,9 @@ import sys
 import time
 
 from shoal.engine.dropin.attendant import StandIn
+from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
-from shoal.engine.dropin.log import MakeflowLog, RuleState, check_log
+from shoal.engine.dropin.log import MakeflowLog, RuleState, begun_files, check_log, on_one_line
 from shoal.engine.dropin.script import script_of, write_script
 from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
@@ -51,6 +52,8 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
         raise
     session.tell_all = True
     _warn(session.plan)
+    if session.history.last_run is not None and session.history.last_end is None:
+        _remove_unrecorded(session.plan, settings.log)
     if is_new and settings.verbose_log:
         log.describe(graph, [rule.category for rule in document.rules])
     log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
@@ -100,6 +103,15 @@ def _warn(plan: Plan) -> None:
             warnings += 1
     if warnings:
         print(f"found 0 errors and {warnings} warnings during consistency check.", file=sys.stderr)
+
+
+def _remove_unrecorded(plan: Plan, log: str) -> None:
+    """Removes what a killed run made and did not live to record: a command that appends must not append to it."""
+    graph, names = plan.graph, begun_files(log)
+    for task in plan.to_run():
+        for name in graph.output_names(task):
+            if on_one_line(name) in names and remove_file(name):
+                print(f"deleted {name}")
 
 
 def _make_monitor_directory(settings: Settings) -> None:

@@ -167,16 +167,18 @@ def output_files(makeflow: Makeflow) -> list[str]:
 
 
 def bundle_names(makeflow: Makeflow) -> dict[str, str]:
-    """What each input is called in a bundle: absolute names lose their directories, and get a number if that is taken.
+    """What each input is called in a bundle.
 
-    Relative names stay as they are, so what the rules make can be called as before.
+    Names that lead out of the directory lose their directories, and get a number if that is taken. All others stay as
+    they are, so what the rules make can be called as before. Sub-workflows are inputs, too.
     """
-    files = input_files(makeflow)
-    taken = set(find_makers(makeflow)) | {name for name in files if not name.startswith("/")}
+    workflows = (rule.workflow for rule in makeflow.rules if rule.workflow)
+    files = list(dict.fromkeys((*input_files(makeflow), *workflows)))
+    taken = set(find_makers(makeflow)) | {name for name in files if not leads_out(name)}
     names: dict[str, str] = {}
     for name in files:
         there = name
-        if name.startswith("/"):
+        if leads_out(name):
             base = there = name.rstrip("/").rpartition("/")[2] or "root"
             count = 0
             while there in taken:
@@ -185,6 +187,16 @@ def bundle_names(makeflow: Makeflow) -> dict[str, str]:
         taken.add(there)
         names[name] = there
     return names
+
+
+def leads_out(name: str) -> bool:
+    """Whether a name is that of something outside the directory it is relative to."""
+    depth = 0
+    for part in name.split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return True
+    return name.startswith("/")
 
 
 def rename_files(makeflow: Makeflow, names: Mapping[str, str]) -> Makeflow:
@@ -202,6 +214,7 @@ def rename_files(makeflow: Makeflow, names: Mapping[str, str]) -> Makeflow:
         msgspec.structs.replace(
             rule,
             inputs=tuple(map(rename, rule.inputs)),
+            workflow=rename(rule.workflow),
             command=words.sub(lambda found: changed[found[0]], rule.command),
             renames=tuple((rename(here), there) for here, there in rule.renames),
         )
