@@ -48,7 +48,7 @@ class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
 
 
 class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"):
-    """What the categories of this run ask for by themselves, as in `Resources.amounts`; what is not there is learned."""
+    """What the categories of this run ask for by themselves, as in `Resources.amounts`; the rest is learned."""
 
     names: list[str]
     resources: list[list[tuple[str, int]]]
