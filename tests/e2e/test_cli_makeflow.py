@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -204,3 +205,23 @@ def test_a_sub_workflow_gets_what_its_rule_declares_in_any_spelling(tmp_path: Pa
     status, said = makeflow(tmp_path, text='a:\nCORES="1"\nMEMORY=0.5G\n\tMAKEFLOW sub.mf\n')
     assert status == 0, said
     assert "--local-cores=1 --local-memory=512" in said
+
+
+def test_a_run_that_the_original_began_goes_on_where_it_was(tmp_path: Path) -> None:
+    text = "a:\n\techo a >> runs; echo > a\nb: a\n\ttest -e go && cp a b\n"
+    (tmp_path / "m.mf").write_text(text)
+    quiet = {**os.environ, "OMPI_MCA_ess_singleton_isolated": "1"}
+    subprocess.run(["makeflow", "m.mf"], cwd=tmp_path, env=quiet, capture_output=True, check=True)
+    (tmp_path / "go").touch()
+    status, said = makeflow(tmp_path)
+    assert status == 0
+    assert "1 of 2 rules were done by another program" in said
+    assert (tmp_path / "runs").read_text() == "a\n"
+
+
+def test_a_log_that_speaks_of_another_workflow_is_not_believed(tmp_path: Path) -> None:
+    makeflow(tmp_path, text=CHAIN)
+    shutil.rmtree(tmp_path / ".shoal")
+    status, said = makeflow(tmp_path, text=CHAIN + "d: c\n\tcat c > d\n")
+    assert status == 0
+    assert said.count("submitting job") == 4

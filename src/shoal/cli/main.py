@@ -89,7 +89,7 @@ def dispatch(words: list[str]) -> int:
 def overview() -> str:
     """The text of `shoal --help`."""
     lines = ["usage: shoal COMMAND [OPTION...]", "", "Runs workflows of many tasks, and only what is left of them.", ""]
-    lines += [f"  {name:16} {summary}" for name, summary in COMMANDS.items()]
+    lines += [f"  {name:17} {summary}" for name, summary in COMMANDS.items()]
     lines += ["", "'shoal COMMAND --help' says more; 'shoal --version' which version this is."]
     lines += ["", "example:", "  shoal run flow.py --jobs 4"]
     return "\n".join(lines)

@@ -117,9 +117,7 @@ def _add_wrapping(parser: CommandParser) -> None:
     wrapping.add_argument("--monitor-with-time-series", action="store_true", help="also write what was seen each time")
     wrapping.add_argument("--monitor-with-opened-files", action="store_true", help="also write which files were opened")
     wrapping.add_argument("--monitor-log-fmt", metavar="NAME", help="name of the summaries, %% is the rule")
-    wrapping.add_argument(
-        "--monitor-measure-dir", metavar="DIR", action="append", default=[], help="measure this directory's size"
-    )
+    wrapping.add_argument("--monitor-measure-dir", action="store_true", help="measure the directory too (always done)")
 
 
 def rewrite(words: Sequence[str], inside: tuple[str, ...] = ()) -> list[str]:
@@ -147,14 +145,14 @@ def rewrite(words: Sequence[str], inside: tuple[str, ...] = ()) -> list[str]:
 
 
 def _words_of_file(name: str, inside: tuple[str, ...]) -> list[str]:
-    from shoal.engine.load import read_text
+    from shoal.engine.jxfiles import read_file
     from shoal.frontend.makeflow.argv import argv_words
 
     if not name:
         raise InputError("--argv needs the name of a file")
     if name in inside:
         raise InputError(f"the file of options {name!r} includes itself", file=inside[-1])
-    return rewrite(argv_words(read_text(name), name), (*inside, name))
+    return rewrite(argv_words(read_file(name), name), (*inside, name))
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -279,7 +277,6 @@ def _monitor(arguments: argparse.Namespace) -> Monitor | None:
         arguments.monitor_interval,
         arguments.monitor_with_time_series,
         arguments.monitor_with_opened_files,
-        tuple(arguments.monitor_measure_dir),
         arguments.monitor_exe,
     )
 

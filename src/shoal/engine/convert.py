@@ -15,6 +15,7 @@ from shoal.engine.session import enter
 from shoal.errors import InputError
 from shoal.frontend.jx import Setting
 from shoal.frontend.makeflow import Makeflow, build_graph
+from shoal.frontend.makeflow.build import quote
 from shoal.model.graph import Graph
 
 Target = Literal["makeflow", "json", "wfformat", "rules"]
@@ -89,7 +90,17 @@ def _from_graph(graph: Graph, target: Target) -> bytes:
         return _encoded(write_rules(graph))
     from shoal.frontend.makeflow.from_graph import document_of
 
-    return _from_document(document_of(graph), target)
+    return _from_document(with_directories(document_of(graph)), target)
+
+
+def with_directories(document: Makeflow) -> Makeflow:
+    """Other programs do not make the directories that outputs lie in, so the commands do it themselves."""
+    for rule in document.rules:
+        parents = dict.fromkeys(os.path.dirname(name) for name in rule.outputs)
+        parents.pop("", None)
+        if parents and rule.command:
+            rule.command = f"mkdir -p {' '.join(map(quote, parents))} && {rule.command}"
+    return document
 
 
 def _encoded(text: str) -> bytes:

@@ -59,6 +59,8 @@ from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
 LOW_DISK_BYTES = 1 << 20
+MORE = "--resource {name}=N"
+"""The option by which a user says that a machine has more than it seems."""
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
@@ -96,6 +98,8 @@ class RunOptions(msgspec.Struct):
     the first run are not removed, and no directories are made for outputs."""
     sizing: str = DEFAULT_MODE
     """How much memory tasks get that do not say how much they need."""
+    more: str = MORE
+    """The option by which the user can declare more of a resource."""
     enforced: bool = True
     """End tasks that use more memory than they declared."""
     check_sources: bool = True

@@ -18,7 +18,7 @@ from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
 from shoal.engine.load import Workflow, load_workflow
-from shoal.engine.local import LocalRun, RunOptions
+from shoal.engine.local import MORE, LocalRun, RunOptions
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
@@ -105,7 +105,7 @@ def look(
     return View(workflow, workspace, history, versions, plan)
 
 
-def refuse_oversized(plan: Plan, node: Resources) -> None:
+def refuse_oversized(plan: Plan, node: Resources, more: str = MORE) -> None:
     """A task larger than the machine would wait for ever, so it is refused before anything runs."""
     graph = plan.graph
     too_large = {number for number, profile in enumerate(graph.profiles) if profile.resources.lacking_in(node)}
@@ -120,7 +120,7 @@ def refuse_oversized(plan: Plan, node: Resources) -> None:
                 f"but this machine has {show_amount(name, node.get(name))}",
                 file=graph.source,
                 line=graph.lines[task] or None,
-                remedy=f"ask for less, or declare more with --resource {name}=N if it is there",
+                remedy=f"ask for less, or declare more with {more.format(name=name)} if it is there",
             )
 
 
@@ -136,8 +136,10 @@ class Session:
         *,
         force: bool = False,
         afresh: bool = False,
+        before: Callable[[Workflow], None] | None = None,
     ) -> None:
-        """`read` is called while the launcher boots; the current directory is the workspace's base."""
+        """`read` is called while the launcher boots, `before` under the lock and before the past is looked at; the
+        current directory is the workspace's base."""
         self.options = options
         self.listener = listener
         self.tell_all = False
@@ -146,16 +148,25 @@ class Session:
         self.workspace = workspace
         self.launcher = LauncherClient(self.identity)
         try:
-            self._prepare(read, options, force, afresh)
+            self._prepare(read, options, force, afresh, before)
         except BaseException:
             self.launcher.abandon()
             raise
 
-    def _prepare(self, read: Callable[[], Workflow], options: RunOptions, force: bool, afresh: bool) -> None:
+    def _prepare(
+        self,
+        read: Callable[[], Workflow],
+        options: RunOptions,
+        force: bool,
+        afresh: bool,
+        before: Callable[[Workflow], None] | None,
+    ) -> None:
         self.workflow = read()
         self.workspace.make()
         self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
         try:
+            if before is not None:
+                before(self.workflow)
             self.history = read_history(self.workspace)
             self._look_back()
             if afresh and self.history.bytes_read:
@@ -169,7 +180,7 @@ class Session:
                 options.as_found,
                 options.check_sources,
             )
-            refuse_oversized(self.plan, options.node)
+            refuse_oversized(self.plan, options.node, options.more)
             if self.workflow.check is not None:
                 self.workflow.check(self.plan)
         except BaseException:

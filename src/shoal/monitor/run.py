@@ -203,6 +203,9 @@ def measure(options: Options) -> int:
     else:
         path, words = find_program(options.command[0]), options.command
         shown = " ".join(map(_shell_word, words))
+    for directory in options.directories:
+        if not os.path.isdir(directory):
+            raise InputError(f"there is no directory {directory!r} to measure")
     limits = {**_limits_of_file(options.limits_file), **options.limits}
     template = options.template or f"resource-pid-{os.getpid()}"
     target = create(f"{template}.summary")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.dropin.collector import Collector, remove_file
-from shoal.engine.dropin.dress import in_sandbox, monitored, waiting_for, wrapped
+from shoal.engine.dropin.dress import in_sandbox, monitored, sandboxes, waiting_for, wrapped
 from shoal.engine.dropin.failed import failed_directory, keep_failed
 from shoal.engine.dropin.log import FileState, MakeflowLog, RuleState
 from shoal.engine.dropin.settings import Settings
@@ -46,6 +46,8 @@ class StandIn:
         """The plan is made; `output` is the file that captured output is kept in."""
         self.log = log
         self._output = output
+        for name in sandboxes("*") if self.settings.sandbox else []:
+            remove_file(name)  # of a run that was killed
         if self.settings.collection != "none":
             self.collector = Collector(self.graph, plan, kept, self.settings)
         for task in plan.to_run():

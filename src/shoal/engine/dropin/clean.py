@@ -10,6 +10,7 @@ import time
 
 from shoal.engine.clean import forget
 from shoal.engine.dropin.collector import remove_file
+from shoal.engine.dropin.dress import sandboxes
 from shoal.engine.dropin.failed import failed_directory
 from shoal.engine.dropin.log import check_log, standing_files
 from shoal.engine.dropin.script import is_script
@@ -91,6 +92,8 @@ def _forget(settings: Settings, workspace: Workspace, graph: Graph, document: Ma
         if os.path.isdir(failed_directory(rule)):
             remove_file(failed_directory(rule))
             print(f"deleted {failed_directory(rule)}")
+    for name in sandboxes("*"):
+        remove_file(name)
     logs = [settings.log, settings.dagfile + ".batchlog"]
     if is_script(settings.dagfile + ".sh"):
         logs.append(settings.dagfile + ".sh")

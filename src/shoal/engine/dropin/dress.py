@@ -6,6 +6,7 @@ quotes as in the original, because users read these lines in the messages.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Sequence
@@ -31,6 +32,11 @@ def wrapped(command: str, wrapper: str, rule: int) -> str:
     if "[]" in wrapper:
         return wrapper.replace("[]", double_quoted(command))
     return f"{wrapper} /bin/sh -c {double_quoted(command)}"
+
+
+def sandboxes(rule: int | str) -> list[str]:
+    """Directories of rules that were killed inside them."""
+    return glob.glob(f"task_{rule}_sandbox_??????")
 
 
 def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence[str]) -> str:
@@ -70,8 +76,6 @@ def monitored(command: str, rule: int, monitor: Monitor, category: str, limits: 
         words.append("--with-time-series")
     if monitor.opened_files:
         words.append("--with-inotify")
-    for directory in monitor.measured_directories:
-        words.append(f"--measure-dir={directory}")
     return " ".join(quote(word) if not word.startswith("-") else _option(word) for word in words) + (
         f" --sh {double_quoted(command)}"
     )

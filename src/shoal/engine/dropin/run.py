@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from shoal.engine.dropin.adopt import adopt
 from shoal.engine.dropin.attendant import StandIn
 from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
@@ -15,9 +16,10 @@ from shoal.engine.dropin.script import script_of, write_script
 from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
 from shoal.engine.dropin.workflow import kept_files, workflow_of, workspace_of
-from shoal.engine.load import output_files
+from shoal.engine.load import Workflow, output_files
 from shoal.engine.local import LocalRun, RunOptions
 from shoal.engine.session import Session, undisturbed
+from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.frontend.makeflow import Makeflow
 from shoal.model.resources import Resources
@@ -37,6 +39,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
         check_sources=settings.check_files,
         sizing="fixed",
         enforced=False,
+        more="--local-{name}=N",
     )
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
@@ -44,7 +47,15 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     if settings.check_files:
         print("checking files for unexpected changes...  (use --skip-file-check to skip this step)")
     _make_monitor_directory(settings)
-    session = Session(workspace_of(settings), lambda: workflow, options, stand_in, afresh=is_new)
+    workspace = workspace_of(settings)
+    session = Session(
+        workspace,
+        lambda: workflow,
+        options,
+        stand_in,
+        afresh=is_new,
+        before=lambda _: _adopt(settings, workflow, workspace),
+    )
     try:
         log = MakeflowLog(settings.log, graph)
     except InputError:
@@ -77,6 +88,12 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     return status
 
 
+def _adopt(settings: Settings, workflow: Workflow, workspace: Workspace) -> None:
+    adopted = adopt(settings.log, workflow.graph, workspace)
+    if adopted:
+        print(f"{adopted} of {len(workflow.graph)} rules were done by another program, according to its log.")
+
+
 def write_dry_run(settings: Settings, document: Makeflow, language: str) -> int:
     """Writes the script that `-T dryrun` makes, and runs nothing."""
     graph = workflow_of(settings, document, language).graph
@@ -96,10 +113,10 @@ def _warn(plan: Plan) -> None:
     warnings = 0
     for task, reason in enumerate(plan.reasons):
         if reason == Reason.OUTPUT_MISSING or (reason == Reason.INPUT_CHANGED and plan.detail[task] >= 0):
-            what = "deleted" if reason == Reason.OUTPUT_MISSING else "modified"
+            what = "is gone" if reason == Reason.OUTPUT_MISSING else "was changed since"
             name = graph.file_names[plan.detail[task]]
-            maker = "created by" if graph.producer[plan.detail[task]] >= 0 else "seen by"
-            print(f"warning: {name} was previously {maker} makeflow, but someone else {what} it!", file=sys.stderr)
+            maker = "created" if graph.producer[plan.detail[task]] >= 0 else "read"
+            print(f"warning: {name} was previously {maker} by makeflow, but {what}!", file=sys.stderr)
             warnings += 1
     if warnings:
         print(f"found 0 errors and {warnings} warnings during consistency check.", file=sys.stderr)

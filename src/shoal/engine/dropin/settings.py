@@ -17,7 +17,6 @@ class Monitor(msgspec.Struct, frozen=True):
     interval: str | None = None
     time_series: bool = False
     opened_files: bool = False
-    measured_directories: tuple[str, ...] = ()
     executable: str | None = None
 
 
