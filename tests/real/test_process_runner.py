@@ -43,6 +43,7 @@ def finish(runner: ProcessRunner) -> ProcessEnd:
 
     def over() -> bool:
         runner.enforce(time.time())
+        runner.look(time.time())
         ends.extend(runner.reap(time.time()))
         return bool(ends)
 
@@ -121,6 +122,20 @@ def test_cpu_time_and_peak_memory_are_measured(runner: ProcessRunner) -> None:
 
 def test_peak_that_cannot_be_told_from_our_own_is_not_reported(runner: ProcessRunner) -> None:
     assert run(runner, "/bin/true").max_rss == 0
+
+
+def test_memory_limit_ends_the_whole_tree_and_says_how_much_it_was(runner: ProcessRunner) -> None:
+    hungry = "python3 -c 'import time; b = bytearray(80_000_000); time.sleep(60)'"
+    end = run(runner, f"setsid sleep 60 & {hungry}", memory=40_000_000)
+    assert end.outcome is Outcome.EXHAUSTED
+    assert "more than its 38.1 MiB" in end.message
+    wait_until(nothing_left, "everything of the task is gone")
+
+
+def test_tree_is_looked_at_while_it_lives(runner: ProcessRunner) -> None:
+    resident, virtual, _, most, in_all = run(runner, "sleep 0.3 & sleep 0.3; wait").counts[4:]
+    assert 0 < resident <= virtual
+    assert most == in_all == 3
 
 
 def test_time_limit_ends_the_whole_tree(runner: ProcessRunner) -> None:

@@ -122,11 +122,3 @@ def compile_program(directory: Path, name: str, source: str) -> str:
     if subprocess.run([*words, "-static"], capture_output=True).returncode:
         subprocess.run(words, check=True)
     return str(directory / name)
-
-
-def own_memory_group() -> str | None:
-    """The directory of this process's memory control group, if groups can be made below it."""
-    from shoal.runner.cgroup import own_group
-
-    group = own_group()
-    return group if group is not None and os.access(group, os.W_OK) else None

@@ -25,6 +25,7 @@ from shoal.broker.messages import (
     Kill,
     Retry,
     Start,
+    TaskGrew,
     TaskResult,
     TasksEnded,
     TasksReady,
@@ -45,7 +46,7 @@ from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskStarted, Usage
 from shoal.model.graph import Graph
-from shoal.model.resources import FRACTION, Resources
+from shoal.model.resources import FRACTION, Resources, show_bytes
 from shoal.model.task import Profile
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
@@ -98,6 +99,8 @@ class RunOptions(msgspec.Struct):
     the first run are not removed, and no directories are made for outputs."""
     sizing: str = DEFAULT_MODE
     """How much memory tasks get that do not say how much they need."""
+    pass_streams: bool = False
+    """Let tasks write where this process does, in place of keeping what they write."""
     more: str = MORE
     """The option by which the user can declare more of a resource."""
     enforced: bool = True
@@ -164,6 +167,7 @@ class LocalRun:
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
         """Memory that running tasks may use, where there is a limit."""
+        self._grown: list[TaskGrew] = []
         self._arrived: list[TaskResult] = []
         """Results that came about while commands were done; they are told at the next turn."""
         self._wake_at: float | None = None
@@ -204,6 +208,8 @@ class LocalRun:
                 results += self._hear_launcher()
             else:
                 results += map(self._call_ended, self.calls.collect(descriptor))
+        if self._grown:
+            self._take_growth()
         if self.wakeup.signals:
             self._on_signals()
         deadline = self.calls.next_deadline()
@@ -300,7 +306,8 @@ class LocalRun:
                 verdicts.append(command)
                 lost.append(command.task)
             case Kill():
-                self.launcher.kill(command.task, Outcome.CANCELLED, "cancelled")
+                why = "cancelled" if command.outcome is Outcome.CANCELLED else self._why_no_room(command.task)
+                self.launcher.kill(command.task, command.outcome, why)
                 self.calls.kill(command.task, command.attempt)
             case WakeAt():
                 self._wake_at = command.when
@@ -326,9 +333,10 @@ class LocalRun:
                     self.attendant.started(task, attempt)
                     action = self.attendant.dress(task, action)
                 profile = graph.profile[task]
-                limit = self._declared[profile] or command.memory
+                # What the task declared is a limit; what was learned only says from where on we want to know.
+                limit = self._declared[profile] or -command.memory
                 if limit:
-                    self._limits[task] = limit
+                    self._limits[task] = abs(limit)
                 orders.append((task, attempt, os.fsencode(action), *self._circumstances[profile], limit))
             else:
                 calls.append((task, attempt))
@@ -344,7 +352,9 @@ class LocalRun:
 
     def _settle_launcher(self) -> None:
         places = self.workspace
-        self.launcher.settle_in(places.running, places.output, places.processes, self._offset)
+        self.launcher.settle_in(
+            places.running, places.output, places.processes, self._offset, pass_streams=self.options.pass_streams
+        )
 
     def _hear_launcher(self) -> list[TaskResult]:
         told = self.launcher.collect()
@@ -354,11 +364,25 @@ class LocalRun:
         for row in told:
             if row[0] == "ended":
                 results.append(self._process_ended(row))
+            elif row[0] == "grew":
+                self._grown.append(TaskGrew(*row[1:]))
             elif row[0] == "running":
                 self.books.started(TaskStarted(*row[1:]))
             else:
                 self.stop("the disk is full")
         return results
+
+    def _take_growth(self) -> None:
+        """Tasks use more memory than was expected; the broker reckons with it, or has them ended."""
+        grown, self._grown = self._grown, []
+        for event in grown:
+            if event.task in self._limits:
+                self._limits[event.task] = max(self._limits[event.task], event.memory)
+            self._settle(self._tell(event))
+
+    def _why_no_room(self, task: int) -> str:
+        used, there = self._limits.get(task, 0), self.options.node.get("memory")
+        return f"used {show_bytes(used)} of memory, for which there was no room in {show_bytes(there)}"
 
     def _replace_launcher(self) -> list[TaskResult]:
         """The launcher was killed: what it had under way is lost, and goes on in a new one."""

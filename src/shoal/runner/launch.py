@@ -63,11 +63,12 @@ class LauncherClient:
     def descriptor(self) -> int:
         return self.link.descriptor
 
-    def settle_in(self, running: str, output: str, table: str, offset: float) -> None:
+    def settle_in(self, running: str, output: str, table: str, offset: float, *, pass_streams: bool = False) -> None:
         """Tells it where to work; it starts nothing before. What an earlier one left there of its groups is removed."""
         clear_groups(running)
         self._running = running
-        self._settings = (self.run, os.fsencode(running), os.fsencode(output), os.fsencode(table), offset)
+        places = (os.fsencode(running), os.fsencode(output), os.fsencode(table))
+        self._settings = (self.run, *places, offset, pass_streams)
         self.link.send(self._settings)
 
     def start(self, place: int, orders: Sequence[Order]) -> None:

@@ -36,8 +36,8 @@ LATEST_WORD = 0.01
 class Launcher:
     """Serves one engine until it hangs up."""
 
-    def __init__(self, link: Link, settings: tuple[str, bytes, bytes, bytes, float]) -> None:
-        run, running, output, table, self._offset = settings
+    def __init__(self, link: Link, settings: tuple[str, bytes, bytes, bytes, float, bool]) -> None:
+        run, running, output, table, self._offset, pass_streams = settings
         self.run = run
         self.link = link
         self.slots = Slots(os.fsdecode(running))
@@ -45,6 +45,7 @@ class Launcher:
         self.table = ProcessTable(os.fsdecode(table))
         environment = dict(os.environ)
         self.runner = ProcessRunner(run, environment, self.slots, self.table, self.clock)
+        self.runner.pass_streams = pass_streams
         self.wakeup = Wakeup(USER_SIGNALS, children=True)
         self.wakeup.add(link.descriptor)
         self.places: dict[int, deque[Order]] = {}
@@ -79,7 +80,7 @@ class Launcher:
                 self.runner.enforce(now)
             look = self.runner.next_look()
             if look is not None and now >= look:
-                self.runner.look(now)
+                self._look(now)
             if now >= self._next_tick:
                 self._tick(now)
             if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
@@ -160,6 +161,13 @@ class Launcher:
             self._oldest_result = now
         self._results.append(result)
 
+    def _look(self, now: float) -> None:
+        self.runner.look(now)
+        for growth in self.runner.grown:
+            self._add(now, ("grew", *growth))
+            self._urgent = True
+        self.runner.grown.clear()
+
     def _report(self) -> None:
         self.link.send(self._results)
         self._results = []
@@ -182,7 +190,7 @@ class Launcher:
         """Tells what runs for long, hands back what waits behind it, and looks after itself."""
         self._next_tick = now + TICK_SECONDS
         self.runner.look_at_own_peak()
-        self.runner.look(now)
+        self._look(now)
         if self.output.full:
             self._add(now, ("full",))
         for running in self.runner.running.values():

@@ -23,7 +23,7 @@ BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher impor
 START, KILL = 0, 1
 Order: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int]
 """Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory,
-memory limit in bytes (0: none)."""
+memory limit in bytes (0: none; negative: not held, but a `grew` row tells when it is passed)."""
 NO_LIMIT = -1.0
 NO_MEMORY_LIMIT = 0
 _VERSION = 2

@@ -103,7 +103,11 @@ class ProcessRunner:
         self._spent: dict[Owner, Spent] = {}
         """Of orphans, whose account goes to the task they came from."""
         self._limits: dict[int, int] = {}
-        """Bytes by pid, for those that have a limit."""
+        """Bytes by pid, for those that have a limit; negative: it is not held, but to be told when it is passed."""
+        self.grown: list[tuple[int, int, int]] = []
+        """Task, attempt and bytes of those that passed what was expected of them."""
+        self.pass_streams = False
+        """Let tasks write where we do, in place of capturing what they write."""
         self._look_at: dict[int, float] = {}
         """When to look at a tree again that has been looked at, by pid."""
         self._killed: dict[int, tuple[Outcome, str]] = {}
@@ -163,7 +167,9 @@ class ProcessRunner:
         if slot == len(self._options):
             output = self.slots.descriptors[slot]
             dup = os.POSIX_SPAWN_DUP2
-            actions = ((dup, self._null, 0), (dup, output, 1), (dup, output, 2))
+            actions = ((dup, self._null, 0), (dup, 1, 1), (dup, 2, 2))
+            if not self.pass_streams:
+                actions = ((dup, self._null, 0), (dup, output, 1), (dup, output, 2))
             mask: dict[str, Any] = {"setsigmask": (), "setsigdef": _DEFAULTED}
             self._options.append({"file_actions": actions, "setpgroup": 0} | mask)
         return self._options[slot]
@@ -249,7 +255,10 @@ class ProcessRunner:
             owner = (running.task, running.attempt)
             resident = self._peaks[owner].take(trees.get(owner, []))
             limit = self._limits.get(running.pid, 0)
-            if limit and resident > limit and running.pid not in self._killed:
+            if limit < 0 and resident > -limit:
+                self.grown.append((running.task, running.attempt, resident))
+                self._limits[running.pid] = -(resident + resident // 8)
+            if 0 < limit < resident and running.pid not in self._killed:
                 excess = f"used {mebibytes(resident)} of memory, more than its {mebibytes(limit)}"
                 why = f"{excess}, after {now - running.started:.2f} s"
                 self.kill(running.task, Outcome.EXHAUSTED, why, at_once=True)
@@ -282,8 +291,9 @@ class ProcessRunner:
         if pid is None:
             return
         self._killed.setdefault(pid, (outcome, message))
-        # Once its first process is gone, descent tells nothing any more.
-        self._trees.scan(self._leaders(), self._peaks)
+        # Once its first process is gone, descent tells nothing any more. Many may have to end at once.
+        if monotonic() - self._trees.scanned_at > LIMIT_PAUSE:
+            self._trees.scan(self._leaders(), self._peaks)
         if at_once:
             signal_group(pid, signal.SIGKILL)
             return

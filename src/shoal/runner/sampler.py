@@ -120,12 +120,14 @@ class Trees:
         """Start and owner of what was seen at the last look; no owner: a child of ours of which nothing is known."""
         self._foreign: set[int] = set()
         self._foreign_until = 0.0
+        self.scanned_at = 0.0
+        """When that was done last, by the monotonic clock."""
 
     def scan(
         self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], *, thoroughly: bool = False
     ) -> dict[Owner, list[Process]]:
         """The living processes of each task. Counts those that are new; thorough is to believe nothing of earlier."""
-        now = time.monotonic()
+        self.scanned_at = now = time.monotonic()
         if thoroughly or now > self._foreign_until:
             self._foreign.clear()
             self._foreign_until = now + _FOREIGN_SECONDS

@@ -39,6 +39,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
         check_sources=settings.check_files,
         sizing="fixed",
         enforced=False,
+        pass_streams=True,
         more="--local-{name}=N",
     )
     is_new = not os.path.exists(settings.log)

@@ -4,11 +4,10 @@
  * must be small for the figure to mean anything; and 50 us of Python between two commands are a tenth of the price of a
  * process. It speaks the same messages (Python's `marshal`, version 2) over the same socket.
  *
- * One thread, one poll: the link to the engine and a signalfd for exited children. Memory is taken as needed and given
- * back with the process; running out of it ends the process, which the engine survives. `launcher.h` says what is where. */
+ * One poll: the link to the engine and a signalfd for exited children. Memory is taken as needed and given back with the
+ * process; running out of it ends the process, which the engine survives. `launcher.h` says what is where. */
 #include "launcher.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -29,24 +27,12 @@
 #define PATIENCE 0.05      /* commands behind one that runs longer than this are handed back */
 #define LATEST_WORD 0.01   /* results wait at most so long for others, not at all if their place has nothing to do */
 #define KILL_GRACE 2.0     /* between SIGTERM and SIGKILL */
+#define START_PAUSE 0.01   /* before we look again for one that is to be ended and has not begun */
 #define END_OF_REST 0.5    /* what is left of a task is waited for so long, or a tenth if it ended by itself */
-#define TAIL_BYTES 8192
 #define TABLE_ENTRIES 4096
 #define WORTH_ASKING 0.004  /* a shorter task is not asked for the bytes it read from memory */
 
-extern char **environ;
-
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
-
-typedef struct Order {
-    struct Order *next;
-    int64_t task, attempt;
-    double timeout; /* negative: none */
-    int64_t memory; /* 0: no limit */
-    char *command, *directory;
-    char *variables; /* NAME=value, each with its zero; empty at the end */
-    uint32_t variables_size;
-} Order;
 
 struct Place { /* what the broker started in one go, one command after another */
     struct Place *next;
@@ -55,26 +41,19 @@ struct Place { /* what the broker started in one go, one command after another *
     bool busy;
 };
 
-const int DEFAULTED[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGUSR1, 0};
 char *run_name;
 Running *running;
 static double clock_offset;
-static int link_fd = -1, child_fd = -1, null_fd = -1, output_fd = -1, slots_dir = -1;
-static char *output_path;
-static bool output_full;
+static int link_fd = -1, child_fd = -1;
+int slots_dir = -1;
 static Place *places;
 static Buffer arrived, unsent, results;
 static uint32_t result_count;
 static double oldest_result;
 static bool urgent;
 static long own_peak; /* in kilobytes */
-static char **base_environment;
-static size_t base_size;
-static const char *search_path;
 
 static struct { uint64_t pid; double boot_time; } *table;
-static int *slot_fds, slot_count;
-static bool *slot_busy;
 
 double monotonic(clockid_t which) {
     struct timespec t;
@@ -83,63 +62,6 @@ double monotonic(clockid_t which) {
 }
 
 static double now_is(void) { return monotonic(CLOCK_MONOTONIC) + clock_offset; }
-
-/* ---- slots and output ------------------------------------------------------------------------------------------- */
-
-static int take_slot(void) {
-    for (int slot = 0; slot < slot_count; slot++)
-        if (!slot_busy[slot]) {
-            slot_busy[slot] = true;
-            return slot;
-        }
-    char name[16];
-    snprintf(name, sizeof name, "%d", slot_count);
-    int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
-    if (fd < 0) return -1;
-    slot_fds = realloc(slot_fds, sizeof *slot_fds * (size_t)(slot_count + 1));
-    slot_busy = realloc(slot_busy, sizeof *slot_busy * (size_t)(slot_count + 1));
-    if (!slot_fds || !slot_busy) die("no memory");
-    slot_fds[slot_count] = fd;
-    slot_busy[slot_count] = true;
-    return slot_count++;
-}
-
-/* Moves what a task wrote into the stream. Launcher and engine both append: a lock keeps together what belongs so. */
-static void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail) {
-    static char piece[1 << 16];
-    if (output_fd < 0) output_fd = open(output_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    *at = *moved = 0;
-    if (output_fd >= 0) {
-        flock(output_fd, LOCK_EX);
-        off_t begin = lseek(output_fd, 0, SEEK_END);
-        while (*moved < size) {
-            ssize_t got = pread(source, piece, sizeof piece, *moved);
-            if (got <= 0) break;
-            ssize_t written = 0;
-            while (written < got) {
-                ssize_t n = write(output_fd, piece + written, (size_t)(got - written));
-                if (n < 0) break;
-                written += n;
-            }
-            if (written < got) { /* no room: what came before of this task is taken back, too */
-                output_full = true;
-                if (ftruncate(output_fd, begin) < 0) output_full = true;
-                *moved = 0;
-                break;
-            }
-            *moved += got;
-        }
-        *at = *moved ? begin : 0;
-        flock(output_fd, LOCK_UN);
-    } else {
-        output_full = true;
-    }
-    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
-    reserve(tail, TAIL_BYTES);
-    ssize_t got = pread(source, tail->data, TAIL_BYTES, from);
-    tail->size = got > 0 ? (size_t)got : 0;
-    if (ftruncate(source, 0) < 0) output_full = true;
-}
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
@@ -225,130 +147,11 @@ static void report(void) {
 /* The peak that a child starts with. getrusage would tell that of the process that started us, if it was larger. */
 static void look_at_own_peak(void) {
     char status[4096], *found;
-    if (read_small("/proc/self/status", status, sizeof status) > 0 && (found = strstr(status, "VmHWM:"))) own_peak = atol(found + 6) * 17 / 16;
+    if (read_small("/proc/self/status", status, sizeof status) <= 0) return;
+    if ((found = strstr(status, "VmHWM:"))) own_peak = atol(found + 6) * 17 / 16;
 }
 
 /* ---- starting --------------------------------------------------------------------------------------------------- */
-
-/* Whether no shell gives a meaning to any character; `=` only behind the first word, where it is no assignment. */
-static bool is_plain(const char *command) {
-    bool first_word = true, any = false;
-    for (const char *at = command; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        if (c == ' ' || c == '\t') {
-            if (any) first_word = false;
-            continue;
-        }
-        if (c == '=' && first_word) return false;
-        if (!(isalnum(c) && c < 128) && !strchr("_@%+:,./=-", c)) return false;
-        any = true;
-    }
-    return any;
-}
-
-/* Where PATH leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last answer
- * is kept: tasks in a row mostly run the same program. */
-static const char *find_program(const char *name) {
-    static char last_name[256], last_path[4096];
-    if (strchr(name, '/')) return name;
-    if (last_name[0] && !strcmp(name, last_name)) return last_path;
-    for (const char *at = search_path; at && *at;) {
-        const char *colon = strchrnul(at, ':');
-        char path[4096];
-        struct stat found;
-        int size = snprintf(path, sizeof path, "%.*s/%s", colon == at ? 1 : (int)(colon - at), colon == at ? "." : at, name);
-        if (size > 0 && size < (int)sizeof path && !access(path, X_OK) && !stat(path, &found) && S_ISREG(found.st_mode)) {
-            if (strlen(name) >= sizeof last_name) return NULL;
-            strcpy(last_name, name);
-            strcpy(last_path, path);
-            return last_path;
-        }
-        at = *colon ? colon + 1 : colon;
-    }
-    return NULL;
-}
-
-static char **environment_for(const Order *order, char *mark) {
-    static char **list;
-    static size_t room;
-    size_t count = base_size + 2;
-    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) count++;
-    if (count > room) {
-        room = count * 2;
-        list = realloc(list, sizeof *list * room);
-        if (!list) die("no memory");
-    }
-    size_t used = 0;
-    list[used++] = mark;
-    for (size_t i = 0; i < base_size; i++) {
-        size_t name = (size_t)(strchrnul(base_environment[i], '=') - base_environment[i]);
-        bool replaced = false;
-        for (uint32_t at = 0; at < order->variables_size && !replaced; at += (uint32_t)strlen(order->variables + at) + 1)
-            replaced = !strncmp(order->variables + at, base_environment[i], name + 1);
-        if (!replaced) list[used++] = base_environment[i];
-    }
-    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1)
-        list[used++] = order->variables + at;
-    list[used] = NULL;
-    return list;
-}
-
-static int spawn(pid_t *pid, const char *program, char **words, char **environment, int slot, Seat *seat) {
-    static posix_spawnattr_t attributes;
-    static posix_spawn_file_actions_t *actions;
-    static int action_count;
-    if (!action_count) {
-        sigset_t none, defaulted;
-        sigemptyset(&none);
-        sigemptyset(&defaulted);
-        for (const int *number = DEFAULTED; *number; number++) sigaddset(&defaulted, *number);
-        posix_spawnattr_init(&attributes);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-        posix_spawnattr_setpgroup(&attributes, 0);
-        posix_spawnattr_setsigmask(&attributes, &none);
-        posix_spawnattr_setsigdefault(&attributes, &defaulted);
-    }
-    for (; action_count <= slot; action_count++) {
-        actions = realloc(actions, sizeof *actions * (size_t)(action_count + 1));
-        if (!actions) die("no memory");
-        posix_spawn_file_actions_init(&actions[action_count]);
-        posix_spawn_file_actions_adddup2(&actions[action_count], null_fd, 0);
-        posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 1);
-        posix_spawn_file_actions_adddup2(&actions[action_count], slot_fds[action_count], 2);
-    }
-    if (!seat) return posix_spawn(pid, program, &actions[slot], &attributes, words, environment);
-    int streams[] = {null_fd, slot_fds[slot], slot_fds[slot]};
-    return seat_spawn(seat, &(Spawn){pid, program, words, environment, &actions[slot], &attributes, streams});
-}
-
-static int start_process(pid_t *pid, const Order *order, char **environment, int slot, Seat *seat) {
-    char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
-    if (order->directory[0]) {
-        char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
-                         "/bin/sh", "-c", order->command, NULL};
-        return spawn(pid, "/bin/sh", there, environment, slot, seat);
-    }
-    if (is_plain(order->command)) {
-        size_t length = strlen(order->command);
-        char *copy = take(length + 1), **words = take(sizeof(char *) * (length / 2 + 2)), *rest = copy;
-        memcpy(copy, order->command, length + 1);
-        size_t count = 0;
-        for (char *word; (word = strsep(&rest, " \t"));)
-            if (*word) words[count++] = word;
-        words[count] = NULL;
-        const char *program = find_program(words[0]);
-        int error = ENOENT;
-        if (program) {
-            words[0] = (char *)program;
-            error = spawn(pid, program, words, environment, slot, seat);
-        }
-        free(copy);
-        free(words);
-        /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
-        if (error != ENOEXEC && error != ENOENT && error != EACCES && error != ENOTDIR) return error;
-    }
-    return spawn(pid, "/bin/sh", in_shell, environment, slot, seat);
-}
 
 static void free_order(Order *order) {
     free(order->command);
@@ -357,36 +160,68 @@ static void free_order(Order *order) {
     free(order);
 }
 
-/* Starts one command; false, with the reason reported, if it cannot be started. */
+static void forget(Running *r) {
+    for (Running **at = &running; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    slot_busy[r->slot] = false;
+}
+
+static void free_running(Running *r) {
+    free_order(r->order);
+    free(r->killed_as);
+    free(r->killed_why);
+    free(r);
+}
+
+/* A start has come to its end: the task runs, or it failed and that is reported; then false. */
+static bool begun(double now, Running *r) {
+    const Spawn *s = spawn_of(r->slot);
+    r->starting = false;
+    if (!s->error) {
+        r->pid = s->pid;
+        r->boot_time = s->boot_time;
+        if (r->slot < TABLE_ENTRIES) {
+            table[r->slot].pid = (uint64_t)r->pid;
+            table[r->slot].boot_time = r->boot_time;
+        }
+        return true;
+    }
+    char why[512];
+    if (s->error == EAGAIN || s->error == ENOMEM)
+        snprintf(why, sizeof why, "the system would not start a process: %s", strerror(s->error));
+    else
+        snprintf(why, sizeof why, "cannot start %.300s: %s", r->order->command, strerror(s->error));
+    report_unstarted(now, r->order, "failed", 127, why);
+    forget(r);
+    free_running(r);
+    return false;
+}
+
+/* Starts one command; false, with the reason reported, if it cannot be started. The order is ours from now on. */
 static bool start(double now, Place *place, Order *order) {
     static uint64_t serial;
-    char mark[256], why[512];
-    snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)order->task, (long long)order->attempt);
     int slot = take_slot();
-    pid_t pid;
-    Seat *seat = NULL; /* for tasks that may have to be ended, since it knows all of their processes */
-    if (slot >= 0 && (order->memory || order->timeout >= 0)) seat = seat_for(slot, slots_dir, order->memory);
-    int error = slot < 0 ? errno : start_process(&pid, order, environment_for(order, mark), slot, seat);
-    if (error) {
-        if (slot >= 0) slot_busy[slot] = false;
-        if (error == EAGAIN || error == ENOMEM)
-            snprintf(why, sizeof why, "the system would not start a process: %s", strerror(error));
-        else
-            snprintf(why, sizeof why, "cannot start %.300s: %s", order->command, strerror(error));
-        report_unstarted(now, order, "failed", 127, why);
+    if (slot < 0) {
+        report_unstarted(now, order, "failed", 127, "cannot make a file for its output");
+        free_order(order);
         return false;
     }
     Running *r = take(sizeof *r);
-    *r = (Running){.next = running, .task = order->task, .attempt = order->attempt, .serial = ++serial, .pid = pid,
-                   .slot = slot, .started = now, .boot_time = monotonic(CLOCK_BOOTTIME), .place = place,
-                   .deadline = order->timeout >= 0 ? now + order->timeout : 0, .memory = order->memory, .seat = seat};
+    *r = (Running){.next = running, .order = order, .task = order->task, .attempt = order->attempt, .serial = ++serial,
+                   .pid = -1, .slot = slot, .started = now, .place = place, .starting = true,
+                   .memory = order->memory > 0 ? order->memory : 0, .expected = order->memory < 0 ? -order->memory : 0,
+                   .deadline = order->timeout >= 0 ? now + order->timeout : 0};
+    /* A seat is for tasks that may have to be ended: it knows all of their processes. */
+    if (r->memory || order->timeout >= 0) r->seat = seat_for(slot, r->memory);
     running = r;
     tree_begins(r);
-    if (slot < TABLE_ENTRIES) {
-        table[slot].pid = (uint64_t)pid;
-        table[slot].boot_time = r->boot_time;
-    }
-    return true;
+    Spawn *s = prepare(order, slot);
+    if (r->seat && seat_spawns(r->seat, s)) return true; /* meanwhile we go on */
+    if (!r->seat) spawn_prepared(s, NULL);
+    return begun(now, r);
 }
 
 /* Starts the next command of a place; what cannot be started has failed, and the one after it is tried. */
@@ -397,7 +232,6 @@ static void next_of(double now, Place *place) {
         place->first = order->next;
         if (!place->first) place->last = NULL;
         place->busy = start(now, place, order);
-        free_order(order);
     }
     if (place->busy) return;
     for (Place **at = &places; *at; at = &(*at)->next)
@@ -409,6 +243,15 @@ static void next_of(double now, Place *place) {
     urgent = true;
 }
 
+/* Takes note of the starts that seats have made in the meantime; `wait`: also of those they are making. */
+static void collect_starts(double now, bool wait) {
+    for (Running *r = running, *next; r; r = next) {
+        Place *place = r->place;
+        next = r->next;
+        if (r->starting && seat_has_spawned(r->seat, wait) && !begun(now, r)) next_of(now, place);
+    }
+}
+
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
 void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once) {
@@ -416,6 +259,10 @@ void ask_to_end(double now, Running *r, const char *outcome, const char *why, bo
         r->killed_as = strdup(outcome);
         r->killed_why = strdup(why);
         if (!r->killed_as || !r->killed_why) die("no memory");
+    }
+    if (r->starting) {
+        r->deadline = now + START_PAUSE; /* its time comes when it runs */
+        return;
     }
     if (!r->seat) remember_trees(); /* once its first process is gone, descent tells nothing any more */
     if (at_once) {
@@ -448,7 +295,7 @@ static void end_rest(Running *r) {
     struct rusage usage;
     double patience = r->killed_as ? END_OF_REST : END_OF_REST / 10, deadline = monotonic(CLOCK_MONOTONIC) + patience;
     bool more = !killpg(r->pid, SIGKILL);
-    while (more && monotonic(CLOCK_MONOTONIC) < deadline) { /* their account is the task's, and the slot shall be quiet */
+    while (more && monotonic(CLOCK_MONOTONIC) < deadline) { /* their account is the task's, and the slot is to be quiet */
         pid_t pid = wait4(-r->pid, NULL, WNOHANG, &usage);
         if (pid > 0) add_usage(&r->orphans, &usage, 0, 0);
         if (!pid) usleep(100);
@@ -465,7 +312,7 @@ static void judge(double now, Running *r, End *end, char *message, size_t room) 
     bool ran_out = r->memory && r->seat && seat_ran_out(r->seat);
     if (ran_out && !r->killed_as) {
         end->outcome = "exhausted";
-        snprintf(message, room, "used more than its %s of memory, after %.2f s", in_mebibytes(r->memory), now - r->started);
+        say_exhausted(message, room, r, now);
     } else if (r->killed_as) {
         end->outcome = r->killed_as;
         end->message = r->killed_why;
@@ -499,17 +346,16 @@ static void finish(double now, Running *r, int status, const Spent *spent) {
         absorb(slot_fds[r->slot], written, &end.at, &end.size, &tail);
         if (strcmp(end.outcome, "ok")) end.tail = tail;
     }
-    slot_busy[r->slot] = false;
-    for (Running **at = &running; *at; at = &(*at)->next)
-        if (*at == r) {
-            *at = r->next;
-            break;
-        }
+    forget(r);
     next_of(now, r->place); /* before the report: a free core waits for as little as possible */
     report_end(now, &end);
-    free(r->killed_as);
-    free(r->killed_why);
-    free(r);
+    free_running(r);
+}
+
+static Running *task_of(pid_t leader) {
+    Running *r = running;
+    while (r && r->pid != leader) r = r->next;
+    return r;
 }
 
 /* Buries one that has ended: a task's first process, or an orphan whose account goes to the task it came from. */
@@ -517,9 +363,12 @@ static void bury(double now, pid_t pid) {
     int status;
     struct rusage usage;
     int64_t read = 0, written = 0;
-    Running *r = running, *of;
-    while (r && r->pid != pid) r = r->next;
-    of = r ? r : owner_of_orphan(pid);
+    Running *r = task_of(pid);
+    if (!r) {
+        collect_starts(now, true); /* it may have been quicker than the word of its start */
+        r = task_of(pid);
+    }
+    Running *of = r ? r : owner_of_orphan(pid);
     if (of && now - of->started > WORTH_ASKING) read_traffic(pid, &read, &written);
     if (wait4(pid, &status, WNOHANG, &usage) != pid || !of) return;
     if (!r) {
@@ -533,6 +382,7 @@ static void bury(double now, pid_t pid) {
 
 static void reap(double now) {
     siginfo_t dead;
+    collect_starts(now, false);
     for (;;) {
         dead.si_pid = 0;
         if (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) || !dead.si_pid) return;
@@ -550,7 +400,9 @@ static double nearest_deadline(void) {
 static void enforce(double now) {
     for (Running *r = running; r; r = r->next)
         if (r->deadline && r->deadline <= now) {
-            if (r->killed_as) {
+            if (r->starting) {
+                r->deadline = now + START_PAUSE;
+            } else if (r->killed_as) {
                 if (!r->seat) remember_trees();
                 killpg(r->pid, SIGKILL);
                 r->deadline = now + KILL_GRACE;
@@ -626,6 +478,14 @@ done:
     free(why);
 }
 
+void report_growth(double now, const Running *r, int64_t resident) {
+    begin_result(now, 4, "grew");
+    write_int(&results, r->task);
+    write_int(&results, r->attempt);
+    write_int(&results, resident);
+    urgent = true;
+}
+
 static void settle_in(Reader *r) {
     read_count(r);
     run_name = read_text(r);
@@ -633,9 +493,9 @@ static void settle_in(Reader *r) {
     output_path = read_text(r);
     char *table_path = read_text(r);
     clock_offset = read_double(r);
+    streams_are_ours = read_int(r);
     slots_dir = open(slots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (slots_dir < 0 || null_fd < 0) die(slots);
+    if (slots_dir < 0) die(slots);
     int fd = open(table_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     size_t size = sizeof *table * TABLE_ENTRIES;
     void *zeros = calloc(1, size);
@@ -682,10 +542,11 @@ static bool hear(void) {
 
 /* Tells what runs for long and hands back what waits behind it. */
 static void tick(double now) {
+    collect_starts(now, false);
     look_at_own_peak();
     if (output_full) begin_result(now, 1, "full");
     for (Running *r = running; r; r = r->next) {
-        if (!r->told) {
+        if (!r->told && !r->starting) {
             r->told = true;
             begin_result(now, 7, "running");
             write_int(&results, r->task);
@@ -743,6 +604,8 @@ static void serve(void) {
 /* The engine has hung up: ends everything that was started, also what escaped from its task. */
 static void clear_up(void) {
     char mark[256], path[64];
+    for (Place *place = places; place; place = place->next) place->first = NULL;
+    collect_starts(now_is(), true);
     for (Running *r = running; r; r = r->next) {
         killpg(r->pid, SIGKILL);
         if (r->seat) seat_clear(r->seat);
@@ -754,21 +617,11 @@ static void clear_up(void) {
     do
         end_children(); /* each one that ends may leave us its own */
     while (waitpid(-1, NULL, 0) > 0);
-    seats_close(slots_dir);
+    seats_close();
     for (int slot = 0; slot < slot_count; slot++) {
         snprintf(path, sizeof path, "%d", slot);
         unlinkat(slots_dir, path, 0);
     }
-}
-
-static void keep_environment(void) {
-    size_t count = 0;
-    while (environ[count]) count++;
-    base_environment = take(sizeof(char *) * (count + 1));
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(environ[i], MARK, strlen(MARK))) base_environment[base_size++] = environ[i];
-    search_path = getenv("PATH");
-    if (!search_path) search_path = "/bin:/usr/bin";
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
-/* What the parts of the launcher share. `launcher.c` is the program; `wire.c` reads and writes messages; `tree.c` looks at
- * and ends whole process trees; `seat.c` gives a task with limits a control group of its own. One thread works; those of
- * the seats only start processes while it waits for them. */
+/* What the parts of the launcher share. `launcher.c` is the program; `wire.c` reads and writes messages; `slots.c`
+ * keeps output; `command.c` turns an order into a process; `tree.c` looks at and ends whole process trees; `seat.c`
+ * gives a task with limits a control group of its own. One thread does all of it; those of the seats start processes. */
 #ifndef SHOAL_LAUNCHER_H
 #define SHOAL_LAUNCHER_H
 #ifndef _GNU_SOURCE
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define MARK "SHOAL_TASK="
 
@@ -51,6 +52,16 @@ char *read_text(Reader *r);
 typedef struct Place Place;
 typedef struct Seat Seat;
 
+typedef struct Order {
+    struct Order *next;
+    int64_t task, attempt;
+    double timeout; /* negative: none */
+    int64_t memory; /* 0: no limit */
+    char *command, *directory;
+    char *variables; /* NAME=value, each with its zero; empty at the end */
+    uint32_t variables_size;
+} Order;
+
 /* What was seen of a task's whole tree while it ran; bytes, and zero where nothing was seen. */
 typedef struct {
     int64_t resident, virtual, swap, most, all;
@@ -67,32 +78,75 @@ typedef struct Running {
     struct Running *next;
     int64_t task, attempt;
     uint64_t serial; /* no other attempt of this launcher has it */
-    pid_t pid;
+    Order *order;
+    pid_t pid; /* negative while it is being started */
     int slot;
     double started, boot_time, deadline; /* deadline 0: none */
     int64_t memory;                      /* limit in bytes; 0: none */
+    int64_t expected;                    /* bytes above which the engine wants to hear of it; 0: never */
     Place *place;
     Seat *seat; /* NULL: it has none */
-    bool told;
+    bool starting, told;
     char *killed_as, *killed_why; /* set when we asked it to end */
     double next_look, next_count; /* at its tree, at the counter of its seat */
     Peaks peaks;
     Spent orphans;
 } Running;
 
-extern const int DEFAULTED[]; /* signals that tasks shall not find ignored or blocked because we do; ends with 0 */
 extern Running *running;
 extern char *run_name;
+extern int slots_dir;
 
 double monotonic(clockid_t which);
+/* Tells the engine that a task uses more memory than was expected of it. */
+void report_growth(double now, const Running *r, int64_t resident);
 void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once);
+
+/* ---- slots.c ---------------------------------------------------------------------------------------------------- */
+
+extern bool output_full; /* there was no room for some output; the run should stop */
+extern char *output_path;
+extern int *slot_fds, slot_count;
+extern bool streams_are_ours; /* tasks write where we do; nothing is captured */
+extern bool *slot_busy;
+
+/* The lowest free slot; negative if there is no room for another. */
+int take_slot(void);
+/* Moves what a task wrote into the stream; the tail is for messages. */
+void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail);
+
+/* ---- command.c -------------------------------------------------------------------------------------------------- */
+
+/* What is needed to start a task, and what came of it. One per slot: it lasts from the start to the end of its task. */
+typedef struct {
+    char path[4096], mark[256];
+    const char *program; /* NULL: only the shell */
+    char **words, *shell[9];
+    char **environment, *copy;
+    size_t environment_room, copy_room;
+    int streams[3];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    pid_t pid;
+    int error;
+    double boot_time;
+} Spawn;
+
+extern const int DEFAULTED[]; /* signals that tasks shall not find ignored or blocked because we do; ends with 0 */
+
+/* Keeps our variables for the tasks, without our own mark. */
+void keep_environment(void);
+Spawn *spawn_of(int slot);
+Spawn *prepare(const Order *order, int slot);
+/* Starts what was prepared; with a seat, right in its group. */
+void spawn_prepared(Spawn *s, Seat *seat);
 
 /* ---- tree.c ----------------------------------------------------------------------------------------------------- */
 
 /* The text of a small file below /proc, terminated; its size, or negative if it cannot be read. */
 ssize_t read_small(const char *path, char *text, size_t room);
-/* An amount of memory for a message; good until the next call. */
-const char *in_mebibytes(int64_t bytes);
+/* The message of a task that had no memory left in its seat. */
+void say_exhausted(char *text, size_t room, const Running *r, double now);
 
 /* A task has just been started: when it is to be looked at. */
 void tree_begins(Running *r);
@@ -113,26 +167,20 @@ void read_traffic(pid_t pid, int64_t *read, int64_t *written);
 
 /* ---- seat.c ----------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    pid_t *pid;
-    const char *program;
-    char **words, **environment;
-    const posix_spawn_file_actions_t *actions;
-    const posix_spawnattr_t *attributes;
-    const int *streams; /* the same as the actions: what becomes 0, 1 and 2 */
-} Spawn;
-
 /* A seat for the next task of a slot, with a memory limit or none; NULL where the system does not permit it. */
-Seat *seat_for(int slot, int slots_dir, int64_t memory);
+Seat *seat_for(int slot, int64_t memory);
 bool seat_limits_memory(const Seat *seat);
-/* Starts a process in the seat's group; 0 or the error. */
-int seat_spawn(Seat *seat, const Spawn *spawn);
+/* Has a task started in the seat's group; true if that goes on, and `seat_has_spawned` will tell. */
+bool seat_spawns(Seat *seat, Spawn *s);
+bool seat_has_spawned(Seat *seat, bool wait);
+/* Starts a process in the seat's group at once; 0 or the error. */
+int clone_into(Seat *seat, Spawn *s, const char *program, char **words);
 /* Whether the system had to end something in there for want of memory since this was asked last. */
 bool seat_ran_out(Seat *seat);
 /* Ends all that is in there; true if there was anything. */
 bool seat_clear(Seat *seat);
 bool seat_holds(const Seat *seat, pid_t pid);
 /* Removes all groups; nothing may be started afterwards. */
-void seats_close(int slots_dir);
+void seats_close(void);
 
 #endif

@@ -40,8 +40,7 @@ struct Seat {
     pthread_t thread;
     pid_t thread_id;
     sem_t asked, done;
-    const Spawn *spawn; /* what is asked for; NULL: to leave */
-    int error;
+    Spawn *spawn; /* what is asked for; NULL: to leave */
 };
 
 static enum { UNKNOWN, NONE, VERSION_1, VERSION_2 } version;
@@ -104,7 +103,7 @@ static bool write_number(const char *directory, const char *name, int64_t value)
 }
 
 /* The path is written down before the group is made, so that none is ever forgotten. */
-static bool make_base(const char *own, int slots_dir) {
+static bool make_base(const char *own) {
     if (snprintf(base, sizeof base, "%s/shoal-%s", own, run_name) >= (int)sizeof base) return false;
     int fd = openat(slots_dir, RECORD, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return false;
@@ -115,16 +114,16 @@ static bool make_base(const char *own, int slots_dir) {
 }
 
 /* Finds out once what is permitted. `SHOAL_CGROUPS` (off, v1, v2) narrows that down. */
-static void find_version(int slots_dir) {
+static void find_version(void) {
     const char *wish = getenv("SHOAL_CGROUPS");
     char own[256];
     version = NONE;
     if (wish && !strcmp(wish, "off")) return;
-    if ((!wish || strcmp(wish, "v2")) && own_directory("cgroup", "memory", own, sizeof own) && make_base(own, slots_dir)) {
+    if ((!wish || strcmp(wish, "v2")) && own_directory("cgroup", "memory", own, sizeof own) && make_base(own)) {
         version = VERSION_1;
     } else if ((!wish || strcmp(wish, "v1")) && own_directory("cgroup2", "", own, sizeof own)) {
         write_to(own, "cgroup.subtree_control", "+memory"); /* refused where the group has processes, or no say */
-        if (!make_base(own, slots_dir)) return;
+        if (!make_base(own)) return;
         write_to(base, "cgroup.subtree_control", "+memory");
         version = VERSION_2;
     }
@@ -138,9 +137,8 @@ static void *sit(void *argument) {
     sem_post(&seat->done);
     for (;;) {
         while (sem_wait(&seat->asked)) continue;
-        const Spawn *s = seat->spawn;
-        if (!s) return NULL;
-        seat->error = posix_spawn(s->pid, s->program, s->actions, s->attributes, s->words, s->environment);
+        if (!seat->spawn) return NULL;
+        spawn_prepared(seat->spawn, NULL);
         sem_post(&seat->done);
     }
 }
@@ -209,7 +207,8 @@ static void set_limit(Seat *seat, int64_t memory) {
         if (!write_number(seat->path, "memory.limit_in_bytes", bytes)) return;
         write_number(seat->path, "memory.memsw.limit_in_bytes", bytes);
     } else {
-        if (!(memory ? write_number(seat->path, "memory.max", bytes) : write_to(seat->path, "memory.max", "max"))) return;
+        bool done = memory ? write_number(seat->path, "memory.max", bytes) : write_to(seat->path, "memory.max", "max");
+        if (!done) return;
         write_to(seat->path, "memory.swap.max", memory ? "0" : "max");
     }
     seat->limit = memory;
@@ -221,8 +220,8 @@ static bool is_spoiled(const Seat *seat, int64_t memory) {
     return seat->worn || (memory && left > SPOILED_BYTES && left > memory / 8);
 }
 
-Seat *seat_for(int slot, int slots_dir, int64_t memory) {
-    if (version == UNKNOWN) find_version(slots_dir);
+Seat *seat_for(int slot, int64_t memory) {
+    if (version == UNKNOWN) find_version();
     if (version == NONE) return NULL;
     if (slot >= seat_count) {
         seats = realloc(seats, sizeof *seats * (size_t)(slot + 1));
@@ -262,7 +261,7 @@ bool seat_holds(const Seat *seat, pid_t pid) {
 /* ---- starting in it --------------------------------------------------------------------------------------------- */
 
 /* In the new process; nothing here may take memory. */
-static void become(const Spawn *s, volatile int *error) {
+static void become(const Spawn *s, const char *program, char **words, volatile int *error) {
     sigset_t none;
     setpgid(0, 0);
     for (const int *number = DEFAULTED; *number; number++) signal(*number, SIG_DFL);
@@ -270,34 +269,44 @@ static void become(const Spawn *s, volatile int *error) {
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int stream = 0; stream < 3; stream++)
         if (dup2(s->streams[stream], stream) < 0) _exit(127);
-    execve(s->program, s->words, s->environment);
+    execve(program, words, s->environment);
     *error = errno;
     _exit(127);
 }
 
-static int clone_into(const Seat *seat, const Spawn *s) {
+int clone_into(Seat *seat, Spawn *s, const char *program, char **words) {
     static volatile int *error;
     if (!error) error = mmap(NULL, sizeof *error, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (error == MAP_FAILED) die("no memory");
     *error = 0;
-    struct clone_args how = {.flags = CLONE_INTO_CGROUP | CLONE_VFORK, .exit_signal = SIGCHLD, .cgroup = (uint64_t)seat->directory};
+    struct clone_args how = {.flags = CLONE_INTO_CGROUP | CLONE_VFORK, .exit_signal = SIGCHLD};
+    how.cgroup = (uint64_t)seat->directory;
     long pid = syscall(SYS_clone3, &how, sizeof how);
-    if (pid < 0) return errno;
-    if (!pid) become(s, error);
-    if (*error) {
-        waitpid((pid_t)pid, NULL, 0);
-        return *error;
+    if (pid < 0) { /* not permitted after all: the task runs outside, and is watched */
+        seat->broken = true;
+        seat->limit = -1;
+        return posix_spawn(&s->pid, program, &s->actions, &s->attributes, words, s->environment);
     }
-    *s->pid = (pid_t)pid;
-    return 0;
+    if (!pid) become(s, program, words, error);
+    s->pid = (pid_t)pid;
+    if (*error) waitpid(s->pid, NULL, 0);
+    return *error;
 }
 
-int seat_spawn(Seat *seat, const Spawn *spawn) {
-    if (version == VERSION_2) return clone_into(seat, spawn);
-    seat->spawn = spawn;
+bool seat_spawns(Seat *seat, Spawn *s) {
+    if (version == VERSION_2) {
+        spawn_prepared(s, seat);
+        return false;
+    }
+    seat->spawn = s;
     sem_post(&seat->asked);
+    return true;
+}
+
+bool seat_has_spawned(Seat *seat, bool wait) {
+    if (!wait) return !sem_trywait(&seat->done);
     while (sem_wait(&seat->done)) continue;
-    return seat->error;
+    return true;
 }
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
@@ -324,8 +333,9 @@ bool seat_clear(Seat *seat) {
     while (kill_members(seat) && passed < END_SECONDS) {
         usleep(300);
         passed = monotonic(CLOCK_MONOTONIC) - begin;
-        /* What forks faster than we kill. Some kernels also end whatever is started there later: then it is worn out. */
-        if (passed > KILL_SECONDS && version == VERSION_2 && !seat->worn) seat->worn = write_to(seat->path, "cgroup.kill", "1");
+        if (passed < KILL_SECONDS || version != VERSION_2 || seat->worn) continue;
+        /* It forks faster than we kill. Some kernels then also end whatever is started there later, so it is worn out. */
+        seat->worn = write_to(seat->path, "cgroup.kill", "1");
     }
     return true;
 }
@@ -342,8 +352,9 @@ static void leave(Seat *seat) {
     while (rmdir(seat->path) && errno == EBUSY && monotonic(CLOCK_MONOTONIC) < deadline) usleep(300);
 }
 
-void seats_close(int slots_dir) {
+void seats_close(void) {
     for (int slot = 0; slot < seat_count; slot++)
         if (seats[slot]) leave(seats[slot]);
-    if ((version == VERSION_1 || version == VERSION_2) && (!rmdir(base) || errno == ENOENT)) unlinkat(slots_dir, RECORD, 0);
+    if (version == UNKNOWN || version == NONE) return;
+    if (!rmdir(base) || errno == ENOENT) unlinkat(slots_dir, RECORD, 0);
 }

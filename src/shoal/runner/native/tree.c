@@ -41,7 +41,7 @@ typedef struct {
 static Processes seen, earlier;
 static pid_t *foreign; /* in order */
 static size_t foreign_size, foreign_room;
-static double foreign_until;
+static double foreign_until, scanned_at, rest_until;
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
@@ -54,10 +54,11 @@ ssize_t read_small(const char *path, char *text, size_t room) {
     return size;
 }
 
-const char *in_mebibytes(int64_t bytes) {
+static const char *in_mebibytes(int64_t bytes) {
     static char text[32];
     int64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
-    snprintf(text, sizeof text, tenths % 10 ? "%lld.%lld MiB" : "%lld MiB", (long long)(tenths / 10), (long long)(tenths % 10));
+    const char *form = tenths % 10 ? "%lld.%lld MiB" : "%lld MiB";
+    snprintf(text, sizeof text, form, (long long)(tenths / 10), (long long)(tenths % 10));
     return text;
 }
 
@@ -138,7 +139,8 @@ static uint64_t owner_by_mark(pid_t pid) {
     snprintf(path, sizeof path, "/proc/%d/environ", pid);
     ssize_t size = read_small(path, environment, sizeof environment);
     for (Running *r = running; size > 0 && r; r = r->next) {
-        int length = snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, (long long)r->task, (long long)r->attempt);
+        long long task = r->task, attempt = r->attempt;
+        int length = snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, task, attempt);
         for (char *at = environment; at < environment + size; at += strlen(at) + 1)
             if (!strncmp(at, mark, (size_t)length + 1)) return r->serial;
     }
@@ -199,7 +201,7 @@ static void scan(bool all) {
     earlier = seen;
     seen = older;
     seen.size = 0;
-    double now = monotonic(CLOCK_MONOTONIC);
+    double now = scanned_at = monotonic(CLOCK_MONOTONIC);
     all = all || now > foreign_until;
     DIR *processes = opendir("/proc");
     struct dirent *entry;
@@ -223,7 +225,9 @@ static void scan(bool all) {
     if (all) note_foreign(now);
 }
 
-void remember_trees(void) { scan(false); }
+void remember_trees(void) {
+    if (monotonic(CLOCK_MONOTONIC) - scanned_at > LIMIT_PAUSE) scan(false); /* many may have to end at once */
+}
 
 Running *owner_of_orphan(pid_t pid) {
     Process p;
@@ -283,7 +287,8 @@ static int64_t take_in(Running *r) {
         }
     }
     /* Telling shared pages apart is dear, so only where the sum would be news. */
-    if (count > 1 && resident > r->peaks.resident + r->peaks.resident / 64) resident = without_double_counting(r, largest);
+    bool news = resident > r->peaks.resident + r->peaks.resident / 64;
+    if (count > 1 && news) resident = without_double_counting(r, largest);
     raise_to(&r->peaks.resident, resident);
     raise_to(&r->peaks.virtual, virtual);
     raise_to(&r->peaks.swap, swap);
@@ -291,14 +296,25 @@ static int64_t take_in(Running *r) {
     return resident;
 }
 
-static bool needs_watch(const Running *r) { return r->memory && !(r->seat && seat_limits_memory(r->seat)); }
+static bool is_held_by_us(const Running *r) { return r->memory && !(r->seat && seat_limits_memory(r->seat)); }
+static bool needs_watch(const Running *r) { return r->expected || is_held_by_us(r); }
 
 static void check_limit(double now, Running *r, int64_t resident) {
-    if (!needs_watch(r) || r->killed_as || resident <= r->memory) return;
+    if (r->expected && resident > r->expected && !r->killed_as) {
+        report_growth(now, r, resident);
+        r->expected = resident + resident / 8; /* not with every page */
+    }
+    if (!is_held_by_us(r) || r->killed_as || resident <= r->memory) return;
     char why[160], used[32];
+    double age = now - r->started;
     snprintf(used, sizeof used, "%s", in_mebibytes(resident));
-    snprintf(why, sizeof why, "used %s of memory, more than its %s, after %.2f s", used, in_mebibytes(r->memory), now - r->started);
+    snprintf(why, sizeof why, "used %s of memory, more than its %s, after %.2f s", used, in_mebibytes(r->memory), age);
     ask_to_end(now, r, "exhausted", why, true);
+}
+
+void say_exhausted(char *text, size_t room, const Running *r, double now) {
+    const char *limit = in_mebibytes(r->memory);
+    snprintf(text, room, "used more than its %s of memory, after %.2f s", limit, now - r->started);
 }
 
 /* The system ends one process of a group that has no memory left; the others are of no use without it. */
@@ -306,7 +322,7 @@ static void check_seat(double now, Running *r) {
     r->next_count = now + SEAT_PAUSE;
     if (r->killed_as || !seat_ran_out(r->seat)) return;
     char why[160];
-    snprintf(why, sizeof why, "used more than its %s of memory, after %.2f s", in_mebibytes(r->memory), now - r->started);
+    say_exhausted(why, sizeof why, r, now);
     ask_to_end(now, r, "exhausted", why, true);
 }
 
@@ -316,16 +332,16 @@ void look_at_trees(double now) {
         if (r->memory && r->seat && r->next_count <= now) check_seat(now, r);
         due = due || r->next_look <= now;
     }
-    if (!due) return;
+    if (!due || now < rest_until) return;
     double begin = monotonic(CLOCK_MONOTONIC);
     scan(false);
     for (Running *r = running; r; r = r->next) check_limit(now, r, take_in(r));
-    double rest = (monotonic(CLOCK_MONOTONIC) - begin) * SHARE_OF_TIME;
+    rest_until = now + (monotonic(CLOCK_MONOTONIC) - begin) * SHARE_OF_TIME;
     for (Running *r = running; r; r = r->next) {
         double age = now - r->started, pause = age / 10;
         pause = pause < LEAST_PAUSE ? LEAST_PAUSE : pause > LONGEST_PAUSE ? LONGEST_PAUSE : pause;
         if (needs_watch(r)) pause = LIMIT_PAUSE;
-        r->next_look = now + (pause > rest ? pause : rest);
+        r->next_look = now + pause;
     }
 }
 
@@ -337,10 +353,10 @@ void tree_begins(Running *r) {
 double next_look_at_limits(void) {
     double nearest = 0;
     for (Running *r = running; r; r = r->next) {
-        double moment = !r->memory ? 0 : needs_watch(r) ? r->next_look : r->next_count;
+        double moment = !r->memory && !r->expected ? 0 : needs_watch(r) ? r->next_look : r->next_count;
         if (moment && (!nearest || moment < nearest)) nearest = moment;
     }
-    return nearest;
+    return nearest && nearest < rest_until ? rest_until : nearest;
 }
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
@@ -375,9 +391,8 @@ void end_marked(const char *mark, pid_t except) {
         snprintf(path, sizeof path, "/proc/%d/environ", pid);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0) continue;
-        ssize_t size = 0, got;
-        while (size < (ssize_t)sizeof environment && (got = read(fd, environment + size, sizeof environment - (size_t)size)) > 0)
-            size += got;
+        ssize_t size = 0, got, room = sizeof environment;
+        while (size < room && (got = read(fd, environment + size, (size_t)(room - size))) > 0) size += got;
         close(fd);
         for (char *at = environment; at + length <= environment + size; at++)
             if ((at == environment || !at[-1]) && !memcmp(at, mark, length)) {

@@ -31,7 +31,7 @@ void reserve(Buffer *b, size_t more) {
 
 void put(Buffer *b, const void *data, size_t size) {
     reserve(b, size);
-    memcpy(b->data + b->size, data, size);
+    if (size) memcpy(b->data + b->size, data, size);
     b->size += size;
 }
 

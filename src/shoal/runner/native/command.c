@@ -1,0 +1,165 @@
+/* From an order to a process: the words of its command, its variables and what it finds open. */
+#include "launcher.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+const int DEFAULTED[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGUSR1, 0};
+static char **base_environment;
+static size_t base_size;
+static const char *search_path;
+
+void keep_environment(void) {
+    size_t count = 0;
+    while (environ[count]) count++;
+    base_environment = take(sizeof(char *) * (count + 1));
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], MARK, strlen(MARK))) base_environment[base_size++] = environ[i];
+    search_path = getenv("PATH");
+    if (!search_path) search_path = "/bin:/usr/bin";
+}
+
+/* Whether no shell gives a meaning to any character; `=` only behind the first word, where it is no assignment. */
+static bool is_plain(const char *command) {
+    bool first_word = true, any = false;
+    for (const char *at = command; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        if (c == ' ' || c == '\t') {
+            if (any) first_word = false;
+            continue;
+        }
+        if (c == '=' && first_word) return false;
+        if (!(isalnum(c) && c < 128) && !strchr("_@%+:,./=-", c)) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Where PATH leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last answer
+ * is kept: tasks in a row mostly run the same program. */
+static const char *find_program(const char *name) {
+    static char last_name[256], last_path[4096];
+    if (strchr(name, '/')) return name;
+    if (last_name[0] && !strcmp(name, last_name)) return last_path;
+    for (const char *at = search_path; at && *at;) {
+        const char *colon = strchrnul(at, ':');
+        char path[4096];
+        struct stat found;
+        int size = snprintf(path, sizeof path, "%.*s/%s", colon == at ? 1 : (int)(colon - at), colon == at ? "." : at, name);
+        if (size > 0 && size < (int)sizeof path && !access(path, X_OK) && !stat(path, &found) && S_ISREG(found.st_mode)) {
+            if (strlen(name) >= sizeof last_name) return NULL;
+            strcpy(last_name, name);
+            strcpy(last_path, path);
+            return last_path;
+        }
+        at = *colon ? colon + 1 : colon;
+    }
+    return NULL;
+}
+
+/* The variables of a task: its mark, ours, and its own in their place. */
+static void fill_environment(Spawn *s, const Order *order) {
+    size_t count = base_size + 2, used = 0;
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) count++;
+    if (count > s->environment_room) {
+        s->environment_room = count * 2;
+        s->environment = realloc(s->environment, sizeof *s->environment * s->environment_room);
+        if (!s->environment) die("no memory");
+    }
+    snprintf(s->mark, sizeof s->mark, MARK "%s:%lld:%lld", run_name, (long long)order->task, (long long)order->attempt);
+    s->environment[used++] = s->mark;
+    for (size_t i = 0; i < base_size; i++) {
+        size_t name = (size_t)(strchrnul(base_environment[i], '=') - base_environment[i]);
+        bool replaced = false;
+        for (uint32_t at = 0; at < order->variables_size && !replaced; at += (uint32_t)strlen(order->variables + at) + 1)
+            replaced = !strncmp(order->variables + at, base_environment[i], name + 1);
+        if (!replaced) s->environment[used++] = base_environment[i];
+    }
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1)
+        s->environment[used++] = order->variables + at;
+    s->environment[used] = NULL;
+}
+
+/* The words of a command that needs no shell; they are cut out of a copy. */
+static void fill_words(Spawn *s, const Order *order) {
+    size_t length = strlen(order->command), count = 0;
+    if (length + 1 > s->copy_room) {
+        s->copy_room = (length + 1) * 2;
+        s->copy = realloc(s->copy, s->copy_room);
+        s->words = realloc(s->words, sizeof *s->words * (s->copy_room / 2 + 2));
+        if (!s->copy || !s->words) die("no memory");
+    }
+    char *rest = memcpy(s->copy, order->command, length + 1);
+    for (char *word; (word = strsep(&rest, " \t"));)
+        if (*word) s->words[count++] = word;
+    s->words[count] = NULL;
+    const char *program = find_program(s->words[0]);
+    s->program = program && strlen(program) < sizeof s->path ? strcpy(s->path, program) : NULL;
+    if (s->program) s->words[0] = s->path;
+}
+
+/* What a slot starts its tasks with; made once. Standard input comes from nowhere, both outputs go into the slot. */
+Spawn *spawn_of(int slot) {
+    static Spawn **spawns;
+    static int count, null_fd = -1;
+    if (slot < count) return spawns[slot];
+    spawns = realloc(spawns, sizeof *spawns * (size_t)(slot + 1));
+    if (!spawns) die("no memory");
+    if (null_fd < 0 && (null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) die("/dev/null");
+    for (; count <= slot; count++) {
+        Spawn *s = take(sizeof *s);
+        *s = (Spawn){.streams = {null_fd, slot_fds[count], slot_fds[count]}};
+        if (streams_are_ours) s->streams[1] = 1, s->streams[2] = 2;
+        sigset_t none, defaulted;
+        sigemptyset(&none);
+        sigemptyset(&defaulted);
+        for (const int *number = DEFAULTED; *number; number++) sigaddset(&defaulted, *number);
+        posix_spawnattr_init(&s->attributes);
+        posix_spawnattr_setflags(&s->attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+        posix_spawnattr_setpgroup(&s->attributes, 0);
+        posix_spawnattr_setsigmask(&s->attributes, &none);
+        posix_spawnattr_setsigdefault(&s->attributes, &defaulted);
+        posix_spawn_file_actions_init(&s->actions);
+        for (int stream = 0; stream < 3; stream++) posix_spawn_file_actions_adddup2(&s->actions, s->streams[stream], stream);
+        spawns[count] = s;
+    }
+    return spawns[slot];
+}
+
+Spawn *prepare(const Order *order, int slot) {
+    Spawn *s = spawn_of(slot);
+    char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
+    char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
+                     "/bin/sh", "-c", order->command, NULL};
+    if (order->directory[0])
+        memcpy(s->shell, there, sizeof there);
+    else
+        memcpy(s->shell, in_shell, sizeof in_shell);
+    s->program = NULL;
+    if (!order->directory[0] && is_plain(order->command)) fill_words(s, order);
+    fill_environment(s, order);
+    return s;
+}
+
+static int spawn_one(Spawn *s, Seat *seat, const char *program, char **words) {
+    if (seat) return clone_into(seat, s, program, words);
+    return posix_spawn(&s->pid, program, &s->actions, &s->attributes, words, s->environment);
+}
+
+/* Runs in the thread of a seat, too: touches nothing but what was prepared. */
+void spawn_prepared(Spawn *s, Seat *seat) {
+    s->error = s->program ? spawn_one(s, seat, s->program, s->words) : ENOENT;
+    /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
+    if (s->error == ENOEXEC || s->error == ENOENT || s->error == EACCES || s->error == ENOTDIR)
+        s->error = spawn_one(s, seat, "/bin/sh", s->shell);
+    s->boot_time = monotonic(CLOCK_BOOTTIME);
+}

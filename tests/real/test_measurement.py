@@ -1,0 +1,140 @@
+"""What is measured of tasks, against programs whose needs are known; with either launcher."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.launching import MEBIBYTE, Launching, compile_program, launching
+
+HOG = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* hog MEBIBYTES MILLISECONDS [CHILDREN]: takes memory, may share it with children, and keeps it for a while. */
+int main(int count, char **words) {
+    size_t size = (size_t)atoi(words[1]) << 20;
+    char *memory = malloc(size + 1);
+    for (size_t at = 0; at < size; at += 4096) memory[at] = 1;
+    for (int child = count > 3 ? atoi(words[3]) : 0; child > 0; child--)
+        if (!fork()) break;
+    usleep((useconds_t)atoi(words[2]) * 1000);
+    while (wait(NULL) > 0) continue;
+    return memory[size / 2] > 1;
+}
+"""
+BURNER = r"""
+#include <stdlib.h>
+#include <time.h>
+/* burner MILLISECONDS: uses so much CPU time. */
+int main(int count, char **words) {
+    struct timespec used;
+    (void)count;
+    do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < atoi(words[1]));
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def hog(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compile_program(tmp_path_factory.mktemp("hog"), "hog", HOG)
+
+
+@pytest.fixture(scope="module")
+def burner(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compile_program(tmp_path_factory.mktemp("burner"), "burner", BURNER)
+
+
+@pytest.fixture(params=["native", "python"])
+def launcher(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launching]:
+    monkeypatch.setenv("SHOAL_LAUNCHER", request.param)
+    with launching(tmp_path, f"measure{os.getpid()}") as made:
+        yield made
+
+
+@pytest.fixture
+def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launching]:
+    monkeypatch.setenv("SHOAL_LAUNCHER", "native")
+    with launching(tmp_path, f"measure{os.getpid()}") as made:
+        yield made
+
+
+def close_to(measured: float, known: float, least: float, share: float = 0.02) -> bool:
+    return abs(measured - known) <= max(least, share * known)
+
+
+def test_short_peaks_are_exact(native: Launching, hog: str) -> None:
+    chance = random.Random(4)
+    sizes = [chance.randint(5, 400) for _ in range(40)]
+    for size in sizes:
+        end = native.execute(f"{hog} {size} {chance.randint(20, 200)}")
+        assert end.outcome == "ok"
+        assert close_to(end.max_rss, size * MEBIBYTE, MEBIBYTE), (size, end.max_rss)
+        assert close_to(end.resident, size * MEBIBYTE, MEBIBYTE), (size, end.resident)
+
+
+def test_peak_of_a_task_that_is_gone_at_once_is_not_lost(native: Launching, hog: str) -> None:
+    for size in (5, 20):
+        assert close_to(native.execute(f"{hog} {size} 0").resident, size * MEBIBYTE, MEBIBYTE)
+
+
+def test_peaks_with_a_memory_limit_are_the_same(native: Launching, hog: str) -> None:
+    end = native.execute(f"{hog} 50 20", memory=100 * MEBIBYTE)
+    assert end.outcome == "ok" and close_to(end.resident, 50 * MEBIBYTE, MEBIBYTE)
+
+
+def test_cpu_time_is_exact(launcher: Launching, burner: str) -> None:
+    for known in (20, 80, 200):
+        end = launcher.execute(f"{burner} {known}")
+        assert close_to(end.user + end.system, known / 1000, 0.01), (known, end.user + end.system)
+
+
+def test_cpu_time_of_an_orphan_is_its_tasks(launcher: Launching, burner: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    end = launcher.execute(f"setsid sh -c '({burner} 150; touch {gone}) &'; until test -e {gone}; do sleep 0.01; done")
+    assert end.outcome == "ok"
+    assert 0.15 <= end.user + end.system < 0.6
+
+
+def test_memory_of_an_orphan_is_its_tasks(launcher: Launching, hog: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    end = launcher.execute(f"setsid sh -c '({hog} 80 50; touch {gone}) &'; until test -e {gone}; do sleep 0.01; done")
+    assert close_to(end.resident, 80 * MEBIBYTE, 3 * MEBIBYTE)
+
+
+def test_memory_of_a_tree_is_that_of_all_its_processes_at_once(launcher: Launching, hog: str) -> None:
+    end = launcher.execute(f"{hog} 60 600 & {hog} 40 600 & wait")
+    assert close_to(end.resident, 100 * MEBIBYTE, 4 * MEBIBYTE)
+    assert end.virtual >= end.resident
+    assert end.most_processes == end.all_processes == 3
+
+
+def test_shared_pages_count_once(launcher: Launching, hog: str) -> None:
+    end = launcher.execute(f"{hog} 64 600 3")
+    assert close_to(end.resident, 64 * MEBIBYTE, 4 * MEBIBYTE)
+    assert end.most_processes == 4
+
+
+def test_bytes_read_and_written(launcher: Launching, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    end = launcher.execute(f"head -c 8000000 /dev/zero > {data}; cat {data} > /dev/null")
+    assert 16_000_000 <= end.read < 17_000_000
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True).stdout.strip()
+    assert end.written >= 8_000_000 or kind == "tmpfs", "only a file system in memory writes nothing"
+
+
+def test_context_switches_are_counted(launcher: Launching) -> None:
+    assert launcher.execute("for i in 1 2 3 4 5 6 7 8 9; do sleep 0.001; done").switches >= 9
+
+
+def test_task_that_was_never_looked_at_reports_zeros(launcher: Launching) -> None:
+    end = launcher.execute("/bin/true")
+    assert (end.virtual, end.swap, end.most_processes, end.all_processes) == (0, 0, 0, 0)
