@@ -22,7 +22,7 @@ def queue_of(
     seed: int = 0,
 ) -> Queue:
     """A queue into which tasks 0, 1, 2, ... were pushed in this order."""
-    columns = TaskColumns(lane or [0] * 100, rank, input_bytes, upward_length)
+    columns = TaskColumns(list(lane) or [0] * 100, rank, input_bytes, upward_length)
     queue = ORDERS[order](columns, cores, Random(seed))
     for task in range(tasks):
         queue.push(task)

@@ -41,12 +41,12 @@ class BrokerCase:
         self,
         has: Resources,
         lanes: Sequence[Lane] | None = None,
-        lane_of: list[int] | None = None,
+        lane_of: Sequence[int] | None = None,
         order: str = "fifo",
         patience: int = PASSED_OVER_LIMIT,
         rank: Sequence[int] = (),
     ) -> None:
-        columns = TaskColumns(lane_of if lane_of is not None else [0] * 1000, rank)
+        columns = TaskColumns(list(lane_of) if lane_of is not None else [0] * 1000, rank)
         self.broker = Broker(has, columns, lanes or [lane()], order=order, patience=patience)
         self.now = 0.0
         self.places: list[int] = []
