@@ -46,7 +46,9 @@ class BrokerCase:
         patience: int = PASSED_OVER_LIMIT,
         rank: Sequence[int] = (),
     ) -> None:
-        columns = TaskColumns(list(lane_of) if lane_of is not None else [0] * 1000, rank)
+        if not isinstance(lane_of, list):  # one that is handed in may grow later
+            lane_of = list(lane_of) if lane_of is not None else [0] * 1000
+        columns = TaskColumns(lane_of, rank)
         self.broker = Broker(has, columns, lanes or [lane()], order=order, patience=patience)
         self.now = 0.0
         self.places: list[int] = []
