@@ -114,7 +114,10 @@ class Launcher:
         self._client.start(0, [(self._count, 1, command, NO_LIMIT, b"", b"", NO_MEMORY_LIMIT)])
         while True:
             select.select([self._client.descriptor], [], [])
-            for row in self._client.collect() or []:
+            told = self._client.collect()
+            if told is None:
+                sys.exit("peaks: the launcher is gone")
+            for row in told:
                 if row[0] == "ended":
                     return float(row[18]), row[7] + row[8]
 

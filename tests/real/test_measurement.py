@@ -111,14 +111,14 @@ def test_memory_of_an_orphan_is_its_tasks(launcher: Launching, hog: str, tmp_pat
 
 
 def test_memory_of_a_tree_is_that_of_all_its_processes_at_once(launcher: Launching, hog: str) -> None:
-    end = launcher.execute(f"{hog} 60 600 & {hog} 40 600 & wait")
+    end = launcher.execute(f"{hog} 60 1000 & {hog} 40 1000 & wait")
     assert close_to(end.resident, 100 * MEBIBYTE, 4 * MEBIBYTE)
     assert end.virtual >= end.resident
     assert end.most_processes == end.all_processes == 3
 
 
 def test_shared_pages_count_once(launcher: Launching, hog: str) -> None:
-    end = launcher.execute(f"{hog} 64 600 3")
+    end = launcher.execute(f"{hog} 64 1000 3")
     assert close_to(end.resident, 64 * MEBIBYTE, 4 * MEBIBYTE)
     assert end.most_processes == 4
 

@@ -76,7 +76,8 @@ class Peaks:
         resident = sum(process.resident for process in own)
         if len(own) > 1 and resident > self.resident * (1 + _NEWS):
             largest = max(process.resident for process in own)
-            resident = max(largest, sum(map(_share, own)))
+            # Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice.
+            resident = max(largest, min(sum(map(_share, own)), sum(map(_share, own))))
         self.resident = max(self.resident, resident)
         self.virtual = max(self.virtual, sum(process.virtual for process in own))
         if _SWAP:
