@@ -100,7 +100,9 @@ def _swapped(pid: int) -> int:
 def _share(process: Process) -> int:
     """Bytes, with each shared page divided among those who share it."""
     shares = figures(read_small(f"/proc/{process.pid}/smaps_rollup"))
-    return shares[b"Pss"] * 1024 if b"Pss" in shares else process.resident
+    if b"Pss" not in shares:  # not for us to know; or it has just ended, and has nothing any more
+        return figures(read_small(f"/proc/{process.pid}/status")).get(b"VmRSS", 0) * 1024
+    return shares[b"Pss"] * 1024
 
 
 def read_process(pid: int) -> Process | None:

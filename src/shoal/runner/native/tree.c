@@ -261,7 +261,9 @@ static int64_t without_double_counting(const Running *r, int64_t largest) {
         const Process *p = &seen.items[i];
         if (p->owner != r->serial || !p->resident || !has_own_memory(p)) continue;
         int64_t share = figure_of(p->pid, "smaps_rollup", "Pss:");
-        sum += share < 0 ? p->resident : share * 1024;
+        /* Not for us to know; or it has just ended, and has nothing any more. */
+        if (share < 0) share = figure_of(p->pid, "status", "VmRSS:");
+        sum += share > 0 ? share * 1024 : 0;
     }
     return sum > largest ? sum : largest;
 }
