@@ -109,3 +109,10 @@ def test_word_of_growth_that_comes_too_late_changes_nothing() -> None:
     case.tell(TasksReady([0]))
     case.tell(end(0, 1, Outcome.OK))
     assert case.tell(TaskGrew(0, 1, 900 * MB)) == []
+
+
+def test_what_is_really_in_use_counts_where_it_is_known() -> None:
+    case = sized(Ladder(300))
+    case.tell(TasksReady([0, 1, 2]))
+    assert case.tell(TaskGrew(1, 1, 500 * MB, total=600 * MB)) == [], "the others use less than was expected"
+    assert case.tell(TaskGrew(1, 1, 800 * MB, total=1001 * MB)) == [Kill(1, 1, Outcome.EXHAUSTED)]

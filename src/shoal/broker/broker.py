@@ -297,7 +297,10 @@ class Broker:
             return
         bundle.taken = self.contract.raise_to(bundle.taken, "memory", event.memory)
         bundle.size = event.memory
-        if self.contract.is_overcommitted("memory") and not bundle.condemned:
+        # Others may use less than was expected of them: what counts is what is really in use, if that is known.
+        room = self.contract.capacity("memory")
+        too_much = event.total > room if event.total else self.contract.is_overcommitted("memory")
+        if too_much and not bundle.condemned:
             bundle.condemned = True
             if self.state[event.task] is State.RUNNING:
                 commands.append(Kill(event.task, event.attempt, Outcome.EXHAUSTED))

@@ -46,6 +46,8 @@ class TaskGrew(msgspec.Struct, frozen=True, tag=True):
     attempt: int
     memory: int
     """Bytes it uses now."""
+    total: int = 0
+    """Bytes that all running tasks together use now; 0 if that is not known."""
 
 
 class CancelAsked(msgspec.Struct, frozen=True, tag=True):

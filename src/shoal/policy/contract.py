@@ -81,6 +81,9 @@ class Contract:
         for at, amount in taken:
             free[at] += amount
 
+    def capacity(self, name: str) -> int:
+        return self.total[self.names.index(name)]
+
     def is_overcommitted(self, name: str) -> bool:
         """Whether more of a resource is in use than the node has."""
         return self.free[self.names.index(name)] < 0

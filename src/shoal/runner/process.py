@@ -104,8 +104,10 @@ class ProcessRunner:
         """Of orphans, whose account goes to the task they came from."""
         self._limits: dict[int, int] = {}
         """Bytes by pid, for those that have a limit; negative: it is not held, but to be told when it is passed."""
-        self.grown: list[tuple[int, int, int]] = []
-        """Task, attempt and bytes of those that passed what was expected of them."""
+        self.grown: list[tuple[int, int, int, int]] = []
+        """Task, attempt and bytes of those that passed what was expected of them, and bytes of all together."""
+        self._resident: dict[int, int] = {}
+        """Bytes by pid, when they were last looked at."""
         self.pass_streams = False
         """Let tasks write where we do, in place of capturing what they write."""
         self._look_at: dict[int, float] = {}
@@ -218,6 +220,7 @@ class ProcessRunner:
             self._end_escaped(running)
         del self.running[pid], self.pid_of[running.task]
         self._limits.pop(pid, None)
+        self._resident.pop(pid, None)
         self._look_at.pop(pid, None)
         peaks = self._peaks.pop((running.task, running.attempt), None) or Peaks()
         code = os.waitstatus_to_exitcode(status) if status else 0
@@ -253,10 +256,13 @@ class ProcessRunner:
         trees = self._trees.scan(self._leaders(), self._peaks)
         for running in due:
             owner = (running.task, running.attempt)
-            resident = self._peaks[owner].take(trees.get(owner, []))
+            self._resident[running.pid] = self._peaks[owner].take(trees.get(owner, []))
+        total = sum(self._resident.values())
+        for running in due:
+            resident = self._resident[running.pid]
             limit = self._limits.get(running.pid, 0)
             if limit < 0 and resident > -limit:
-                self.grown.append((running.task, running.attempt, resident))
+                self.grown.append((running.task, running.attempt, resident, total))
                 self._limits[running.pid] = -(resident + resident // 8)
             if 0 < limit < resident and running.pid not in self._killed:
                 excess = f"used {mebibytes(resident)} of memory, more than its {mebibytes(limit)}"

@@ -478,11 +478,12 @@ done:
     free(why);
 }
 
-void report_growth(double now, const Running *r, int64_t resident) {
-    begin_result(now, 4, "grew");
+void report_growth(double now, const Running *r, int64_t resident, int64_t total) {
+    begin_result(now, 5, "grew");
     write_int(&results, r->task);
     write_int(&results, r->attempt);
     write_int(&results, resident);
+    write_int(&results, total);
     urgent = true;
 }
 

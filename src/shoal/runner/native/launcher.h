@@ -84,6 +84,7 @@ typedef struct Running {
     double started, boot_time, deadline; /* deadline 0: none */
     int64_t memory;                      /* limit in bytes; 0: none */
     int64_t expected;                    /* bytes above which the engine wants to hear of it; 0: never */
+    int64_t resident;                    /* bytes when it was last looked at */
     Place *place;
     Seat *seat; /* NULL: it has none */
     bool starting, told;
@@ -99,7 +100,7 @@ extern int slots_dir;
 
 double monotonic(clockid_t which);
 /* Tells the engine that a task uses more memory than was expected of it. */
-void report_growth(double now, const Running *r, int64_t resident);
+void report_growth(double now, const Running *r, int64_t resident, int64_t total);
 void ask_to_end(double now, Running *r, const char *outcome, const char *why, bool at_once);
 
 /* ---- slots.c ---------------------------------------------------------------------------------------------------- */

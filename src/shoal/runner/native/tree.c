@@ -305,9 +305,10 @@ static int64_t take_in(Running *r) {
 static bool is_held_by_us(const Running *r) { return r->memory && !(r->seat && seat_limits_memory(r->seat)); }
 static bool needs_watch(const Running *r) { return r->expected || is_held_by_us(r); }
 
-static void check_limit(double now, Running *r, int64_t resident) {
+static void check_limit(double now, Running *r, int64_t total) {
+    int64_t resident = r->resident;
     if (r->expected && resident > r->expected && !r->killed_as) {
-        report_growth(now, r, resident);
+        report_growth(now, r, resident, total);
         r->expected = resident + resident / 8; /* not with every page */
     }
     if (!is_held_by_us(r) || r->killed_as || resident <= r->memory) return;
@@ -341,7 +342,9 @@ void look_at_trees(double now) {
     if (!due || now < rest_until) return;
     double begin = monotonic(CLOCK_THREAD_CPUTIME_ID); /* on a busy machine a look takes long, but does not cost more */
     scan(false);
-    for (Running *r = running; r; r = r->next) check_limit(now, r, take_in(r));
+    int64_t total = 0;
+    for (Running *r = running; r; r = r->next) total += r->resident = take_in(r);
+    for (Running *r = running; r; r = r->next) check_limit(now, r, total);
     rest_until = now + (monotonic(CLOCK_THREAD_CPUTIME_ID) - begin) * SHARE_OF_TIME;
     for (Running *r = running; r; r = r->next) {
         double age = now - r->started, pause = age / 10;
