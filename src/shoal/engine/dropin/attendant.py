@@ -40,12 +40,10 @@ class StandIn:
         self.log: MakeflowLog | None = None
         self.collector: Collector | None = None
         self._readers_left: dict[int, int] = {}
-        self._output = ""
 
-    def begin(self, plan: Plan, log: MakeflowLog, output: str, kept: frozenset[str]) -> None:
-        """The plan is made; `output` is the file that captured output is kept in."""
+    def begin(self, plan: Plan, log: MakeflowLog, kept: frozenset[str]) -> None:
+        """The plan is made and the log is open; `kept` are files that must not be collected."""
         self.log = log
-        self._output = output
         for name in sandboxes("*") if self.settings.sandbox else []:
             remove_file(name)  # of a run that was killed
         if self.settings.collection != "none":
@@ -90,8 +88,7 @@ class StandIn:
         self.say(f"submitting job: {self._wrap(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
 
     def ended(self, attempt: EndedAttempt) -> None:
-        """Shows what the attempt wrote, and judges it by the original's rules."""
-        self._show_output(attempt)
+        """Judges the attempt by the original's rules."""
         if attempt.outcome is Outcome.CANCELLED:
             self._aborted(attempt)
             return
@@ -202,18 +199,6 @@ class StandIn:
 
     def note(self, text: str) -> None:
         self.complain(text)
-
-    def _show_output(self, attempt: EndedAttempt) -> None:
-        if not attempt.output_size:
-            return
-        sys.stdout.flush()
-        left = attempt.output_size
-        with open(self._output, "rb") as file:
-            file.seek(attempt.output_at)
-            while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
-                sys.stdout.buffer.write(piece)
-                left -= len(piece)
-        sys.stdout.flush()
 
     def _log(self) -> MakeflowLog:
         assert self.log is not None, "nothing is started before the log is open"

@@ -31,17 +31,6 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     workflow = undisturbed(lambda: workflow_of(settings, document, language))
     graph = workflow.graph
     stand_in = StandIn(settings, document, graph)
-    options = RunOptions(
-        node,
-        attendant=stand_in,
-        retry_pause=0.0,
-        as_found=True,
-        check_sources=settings.check_files,
-        sizing="fixed",
-        enforced=False,
-        pass_streams=True,
-        more="--local-{name}=N",
-    )
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
     check_log(settings.log)
@@ -52,7 +41,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     session = Session(
         workspace,
         lambda: workflow,
-        options,
+        _options(settings, node, stand_in),
         stand_in,
         afresh=is_new,
         before=lambda _: _adopt(settings, workflow, workspace),
@@ -69,7 +58,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
     if is_new and settings.verbose_log:
         log.describe(graph, [rule.category for rule in document.rules])
     log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
-    stand_in.begin(session.plan, log, session.workspace.output, kept_files(document, graph))
+    stand_in.begin(session.plan, log, kept_files(document, graph))
     print("starting workflow....", flush=True)
     began = time.monotonic()
     # The loop hears of every signal that has a handler; the original stops at this one, too.
@@ -87,6 +76,21 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
             file.write(text)
     log.close()
     return status
+
+
+def _options(settings: Settings, node: Resources, stand_in: StandIn) -> RunOptions:
+    """How the original runs: at once, with files as they are found, nothing measured or held, streams passed on."""
+    return RunOptions(
+        node,
+        attendant=stand_in,
+        retry_pause=0.0,
+        as_found=True,
+        check_sources=settings.check_files,
+        sizing="fixed",
+        enforced=False,
+        pass_streams=True,
+        more="--local-{name}=N",
+    )
 
 
 def _adopt(settings: Settings, workflow: Workflow, workspace: Workspace) -> None:
