@@ -6,7 +6,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 .PHONY: demo test lint bench clean packages
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml hatch_build.py $(wildcard src/shoal/runner/native/*.[ch])
 	tools/make-venv $(PYTHON) $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@

@@ -34,8 +34,15 @@ def write_workflow(directory: Path, command: str) -> Path:
 
 def launcher_of(run: str) -> int:
     """The process that carries the run's own mark, without a task behind it."""
-    (pid,) = set(marked_processes(run.encode())) - set(marked_processes(f"{run}:".encode()))
-    return pid
+    found: set[int] = set()
+
+    def is_alone() -> bool:  # a task that is just being started still shows the launcher's environment
+        found.clear()
+        found.update(set(marked_processes(run.encode())) - set(marked_processes(f"{run}:".encode())))
+        return len(found) == 1
+
+    wait_until(is_alone, "the launcher is seen")
+    return found.pop()
 
 
 def test_killed_launcher_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ class ProcessRunner:
         deadline = monotonic() + _END_SECONDS
         while monotonic() < deadline:
             left = self._trees.scan(self._leaders(), self._peaks, thoroughly=True).get(owner, [])
-            if not left:
+            if not left and not self._trees.is_unsettled:
                 return
             for process in left:
                 kill_process(process.pid)

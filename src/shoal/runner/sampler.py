@@ -125,6 +125,8 @@ class Trees:
         self._foreign_until = 0.0
         self.scanned_at = 0.0
         """When that was done last, by the monotonic clock."""
+        self.is_unsettled = False
+        """After a thorough look: there are processes of which it cannot be told yet whose they are."""
 
     def scan(
         self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], *, thoroughly: bool = False
@@ -151,7 +153,18 @@ class Trees:
         ours = {pid for pid, owner in owners.items() if owner is not None or found[pid].parent == self._own}
         self._foreign.update(pid for pid in found if pid not in ours)
         self._known = {pid: (found[pid].start, owners[pid]) for pid in owners if pid in ours}
+        self.is_unsettled = thoroughly and any(
+            owner is None and self._is_in_between(found[pid], found) for pid, owner in owners.items()
+        )
         return trees
+
+    def _is_in_between(self, process: Process, found: Mapping[int, Process]) -> bool:
+        """Nobody can tell yet whose it is: it becomes another program, or lost its parent between two readings."""
+        if process.state in (b"Z", b"X"):
+            return False
+        if process.parent != self._own:
+            return process.parent > 1 and process.parent not in found
+        return not read_small(f"/proc/{process.pid}/cmdline")
 
     def _settle(
         self,
@@ -181,9 +194,9 @@ class Trees:
         if leader is not None:
             return leader
         start, owner = self._known.get(process.pid, (0, None))
-        if start == process.start and (owner is not None or process.parent == self._own):
+        if start == process.start and owner is not None:
             return owner
-        if process.parent == self._own:
+        if process.parent == self._own:  # asked each time: while it executes something it has no environment to show
             return next((mark for mark in marks_of(process.pid, self._run)), None)
         return None
 

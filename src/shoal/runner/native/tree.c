@@ -156,13 +156,22 @@ static void settle_alone(Process *p) {
             return;
         }
     Process *before = find(&earlier, p->pid);
-    if (before && before->start == p->start && (before->owner || p->parent == getpid())) {
+    if (before && before->start == p->start && before->owner) {
         p->owner = before->owner;
         p->settled = true;
-    } else if (p->parent == getpid()) {
+    } else if (p->parent == getpid()) { /* asked each time: while it executes something it has no environment to show */
         p->owner = owner_by_mark(p->pid);
         p->settled = true;
     }
+}
+
+/* Nobody can tell yet whose it is: it is just becoming another program, or lost its parent between two readings. */
+static bool is_in_between(const Process *p) {
+    char path[64], word[2];
+    if (p->owner || p->state == 'Z' || p->state == 'X') return false;
+    if (p->parent != getpid()) return p->parent > 1 && !find(&seen, p->parent);
+    snprintf(path, sizeof path, "/proc/%d/cmdline", p->pid);
+    return !read_small(path, word, sizeof word);
 }
 
 static void settle(Process *p) {
@@ -378,6 +387,7 @@ void end_tree(const Running *r) {
         scan(true);
         for (size_t i = 0; i < seen.size; i++) {
             const Process *p = &seen.items[i];
+            found = found || is_in_between(p);
             if (p->owner != r->serial || p->state == 'Z' || p->state == 'X' || p->pid == r->pid) continue;
             kill(p->pid, SIGKILL);
             found = true;
