@@ -46,14 +46,14 @@ def test_a_declared_maximum_is_a_number_and_a_learned_one_is_marked(tmp_path: Pa
     assert learned["first_memory"] == 100 * MB
     assert learned["waste"] == round(1 - 150 / 700, 3)
     lines = category_table(follower_of(tmp_path), Phase.RUNNING)
-    assert lines[1].split()[:7] == ["known", "0", "0", "1", "1", "300", "MiB"]
-    assert "~150 MiB" in lines[2]
+    assert lines[1].split()[:6] == ["known", "0", "0", "1", "1", "300M"]
+    assert "~150M" in lines[2]
 
 
 def test_a_size_that_was_exceeded_and_never_topped_is_marked_so(tmp_path: Path) -> None:
     follower = follower_of(tmp_path)
     follower.state.take(ended(3, "exhausted", 0, 700, final=True))
-    assert ">700 MiB" in category_table(follower, Phase.RUNNING)[2]
+    assert ">700M" in category_table(follower, Phase.RUNNING)[2]
 
 
 def test_every_task_is_listed_with_its_last_attempt(tmp_path: Path) -> None:

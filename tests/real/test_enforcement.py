@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,6 +191,95 @@ def test_offenders_of_all_kinds_at_once(launcher: Launching, hog: str) -> None:
     assert {end.outcome for end in launcher.wait(large)} == {"exhausted"}
     wait_until(lambda: alive(token) == [], "everything of the tasks is gone", 5)
     assert launcher.execute("true").outcome == "ok"
+
+
+def grow(target: Path, more: str = "") -> str:
+    """A command that writes half a mebibyte after another into files that stay small, and would go on for a minute."""
+    piece = f"head -c {MEBIBYTE // 2} /dev/zero"
+    return f"{more} i=0; while [ $i -lt 1200 ]; do {piece} > {target}.$i; i=$((i+1)); sleep 0.02; done"
+
+
+def test_file_larger_than_the_disk_limit_is_stopped_at_once(launcher: Launching, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    end = launcher.execute(f"head -c 500000000 /dev/zero > {made}", disk=10 * MEBIBYTE, makes=[made])
+    assert end.outcome == "exhausted"
+    assert end.message.startswith("used more than its 10 MiB of disk, after ") and end.message.endswith(" s")
+    assert made.stat().st_size == 10 * MEBIBYTE + 1
+    assert end.disk > 10 * MEBIBYTE and end.ended - end.started < 10
+
+
+@pytest.mark.parametrize("how", ["{0}; true", "{0}; exit 3", "sh -c '{0}' || exit 0", "setsid sh -c '{0}'; sleep 0.3"])
+def test_file_that_was_stopped_is_noticed_whatever_the_task_makes_of_it(
+    launcher: Launching, tmp_path: Path, how: str
+) -> None:
+    made = tmp_path / "made"
+    command = how.format(f"head -c 500000000 /dev/zero > {made}")
+    assert launcher.execute(command, disk=10 * MEBIBYTE, makes=[made]).outcome == "exhausted"
+
+
+def test_program_that_is_refused_a_larger_file_and_gives_up_has_exhausted_its_disk(
+    launcher: Launching, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    program = f"open('{made}', 'wb').write(bytes({50 * MEBIBYTE}))"
+    end = launcher.execute(f'{sys.executable} -c "{program}"', disk=10 * MEBIBYTE, makes=[made])
+    assert end.outcome == "exhausted"
+
+
+def test_many_small_files_are_more_than_the_disk_limit_together(launcher: Launching, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    end = launcher.execute(grow(made / "f", f"mkdir {made};"), disk=10 * MEBIBYTE, makes=[made])
+    assert end.outcome == "exhausted"
+    assert re.fullmatch(r"used 1\d(\.\d)? MiB of disk, more than its 10 MiB, after \d+\.\d\d s", end.message)
+    assert 10 * MEBIBYTE < end.disk < 20 * MEBIBYTE and end.files > 20
+
+
+def test_outputs_count_together(launcher: Launching, tmp_path: Path) -> None:
+    made = [tmp_path / f"made.{number}" for number in range(30)]
+    end = launcher.execute(grow(tmp_path / "made"), disk=10 * MEBIBYTE, makes=made)
+    assert end.outcome == "exhausted" and end.files > 20
+
+
+def test_deleted_file_that_is_still_open_counts(launcher: Launching, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    halves = "; ".join(f"head -c 6000000 /dev/zero >&{number}" for number in (8, 9))
+    command = f"exec 8> {hidden} 9> {hidden}.2; rm {hidden} {hidden}.2; {halves}; sleep 60"
+    end = launcher.execute(command, disk=10 * MEBIBYTE)
+    assert end.outcome == "exhausted" and end.disk >= 12_000_000
+    assert end.ended - end.started < 30
+
+
+def test_child_in_a_session_of_its_own_is_ended_with_the_disk_it_fills(launcher: Launching, tmp_path: Path) -> None:
+    token, made = nap(11), tmp_path / "made"
+    writer = grow(made / "f", f"mkdir {made}; sleep {token} &")
+    end = launcher.execute(f"setsid sh -c '{writer}' & sleep {token}", disk=10 * MEBIBYTE, makes=[made])
+    assert end.outcome == "exhausted"
+    wait_until(lambda: alive(token) == [], "everything of the task is gone", 5)
+    before = len(os.listdir(made))
+    assert launcher.execute("sleep 0.1").outcome == "ok"
+    assert len(os.listdir(made)) == before
+
+
+def test_task_within_its_disk_limit_is_left_alone(launcher: Launching, tmp_path: Path) -> None:
+    made, kept = tmp_path / "made", tmp_path / "kept"
+    kept.write_bytes(bytes(30 * MEBIBYTE))
+    command = f"head -c 9000000 /dev/zero > {made}; exec 9>> {kept}; sleep 0.2"
+    end = launcher.execute(command, disk=10 * MEBIBYTE, makes=[made, kept])
+    assert end.outcome == "ok" and end.disk == 9_000_000, "a file that was there before is not the task's"
+
+
+def test_neighbours_of_one_that_fills_the_disk_are_not_disturbed(launcher: Launching, tmp_path: Path) -> None:
+    neighbours = launcher.start("sleep 0.4; echo fine", "sleep 0.4; echo fine")
+    for number in range(3):
+        fine = tmp_path / f"fine{number}"
+        command = f"head -c 9000000 /dev/zero > {fine}; sleep 0.4; echo fine"
+        neighbours += launcher.start(command, disk=10 * MEBIBYTE, makes=[fine])
+    offenders = []
+    for number in range(3):
+        made = tmp_path / f"made{number}"
+        offenders += launcher.start(grow(made / "f", f"mkdir {made};"), disk=10 * MEBIBYTE, makes=[made])
+    assert {end.outcome for end in launcher.wait(offenders)} == {"exhausted"}
+    assert {(end.outcome, end.output_size) for end in launcher.wait(neighbours)} == {("ok", 5)}
 
 
 def test_command_that_cannot_be_started_has_failed(launcher: Launching) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.monitor.series import COLUMNS
+from support.command import shoal
 from support.launching import MEBIBYTE, Launching, compile_program, launching
+from support.ledgers import accepted
 
 HOG = r"""
 #include <stdlib.h>
@@ -138,3 +141,74 @@ def test_context_switches_are_counted(launcher: Launching) -> None:
 def test_task_that_was_never_looked_at_reports_zeros(launcher: Launching) -> None:
     end = launcher.execute("/bin/true")
     assert (end.virtual, end.swap, end.most_processes, end.all_processes) == (0, 0, 0, 0)
+
+
+def test_cores_of_a_short_task_are_cpu_time_per_wall_time(launcher: Launching, burner: str) -> None:
+    end = launcher.execute(f"{burner} 60")
+    assert abs(end.cores - 1000 * (end.user + end.system) / (end.ended - end.started)) <= 1
+
+
+def test_cores_of_a_longer_task_are_those_of_its_busiest_second(launcher: Launching, burner: str) -> None:
+    end = launcher.execute(f"{burner} 600; sleep 2")
+    average = 1000 * (end.user + end.system) / (end.ended - end.started)
+    assert 1.1 * average < end.cores <= 1050
+
+
+def test_cores_of_processes_that_run_together_add_up(launcher: Launching, burner: str) -> None:
+    end = launcher.execute(f"{burner} 1500 & setsid {burner} 1500 & wait; sleep 1")
+    slowest_second = 3000 / (end.ended - end.started - 1)  # what an even share of the time would have given
+    assert 0.9 * min(2000.0, slowest_second) <= end.cores <= 2100
+
+
+def test_bytes_and_files_of_a_task_with_a_disk_limit_are_measured(launcher: Launching, tmp_path: Path) -> None:
+    made, folder = tmp_path / "made", tmp_path / "folder"
+    command = (
+        f"head -c 3000000 /dev/zero > {made}; mkdir {folder}; head -c 500000 /dev/zero | tee {folder}/a > {folder}/b"
+    )
+    end = launcher.execute(command, disk=100 * MEBIBYTE, makes=[made, folder])
+    assert (end.outcome, end.disk, end.files) == ("ok", 4_000_000, 4)
+
+
+def test_what_tasks_made_stands_in_the_ledger(tmp_path: Path) -> None:
+    (tmp_path / "Makeflow").write_text(
+        "one two:\n\thead -c 100000 /dev/zero | tee one two > /dev/null\n"
+        "folder:\n\tmkdir folder; echo 12345 > folder/a; echo 123 > folder/b\n"
+        ":\n\ttrue\n"
+    )
+    shoal(tmp_path, "run", "Makeflow", "--quiet")
+    found = sorted((record.usage.disk, record.usage.files) for record in accepted(tmp_path / "Makeflow"))
+    assert found == [(0, 0), (10, 3), (200_000, 2)]
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_series_of_a_task_can_be_read_and_drawn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_LAUNCHER", kind)
+    (tmp_path / "Makeflow").write_text(
+        "out:\n\thead -c 90000000 /dev/zero | tail -c 80000000 > out; sleep 0.6\n:\n\ttrue\n"
+    )
+    shoal(tmp_path, "run", "Makeflow", "--quiet", "--series", "told/series")
+    (file,) = (tmp_path / "told" / "series").iterdir()
+    assert file.name == "0.1.series"
+    first, *comments, names = [line for line in file.read_text().splitlines() if line.startswith("#")]
+    assert first.startswith("# task 0, attempt 1: head -c 90000000") and len(comments) == 2
+    assert names == "#" + " ".join(COLUMNS)
+    rows = [list(map(float, line.split())) for line in file.read_text().splitlines() if not line.startswith("#")]
+    assert len(rows) >= 3 and {len(row) for row in rows} == {len(COLUMNS)}
+    told = {name: [row[at] for row in rows] for at, name in enumerate(COLUMNS)}
+    for growing in ("wall_clock", "cpu_time", "bytes_read"):
+        assert told[growing] == sorted(told[growing])
+    assert max(told["memory"]) >= 1 and max(told["max_concurrent_processes"]) >= 2
+    shoal(tmp_path, "monitor", "--from-series", str(file), "--plot", "drawn.svg")
+    assert (tmp_path / "drawn.svg").read_text().count("<polyline") == 2
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_measurement_can_be_switched_off(kind: str, hog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_LAUNCHER", kind)
+    monkeypatch.setenv("SHOAL_MEASURE", "off")
+    with launching(tmp_path, f"measure{os.getpid()}") as launcher:
+        end = launcher.execute("head -c 1000000 /dev/zero > /dev/null; sleep 0.3")
+        assert (end.outcome, end.read, end.virtual, end.most_processes) == ("ok", 0, 0, 0)
+        assert end.max_rss > 0 or kind == "python", "what wait4 tells is known all the same"
+        end = launcher.execute(f"{hog} 60 60000", memory=20 * MEBIBYTE)
+        assert end.outcome == "exhausted", "limits are held all the same"

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.monitor.series import header
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
 from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT
@@ -45,32 +46,44 @@ class Ended(NamedTuple):
     swap: int
     most_processes: int
     all_processes: int
+    cores: int
+    disk: int
+    files: int
 
 
 class Launching:
     """One launcher of a run of its own."""
 
-    def __init__(self, directory: Path, run: str) -> None:
+    def __init__(self, directory: Path, run: str, series: str = "") -> None:
         running = directory / "running"
         running.mkdir(exist_ok=True)
         self.run = run
         self.running = running
         self.client = LauncherClient(run)
-        self.client.settle_in(
-            str(running), str(directory / "output"), str(directory / "table"), time.time() - time.monotonic()
-        )
+        places = (str(running), str(directory / "output"), str(directory / "table"))
+        offset = time.time() - time.monotonic()
+        self.client.settle_in(*places, offset, series=series, series_header=header(with_footprint=False))
         self.ended: dict[int, Ended] = {}
         self.started: set[int] = set()
         """Tasks that are known to run for some time."""
         self._tasks = 0
 
-    def start(self, *commands: str, timeout: float = NO_LIMIT, memory: int = NO_MEMORY_LIMIT) -> list[int]:
+    def start(
+        self,
+        *commands: str,
+        timeout: float = NO_LIMIT,
+        memory: int = NO_MEMORY_LIMIT,
+        disk: int = 0,
+        makes: Sequence[Path] = (),
+    ) -> list[int]:
         """Starts commands, each in a place of its own; returns their tasks."""
         tasks = []
+        paths = b"".join(os.fsencode(path) + b"\0" for path in makes)
         for command in commands:
             self._tasks += 1
             tasks.append(self._tasks)
-            self.client.start(self._tasks, [(self._tasks, 1, os.fsencode(command), timeout, b"", b"", memory)])
+            plain = (self._tasks, 1, os.fsencode(command), timeout, b"", b"", memory)
+            self.client.start(self._tasks, [(*plain, disk, paths) if disk else plain])
         return tasks
 
     def hear(self, seconds: float) -> None:
@@ -95,18 +108,25 @@ class Launching:
             self.hear(0.1)
         return [self.ended[task] for task in tasks]
 
-    def execute(self, command: str, timeout: float = NO_LIMIT, memory: int = NO_MEMORY_LIMIT) -> Ended:
+    def execute(
+        self,
+        command: str,
+        timeout: float = NO_LIMIT,
+        memory: int = NO_MEMORY_LIMIT,
+        disk: int = 0,
+        makes: Sequence[Path] = (),
+    ) -> Ended:
         """Runs one command to its end."""
-        return self.wait(self.start(command, timeout=timeout, memory=memory))[0]
+        return self.wait(self.start(command, timeout=timeout, memory=memory, disk=disk, makes=makes))[0]
 
     def cancel(self, task: int) -> None:
         self.client.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
 
 
 @contextmanager
-def launching(directory: Path, run: str) -> Iterator[Launching]:
+def launching(directory: Path, run: str, series: str = "") -> Iterator[Launching]:
     """A launcher that is gone afterwards, with all that it started."""
-    made = Launching(directory, run)
+    made = Launching(directory, run, series)
     try:
         yield made
     finally:

@@ -13,10 +13,11 @@ Bundles. Python calls of a few microseconds are handed over several at a time (`
 `BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
 one task. Where the runner allows it a place gets more before it has nothing left.
 
-Sizes. Where nobody declared how much memory the tasks of a lane need, an adviser (`shoal.policy.sizing`) says how much
-to reckon with, learning from how attempts end. A task that turns out to use more than that holds more, and nothing else
-starts until there is room again; only if the node has not got it, the task that grew last is ended, and repeated in
-another lane, of those that get more. That is not charged to it.
+Sizes. Where nobody declared how much of a resource the tasks of a lane need, an adviser (`shoal.policy.sizing`) says
+how much to reckon with, learning from how attempts end. A task that turns out to use more than that holds more, and
+nothing else starts until there is room again; only if the node has not got it, the task that grew last is ended, and
+repeated in another lane, of those that get more. That is not charged to it. A task that exceeds what it declared itself
+has failed.
 """
 
 from __future__ import annotations
@@ -24,10 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
-from typing import Protocol
 
-import msgspec
-
+from shoal.broker.lane import Adviser, Bundle, Lane, larger_of, with_size
 from shoal.broker.messages import (
     Accept,
     CancelAsked,
@@ -47,92 +46,17 @@ from shoal.broker.messages import (
     TimePassed,
     WakeAt,
 )
+from shoal.broker.peers import Ticket
 from shoal.broker.states import TRANSITIONS, Move, State
 from shoal.model.resources import FRACTION, Resources
 from shoal.policy.contract import Contract
-from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
+from shoal.policy.order import DEFAULT_ORDER, ORDERS, Queue, TaskColumns
 from shoal.policy.retry import FIRST_DELAY, Outcome, retry_delay
+from shoal.policy.sizing.panel import NONE_TRIED, NOTHING, SIZED, Tried
 
-BUNDLE_SECONDS = 0.05
-LARGEST_BUNDLE = 512
+__all__ = ["PASSED_OVER_LIMIT", "Adviser", "Broker", "Lane"]
+
 PASSED_OVER_LIMIT = 64
-ONE_IN = 16
-"""Share of the results of short tasks that an adviser is told of."""
-
-
-class Adviser(Protocol):
-    """Says how much memory the next attempt gets, and learns from how attempts end."""
-
-    def ask(self, tried: Sequence[float] = ()) -> float:
-        """The size for an attempt at a task that has exhausted the sizes in `tried`."""
-
-    def hopeless(self, tried: Sequence[float]) -> bool:
-        """Whether a task has exhausted all there is."""
-
-    def observe(
-        self,
-        peak: float,
-        duration: float,
-        exhausted_at: float | None = None,
-        tried: Sequence[float] = (),
-        size: float | None = None,
-    ) -> None:
-        """An attempt has ended by itself with this peak, or over its limit `exhausted_at`."""
-
-
-class Lane(msgspec.Struct):
-    """What the tasks of one lane have in common, and what was learned of them."""
-
-    resources: Resources
-    retries: int = 0
-    bundled: bool = False
-    refilled: bool = False
-    """Whether its places take more tasks while they work."""
-    mean_duration: float | None = None
-    """Moving average over finished attempts, in seconds."""
-    passed_over: int = 0
-    adviser: Adviser | None = None
-    """Who says how much memory its tasks get, if they did not say it themselves."""
-    tried: tuple[int, ...] = ()
-    """Sizes that the tasks of this lane have exhausted; only in lanes that the broker made for them."""
-    size: int = 0
-    """What the adviser said last."""
-    origin: int = -1
-    """The lane that its tasks came from, if the broker made it."""
-    unheard: int = 0
-    """Results since the last one that the adviser was told of."""
-
-    def learn(self, duration: float) -> None:
-        mean = self.mean_duration
-        self.mean_duration = duration if mean is None else mean + 0.1 * (duration - mean)
-
-    def is_worth_learning(self, peak: int) -> bool:
-        """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""
-        if self.bundle_size() == 1 or peak > self.size:
-            return True
-        self.unheard = (self.unheard + 1) % ONE_IN
-        return not self.unheard
-
-    def bundle_size(self) -> int:
-        if not self.bundled or self.mean_duration is None:
-            return 1
-        return max(1, min(LARGEST_BUNDLE, int(BUNDLE_SECONDS / max(self.mean_duration, 1e-7))))
-
-
-class Bundle(msgspec.Struct):
-    """Tasks that were started together and hold one lane's resources until the last of them ends."""
-
-    lane: int
-    left: int
-    taken: list[tuple[int, int]]
-    """What it holds of the node."""
-    place: int = 0
-    low: int = 0
-    """When no more than so many are left, more may be added."""
-    size: int = 0
-    """The memory that is reckoned with for each of its tasks, if the broker decided that."""
-    condemned: bool = False
-    """Its task was told to end because it used more than the node has."""
 
 
 def whole_cores(node: Resources) -> int:
@@ -160,21 +84,23 @@ class Broker:
         seed: int = 0,
         patience: int = PASSED_OVER_LIMIT,
         retry_pause: float = FIRST_DELAY,
+        queue: Queue | None = None,
     ) -> None:
+        """`queue`, if there is one, takes the place of the one that `order` names."""
         self.retry_pause = retry_pause
         self.columns = columns
         self.lanes = list(lanes)
         self.contract = Contract(node, [lane.resources for lane in lanes])
-        self.queue = ORDERS[order](columns, whole_cores(node), Random(seed))
+        self.queue = queue if queue is not None else ORDERS[order](columns, whole_cores(node), Random(seed))
         self.state: dict[int, State] = {}
         self.attempt: dict[int, int] = {}
         """Number of the current or last attempt, for tasks that were started at least once and are not over."""
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
-        self.exhausted: dict[int, tuple[int, ...]] = {}
+        self.exhausted: dict[int, Tried] = {}
         """Sizes that tasks have exhausted."""
-        self._larger: dict[tuple[int, int], int] = {}
-        """Lanes made for tasks of a lane that have exhausted so many sizes."""
+        self._larger: dict[tuple[int, ...], int] = {}
+        """Lanes made for tasks of a lane that have exhausted so many sizes of each resource."""
         self.running: dict[int, Bundle] = {}
         self.resting: list[tuple[float, int]] = []
         """Heap of (when, task); an entry whose task is no longer resting is dead."""
@@ -209,18 +135,23 @@ class Broker:
         return number
 
     def _size(self, number: int, lane: Lane) -> None:
-        """Asks how much memory tasks of this lane get from now on."""
+        """Asks how much tasks of this lane get from now on of what they did not declare."""
         assert lane.adviser is not None
-        size = round(lane.adviser.ask(lane.tried))
-        if size != lane.size:
-            lane.size = size
-            self.contract.change_lane(number, Resources.of({**dict(lane.resources.amounts), "memory": size}))
+        sizes = lane.adviser.ask(lane.tried)
+        if sizes != lane.sizes:
+            lane.sizes = sizes
+            self.contract.change_lane(number, lane.request())
 
     def handle(self, now: float, event: Event) -> list[Command]:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[Command] = []
         self._handlers[type(event)](now, event, commands)
         self.awaiting_ready = type(event) is TasksEnded and event.ready_follows and _accepts_any(commands)
+        self.advance(commands)
+        return commands
+
+    def advance(self, commands: list[Command]) -> None:
+        """Starts what can be started, and asks to be woken if something rests."""
         if self.queue and not self.draining and not self.awaiting_ready:
             if self._nearly_empty:
                 self._refill(commands)
@@ -229,7 +160,6 @@ class Broker:
             heappop(self.resting)
         if self.resting:
             commands.append(WakeAt(self.resting[0][0]))
-        return commands
 
     def idle(self) -> bool:
         """Nothing queued, running or waiting for its next attempt."""
@@ -263,6 +193,32 @@ class Broker:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, 0, Outcome.FAILED))
 
+    def receive(self, tickets: Sequence[Ticket]) -> None:
+        """Takes over ready tasks with what another broker knew of them; `advance` starts them."""
+        self.awaiting_ready = False
+        push = self.queue.push
+        for ticket in reversed(tickets) if self.queue.newest_first else tickets:
+            task = ticket.task
+            self._move(task, Move.ARRIVE)
+            if ticket.attempt:
+                self.attempt[task] = ticket.attempt
+            if ticket.failures:
+                self.failures[task] = ticket.failures
+            if ticket.losses:
+                self.losses[task] = ticket.losses
+            push(task)
+
+    def give_away(self, tasks: Sequence[int]) -> list[Ticket]:
+        """Lets go of queued tasks; another broker has them from now on."""
+        tickets = []
+        for task in tasks:
+            tickets.append(
+                Ticket(task, self.attempt.get(task, 0), self.failures.get(task, 0), self.losses.get(task, 0))
+            )
+            self.queue.remove(task)
+            self._move(task, Move.LEAVE)
+        return tickets
+
     def _on_ended(self, now: float, event: TasksEnded, commands: list[Command]) -> None:
         for result in event.results:
             task = result.task
@@ -279,13 +235,13 @@ class Broker:
                 lane = self.lanes[bundle.lane]
                 lane.learn(result.duration)
                 self.queue.learn(task, result.duration)
-                if lane.adviser is not None and result.peak and lane.is_worth_learning(result.peak):
-                    tried = self.exhausted.get(task, ())
-                    lane.adviser.observe(result.peak, result.duration, None, tried, bundle.size)
+                if lane.adviser is not None and result.used != NOTHING and lane.is_worth_learning(result.used):
+                    tried = self.exhausted.get(task, NONE_TRIED)
+                    lane.adviser.observe(result.used, result.duration, tried, bundle.sizes)
                     self._size(bundle.lane, lane)
                 self._move(task, Move.SUCCEED)
                 commands.append(Accept(task, result.attempt))
-            elif result.outcome is Outcome.EXHAUSTED and self.lanes[bundle.lane].adviser is not None:
+            elif result.outcome is Outcome.EXHAUSTED and bundle.condemned >= 0:
                 self._on_exhausted(result, bundle, commands)
             else:
                 self._on_unsuccessful(now, result, commands)
@@ -293,30 +249,33 @@ class Broker:
     def _on_grown(self, now: float, event: TaskGrew, commands: list[Command]) -> None:
         """Reckons with what the task really uses. If the node has not got so much, the task must go."""
         bundle = self.running.get(event.task)
-        if bundle is None or self.attempt[event.task] != event.attempt or event.memory <= bundle.size:
+        if bundle is None or self.attempt[event.task] != event.attempt:
             return
-        bundle.taken = self.contract.raise_to(bundle.taken, "memory", event.memory)
-        bundle.size = event.memory
+        name, at = event.resource, SIZED.index(event.resource)
+        if not 0 < bundle.sizes[at] < event.amount:
+            return
+        bundle.taken = self.contract.raise_to(bundle.taken, name, event.amount)
+        bundle.sizes = (*bundle.sizes[:at], event.amount, *bundle.sizes[at + 1 :])
         # Others may use less than was expected of them: what counts is what is really in use, if that is known.
-        room = self.contract.capacity("memory")
-        too_much = event.total > room if event.total else self.contract.is_overcommitted("memory")
-        if too_much and not bundle.condemned:
-            bundle.condemned = True
+        room = self.contract.capacity(name)
+        too_much = event.total > room if event.total else self.contract.is_overcommitted(name)
+        if too_much and bundle.condemned < 0:
+            bundle.condemned = at
             if self.state[event.task] is State.RUNNING:
                 commands.append(Kill(event.task, event.attempt, Outcome.EXHAUSTED))
 
     def _on_exhausted(self, result: TaskResult, bundle: Bundle, commands: list[Command]) -> None:
         """The size was ours and it was too small: the task tries a larger one, as long as there is one."""
-        task, lane = result.task, self.lanes[bundle.lane]
+        task, lane, at = result.task, self.lanes[bundle.lane], bundle.condemned
         assert lane.adviser is not None
         if self.state[task] is State.ENDING:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, result.attempt, Outcome.CANCELLED))
             return
-        tried = self.exhausted.get(task, ())
-        lane.adviser.observe(max(result.peak, bundle.size), result.duration, bundle.size, tried)
+        tried = self.exhausted.get(task, NONE_TRIED)
+        lane.adviser.observe(result.used, result.duration, tried, bundle.sizes, at)
         self._size(bundle.lane, lane)
-        tried = self.exhausted[task] = (*tried, bundle.size)
+        tried = self.exhausted[task] = with_size(tried, at, bundle.sizes[at])
         if not lane.adviser.hopeless(tried):
             number = self._lane_for_larger(bundle.lane, lane, tried)
             if self.contract.could_fit(number):
@@ -332,16 +291,17 @@ class Broker:
         """The lane whose tasks a lane was made for; a lane that was there from the beginning is its own."""
         return self.lanes[lane].origin if self.lanes[lane].origin >= 0 else lane
 
-    def _lane_for_larger(self, number: int, lane: Lane, tried: tuple[int, ...]) -> int:
+    def _lane_for_larger(self, number: int, lane: Lane, tried: Tried) -> int:
         """The lane of tasks that have exhausted as many sizes; it gets what the largest of these asks for."""
-        found = self._larger.get((number, len(tried)))
+        origin = self.origin(number)
+        key = (origin, *map(len, tried))
+        found = self._larger.get(key)
         if found is None:
-            larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried, origin=self.origin(number))
-            found = self._larger[number, len(tried)] = self.add_lane(larger)
+            larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried, origin=origin)
+            found = self._larger[key] = self.add_lane(larger)
         else:
             larger = self.lanes[found]
-            if max(tried) > max(larger.tried):
-                larger.tried = tried
+            larger.tried = larger_of(larger.tried, tried)
             self._size(found, larger)
         return found
 
@@ -391,6 +351,10 @@ class Broker:
         """Nothing may wait for a node that has become too small: neither in the queue nor for its next attempt."""
         self.contract.resize(event.node)
         self.queue.serve(whole_cores(event.node))
+        for number, lane in enumerate(self.lanes):
+            if lane.adviser is not None:
+                lane.adviser.resize(event.node)
+                self._size(number, lane)
         hopeless = [lane for lane in range(len(self.lanes)) if not self.contract.could_fit(lane)]
         if not hopeless:
             return
@@ -420,18 +384,19 @@ class Broker:
     def _start_what_fits(self, commands: list[Command]) -> None:
         queue, contract = self.queue, self.contract
         while queue:
-            fitting, waiting, urgent = [], [], []
-            for number in queue.lanes():
-                if contract.fits(number):
-                    fitting.append(number)
-                else:
-                    waiting.append(number)
-                if self.lanes[number].passed_over >= self.patience:
-                    urgent.append(number)
-            if urgent:
-                fitting = self._not_in_the_way(fitting, urgent)
-            if not fitting:
-                return
+            fitting, waiting, urgent = list(queue.lanes()), [], []
+            if len(fitting) == 1:  # nearly always, and this is run for every task
+                if not contract.fits(fitting[0]):
+                    return
+            else:
+                waiting = [number for number in fitting if not contract.fits(number)]
+                urgent = [number for number in fitting if self.lanes[number].passed_over >= self.patience]
+                if waiting:
+                    fitting = [number for number in fitting if number not in waiting]
+                if urgent:
+                    fitting = self._not_in_the_way(fitting, urgent)
+                if not fitting:
+                    return
             task = queue.pop(fitting)
             lane_number = self.columns.lane[task]
             lane = self.lanes[lane_number]
@@ -445,7 +410,7 @@ class Broker:
                 tasks.append(queue.pop([lane_number]))
             self.places += 1
             low = len(tasks) // 4 if lane.refilled else 0
-            bundle = Bundle(lane_number, len(tasks), taken, self.places, low, lane.size)
+            bundle = Bundle(lane_number, len(tasks), taken, self.places, low, lane.sizes)
             commands.append(self._start(tasks, bundle))
 
     def _refill(self, commands: list[Command]) -> None:
@@ -486,5 +451,7 @@ class Broker:
             self.running[task] = bundle
             attempts.append(attempt)
         # Short tasks are over before anybody could look at what they use: a limit would only cost.
-        limit = bundle.size if bundle.size and self.lanes[bundle.lane].bundle_size() == 1 else 0
-        return Start(tuple(tasks), tuple(attempts), bundle.place, limit)
+        sizes = bundle.sizes
+        if sizes is not NOTHING and self.lanes[bundle.lane].bundle_size() > 1:
+            sizes = NOTHING
+        return Start(tuple(tasks), tuple(attempts), bundle.place, sizes)

@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.model.resources import Resources
 from shoal.policy.retry import Outcome
+from shoal.policy.sizing.panel import NOTHING, Amounts
 
 
 class TaskResult(msgspec.Struct, frozen=True):
@@ -20,8 +21,8 @@ class TaskResult(msgspec.Struct, frozen=True):
     attempt: int
     outcome: Outcome
     duration: float = 0.0
-    peak: int = 0
-    """Bytes of memory it used at most; 0 if that is not known."""
+    used: Amounts = NOTHING
+    """What it used at most of each of `SIZED`; 0 where that is not known."""
 
 
 class TasksReady(msgspec.Struct, frozen=True, tag=True):
@@ -40,14 +41,16 @@ class TasksEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskGrew(msgspec.Struct, frozen=True, tag=True):
-    """A running task uses more memory than it was given; nobody has ended it for that."""
+    """A running task uses more of a resource than was expected of it; nobody has ended it for that."""
 
     task: int
     attempt: int
-    memory: int
-    """Bytes it uses now."""
+    amount: int
+    """What it uses now."""
     total: int = 0
-    """Bytes that all running tasks together use now; 0 if that is not known."""
+    """What all running tasks together use now; 0 if that is not known."""
+    resource: str = "memory"
+    """One of `SIZED`."""
 
 
 class CancelAsked(msgspec.Struct, frozen=True, tag=True):
@@ -89,8 +92,9 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[int, ...]
     attempts: tuple[int, ...]
     place: int = 0
-    memory: int = 0
-    """Bytes that each of them is expected to use, as learned: more than that is to be told with `TaskGrew`."""
+    sizes: Amounts = NOTHING
+    """What each of them is expected to use of each of `SIZED`, as learned; 0 where nothing was. More memory or disk
+    than that is to be told with `TaskGrew`."""
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True):

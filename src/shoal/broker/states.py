@@ -36,6 +36,8 @@ class Move(IntEnum):
     """The attempt failed and another one may follow at once."""
     WAKE = 6
     CANCEL = 7
+    LEAVE = 8
+    """Another broker has it from now on."""
 
 
 TRANSITIONS: dict[tuple[int, int], State] = {
@@ -43,6 +45,7 @@ TRANSITIONS: dict[tuple[int, int], State] = {
     (State.QUEUED, Move.START): State.RUNNING,
     (State.QUEUED, Move.CANCEL): State.ABSENT,
     (State.QUEUED, Move.FAIL): State.ABSENT,
+    (State.QUEUED, Move.LEAVE): State.ABSENT,
     (State.RUNNING, Move.SUCCEED): State.ABSENT,
     (State.RUNNING, Move.FAIL): State.ABSENT,
     (State.RUNNING, Move.REST): State.RESTING,

@@ -26,6 +26,7 @@ COMMANDS = {
     "clean": "remove what a workflow made",
     "graph": "draw the tasks and what they need",
     "simulate": "predict a run in virtual time",
+    "bound": "say how fast a workflow could run at best",
     "convert": "write a workflow in another language",
     "monitor": "run one command and measure it",
     "sizing": "replay a trace of peaks under every way of sizing",

@@ -48,6 +48,7 @@ def add_arguments(parser: CommandParser) -> None:
     shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
     shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
     shown.add_argument("--explain", action="store_true", help="say why each task runs before it is run")
+    shown.add_argument("--series", metavar="DIR", help="write a time series of each task that is not over at once")
     inner = parser.add_argument_group("for developers of Shoal")
     inner.add_argument("--trace", metavar="FILE", help="write every event and the commands it led to")
     inner.add_argument("--paranoid", action="store_true", help="check every invariant after every event")
@@ -104,6 +105,11 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
             open(arguments.trace, "ab").close()
         except OSError as error:
             raise InputError(f"cannot write the trace {arguments.trace!r}: {error.strerror}") from None
+    if arguments.series:
+        try:
+            os.makedirs(arguments.series, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the directory {arguments.series!r}: {error.strerror}") from None
     return RunOptions(
         node_for(arguments, path),
         order=arguments.order or DEFAULT_ORDER,
@@ -112,6 +118,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
         paranoid=arguments.paranoid,
         trace=os.path.abspath(arguments.trace) if arguments.trace else None,
         sizing=arguments.sizing,
+        series=os.path.abspath(arguments.series) if arguments.series else None,
     )
 
 

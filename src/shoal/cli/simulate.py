@@ -1,12 +1,23 @@
-"""`shoal simulate`: predicts a whole run on one node, in virtual time; runs and writes nothing."""
+"""`shoal simulate`: predicts a whole run in virtual time, on one node or on a cluster; runs and writes nothing."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.parser import CommandParser, add_workflow, split_words
-from shoal.cli.run import ORDERS, add_machine, node_for
+from shoal.cli.cluster import (
+    add_cluster,
+    cluster_of,
+    expectation,
+    find_subject,
+    given_for_clusters,
+    is_workload,
+    options_of,
+    policies_of,
+    refuse_larger_tasks,
+)
+from shoal.cli.parser import CommandParser, add_workflow, whole_number
+from shoal.cli.run import add_machine
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,63 +25,80 @@ if TYPE_CHECKING:
     from shoal.model.resources import Resources
     from shoal.sim.predict import Forecast
 
-SUMMARY = """Predicts how long a whole run would take on this machine, or on one with other cores and memory: the same
-scheduler, in virtual time. How long tasks take is known from the trace, or from earlier runs; tasks never run are
-taken to be like others of their category, else to take one second. Nothing is run, and nothing is written."""
-USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
-EXAMPLE = "shoal simulate trace.json --jobs 64"
+SUMMARY = """Predicts how long a whole run would take on this machine, on one with other cores and memory, or on a
+cluster: the same scheduler, in virtual time. How long tasks take is known from the trace, or from earlier runs; tasks
+never run are taken to be like others of their category, else to take their time limit, else one second. Instead of a
+file it takes a workload, such as pipeline:tasks=20000: bag, fan-out, fan-in, pipeline, stacking, all-pairs, copyfile,
+montage-pwrake, fmri, moldyn. Nothing is run, and nothing is written."""
+USAGE = "[FILE] [TARGET... NAME=VALUE...] | WORKLOAD [OPTION...]"
+EXAMPLE = "shoal simulate trace.json --nodes 16 --cores 4 --policy flds,mlb"
 MOST_CATEGORIES = 20
 
 
 def add_arguments(parser: CommandParser) -> None:
-    add_workflow(parser)
+    add_workflow(parser, "a workload; or the workflow file, targets and name=value parameters")
     add_machine(parser)
-    parser.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
+    parser.add_argument(
+        "--nodes", metavar="N", type=whole_number(1, "--nodes"), help="a cluster of so many nodes, with data moved"
+    )
+    add_cluster(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    if arguments.nodes is not None or is_workload(arguments) or given_for_clusters(arguments):
+        return on_cluster(arguments)
+    return on_one_node(arguments)
+
+
+def on_cluster(arguments: argparse.Namespace) -> int:
+    """One simulated run for each policy."""
     import json
 
-    from shoal.engine.expect import expect
-    from shoal.engine.load import find_workflow
+    from shoal.cli.predicted import run_as_data, run_as_text
+    from shoal.engine.forecast import least_seconds, predict_all
+
+    if arguments.jobs is not None:
+        raise InputError("--jobs is for one node", remedy="say with --cores how many cores a node has")
+    policies, options = policies_of(arguments.policy), options_of(arguments)
+    cluster_of(arguments, arguments.nodes or 1, None)  # refuses what cannot be before anything is loaded
+    subject, node = find_subject(arguments)
+    spec = cluster_of(arguments, arguments.nodes or 1, node)
+    predictions = predict_all(subject, [spec], policies, options)
+    bound = least_seconds(subject.work, spec)
+    if arguments.json:
+        print(json.dumps(run_as_data(subject, spec, options, predictions, bound)))
+    else:
+        print("\n".join(run_as_text(subject, spec, options, predictions, bound)))
+    return 0
+
+
+def on_one_node(arguments: argparse.Namespace) -> int:
+    """A run on one node, where no data is moved."""
+    import json
+
     from shoal.model.graph import ancestors
     from shoal.policy.order import DEFAULT_ORDER
     from shoal.sim.predict import predict
 
-    named, words = split_words(arguments.words, arguments.workflow)
-    path = find_workflow(named)
-    node = node_for(arguments, path)
-    expected = expect(path, words)
+    expected, node = expectation(arguments)
     graph = expected.workflow.graph
-    wanted = ancestors(graph, expected.workflow.targets)
-    refuse_larger_tasks(expected, wanted, node)
+    refuse_larger_tasks(expected, node, "--jobs N")
     order = arguments.order or DEFAULT_ORDER
-    forecast = predict(graph, expected.durations, node, order, wanted=wanted, input_bytes=expected.input_bytes)
+    forecast = predict(
+        graph,
+        expected.durations,
+        node,
+        order,
+        wanted=ancestors(graph, expected.workflow.targets),
+        input_bytes=expected.input_bytes,
+        overhead=expected.overheads.per_task,
+    )
     if arguments.json:
         print(json.dumps(as_data(expected, forecast, node, order)))
     else:
         print("\n".join(as_text(expected, forecast, node, order)))
     return 0
-
-
-def refuse_larger_tasks(expected: Expectation, wanted: bytearray, node: Resources) -> None:
-    """A task that is larger than the node would wait there for ever."""
-    from shoal.model.resources import show_amount
-
-    graph = expected.workflow.graph
-    lacking = [profile.resources.lacking_in(node) for profile in graph.profiles]
-    for task, number in enumerate(graph.profile):
-        if lacking[number] and wanted[task] and graph.actions[task] is not None:
-            name = lacking[number][0]
-            asked = show_amount(name, graph.profiles[number].resources.get(name))
-            option = {"cores": "--jobs N", "memory": "--memory SIZE"}.get(name, f"--resource {name}=N")
-            raise InputError(
-                f"{graph.names[task]!r} asks for {name} {asked}, but the node has {show_amount(name, node.get(name))}",
-                file=graph.source,
-                line=graph.lines[task] or None,
-                remedy=f"simulate a larger one with {option}",
-            )
 
 
 def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: str) -> dict[str, Any]:
@@ -83,13 +111,9 @@ def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: s
         "cores": node.get("cores") / FRACTION,
         "memory": node.get("memory"),
         "order": order,
-        "durations": {
-            "from": expected.origin,
-            "known": expected.known,
-            "like_category": expected.like_category,
-            "guessed": expected.guessed,
-        },
-        "makespan": forecast.makespan,
+        "durations": expected.counts(),
+        "overheads": {"per_task": expected.overheads.per_task, "at_ends": expected.overheads.at_ends},
+        "makespan": forecast.makespan + expected.overheads.at_ends,
         "utilisation": forecast.utilisation,
         "work": forecast.work,
         "critical_path": forecast.critical_path,
@@ -106,10 +130,11 @@ def as_text(expected: Expectation, forecast: Forecast, node: Resources, order: s
 
     cores = node.get("cores") / FRACTION
     on = f"{cores:g} core{'s' * (cores != 1)}"
+    makespan = forecast.makespan + expected.overheads.at_ends
     lines = [
         f"{expected.workflow.path}: {count(forecast.tasks, 'task')} on {on}, order {order}",
         f"durations: {expected.sentence()}",
-        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {show_percent(forecast.utilisation, 1.0)}",
+        f"predicted makespan: {show_seconds(makespan)}, utilisation {show_percent(forecast.utilisation, 1.0)}",
         f"lower bounds: {show_seconds(forecast.area)} for the work on {on}, "
         f"{show_seconds(forecast.critical_path)} along the critical path",
     ]

@@ -30,6 +30,9 @@ def add_arguments(parser: CommandParser) -> None:
     tables.add_argument("--categories", action="store_true", help="a table of categories: what they ask for and use")
     tables.add_argument("--tasks", action="store_true", help="a table of all tasks: how they stand and what they used")
     tables.add_argument("--nodes", action="store_true", help="a table of machines")
+    parser.add_argument(
+        "--plot", metavar="FILE.svg", help="with --categories: draw the memory that attempts were given and used"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="list every running and failed task")
 
 
@@ -37,6 +40,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cli.places import recorded_workflows
     from shoal.engine.workspace import Workspace
 
+    if arguments.plot is not None and not arguments.categories:
+        raise InputError("--plot draws categories", remedy="give --categories as well")
     if arguments.file is not None:
         workspace = Workspace(arguments.file)
         if not os.path.isdir(workspace.directory):
@@ -48,6 +53,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError("no workflow has been run in this directory", remedy="name the workflow's file")
     if len(names) == 1:
         return _show(Workspace(names[0]), arguments)
+    if arguments.plot is not None:
+        raise InputError("several workflows were run in this directory", remedy="name the file of one of them")
     return _list(names, arguments.json)
 
 
@@ -95,8 +102,22 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
                 screen.erase()
                 print("\n".join(lines), flush=True)
         if not again:
-            return 0
+            break
         time.sleep(_WATCH_SECONDS)
+    if arguments.plot is not None:
+        _plot(workspace, arguments.plot)
+    return 0
+
+
+def _plot(workspace: Workspace, path: str) -> None:
+    from shoal.cli.allocation_plot import draw, read_attempts
+
+    drawing = draw(read_attempts(workspace), os.path.basename(workspace.workflow))
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(drawing)
+    except OSError as error:
+        raise InputError(f"the plot {path!r} cannot be written: {error.strerror}") from None
 
 
 def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.cli.text import show_seconds
+from shoal.cli.text import clip, show_seconds
 from shoal.engine.follow import CategoryState, Follower, Phase
-from shoal.model.resources import FRACTION, show_bytes
+from shoal.engine.sizes import Shown, read_kept
+from shoal.model.resources import BYTE_RESOURCES, FRACTION, show_bytes
+from shoal.policy.sizing.panel import SIZED, Durations
 
-CATEGORY_HEADS = ("CATEGORY", "RUNNING", "WAITING", "FIT-NODES", "MAX-CORES", "MAX-MEMORY", "MAX-DISK",
+CATEGORY_HEADS = ("CATEGORY", "RUNNING", "WAITING", "FIT", "MAX-CORES", "MAX-MEMORY", "MAX-DISK", "GPUS", "WALL",
                   "FIRST", "RETRIES", "WASTE")  # fmt: skip
+WIDEST = 120
 TASK_HEADS = ("ID", "STATE", "CATEGORY", "ATTEMPTS", "CORES", "MEMORY", "LIMIT", "WALL", "NAME")
 NODE_HEADS = ("HOST", "COMPLETED", "RUNNING", "CORES", "MEMORY", "DISK")
 
@@ -27,13 +30,15 @@ def laid_out(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def categories_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
-    """One object per category; sizes in bytes."""
+    """One object per category; sizes in bytes, times in seconds."""
     state = follower.state
     node = dict(state.start.node) if state.start else {}
+    kept = read_kept(follower.workspace)
     found = []
     for name, category in sorted(state.categories.items()):
         over = category.done + category.failed
         running = category.running if phase is Phase.RUNNING else 0
+        shown = kept.shown.get(name, {})
         found.append(
             {
                 "category": name,
@@ -42,9 +47,9 @@ def categories_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]
                 "done": category.done,
                 "failed": category.failed,
                 "fit_nodes": int(all(amount <= node.get(key, 0) for key, amount in category.declared.items())),
-                "cores": _maximum(category, "cores"),
-                "memory": _maximum(category, "memory"),
-                "disk": _maximum(category, "disk"),
+                **{resource: _maximum(category, resource, shown.get(resource)) for resource in (*SIZED, "gpus")},
+                "wall": _wall(category, kept.wall.get(name)),
+                "learned": _learned(shown),
                 "first_memory": category.first_size or None,
                 "retries": category.retries,
                 "waste": round(1 - category.used / category.allocated, 3) if category.allocated else None,
@@ -53,23 +58,59 @@ def categories_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]
     return found
 
 
-def _maximum(category: CategoryState, name: str) -> dict[str, Any]:
-    """`declared`, the largest that was `seen`, or the largest that was `exceeded` when nothing larger is known."""
+def _maximum(category: CategoryState, name: str, shown: Shown | None) -> dict[str, Any]:
+    """`declared`, the largest that was `seen`, or the largest that was `exceeded` when nothing larger is known.
+
+    Of GPUs nothing is seen: they cannot be measured.
+    """
     declared = category.declared.get(name)
-    if name == "cores":
-        seen: float = round(category.most_cores, 3)
-        return {"declared": None if declared is None else declared / FRACTION, "seen": seen or None, "exceeded": None}
-    if name == "memory":
-        exceeded = category.exhausted_at if category.exhausted_at >= category.most_memory else 0
-        return {"declared": declared, "seen": category.most_memory or None, "exceeded": exceeded or None}
-    return {"declared": declared, "seen": category.most_disk or None, "exceeded": None}
+    if name == "cores" and shown is not None:
+        declared = None  # one core stands there for want of anything better
+    if declared is not None and name not in BYTE_RESOURCES:
+        return {"declared": declared / FRACTION, "seen": _seen(category, name), "exceeded": None}
+    exceeded = category.exhausted_at if name == "memory" and category.exhausted_at >= category.most_memory else 0
+    if shown is not None:
+        exceeded = shown.exceeded
+    return {"declared": declared, "seen": _seen(category, name), "exceeded": exceeded or None}
+
+
+def _seen(category: CategoryState, name: str) -> float | None:
+    seen = {"cores": round(category.most_cores, 3), "memory": category.most_memory, "disk": category.most_disk}
+    return seen.get(name) or None
+
+
+def _wall(category: CategoryState, kept: Durations | None) -> dict[str, Any]:
+    """The longest task that was seen, and how long the next one is expected to take; from earlier runs if need be."""
+    known = kept or Durations()
+    over = category.done + category.failed
+    expected = known.mean if known.tasks else category.seconds / over if over else 0.0
+    return {"seen": round(known.largest, 6) or None, "expected": round(expected, 6) or None}
+
+
+def _learned(shown: Mapping[str, Shown]) -> dict[str, Any]:
+    """What the next first attempt gets of each resource that is learned, and how well that went."""
+    found: dict[str, Any] = {}
+    for name in SIZED:
+        row = shown.get(name)
+        if row is not None:
+            first = row.first if name in BYTE_RESOURCES else row.first / FRACTION
+            waste = None if row.waste is None else round(row.waste, 3)
+            found[name] = {"first": first, "retries": row.retries, "waste": waste}
+    return found
 
 
 def category_table(follower: Follower, phase: Phase) -> list[str]:
-    """As users of Work Queue know it: a number was declared, `~` seen, `>` exceeded; then what was learned."""
+    """As users of Work Queue know it: a number was declared, `~` seen, `>` exceeded; then what was learned.
+
+    FIRST and WASTE (in percent) are of cores, memory and disk, in this order.
+    """
     rows = []
     for data in categories_as_data(follower, phase):
-        waste = data["waste"]
+        learned = data["learned"]
+        firsts = [learned.get(name, {}).get("first") for name in SIZED]
+        firsts[1] = firsts[1] or data["first_memory"]
+        wastes = [learned.get(name, {}).get("waste") for name in SIZED]
+        wastes[1] = data["waste"] if data["waste"] is not None else wastes[1]
         rows.append(
             (
                 data["category"],
@@ -77,14 +118,23 @@ def category_table(follower: Follower, phase: Phase) -> list[str]:
                 str(data["waiting"]),
                 str(data["fit_nodes"]),
                 _marked(data["cores"], lambda amount: f"{amount:g}"),
-                _marked(data["memory"], show_bytes),
-                _marked(data["disk"], show_bytes),
-                show_bytes(data["first_memory"]) if data["first_memory"] else "-",
+                _marked(data["memory"], _short),
+                _marked(data["disk"], _short),
+                _marked(data["gpus"], lambda amount: f"{amount:g}"),
+                f"~{show_seconds(data['wall']['seen'])}" if data["wall"]["seen"] else "na",
+                "/".join(["-" if firsts[0] is None else f"{firsts[0]:g}", *(_short(first) for first in firsts[1:])]),
                 str(data["retries"]),
-                f"{waste:.0%}" if waste is not None else "-",
+                "/".join("-" if waste is None else f"{100 * waste:.0f}" for waste in wastes),
             )
         )
-    return laid_out(CATEGORY_HEADS, rows)
+    others = [max(len(row[at]) for row in (CATEGORY_HEADS, *rows)) + 2 for at in range(1, len(CATEGORY_HEADS))]
+    room = max(len(CATEGORY_HEADS[0]), WIDEST - sum(others))
+    return laid_out(CATEGORY_HEADS, [(clip(row[0], room), *row[1:]) for row in rows])
+
+
+def _short(amount: float | None) -> str:
+    """`256M`, `1.5G`; `-` for nothing."""
+    return show_bytes(amount).replace(" ", "").removesuffix("iB") if amount else "-"
 
 
 def _marked(found: dict[str, Any], show: Any) -> str:

@@ -28,6 +28,12 @@ class EndedAttempt(msgspec.Struct):
     usage: Usage = Usage()
     memory_limit: int = 0
 
+    def note_files(self, size: int, count: int) -> None:
+        """It made so many bytes in so many files."""
+        used = self.usage
+        if size > used.disk or count > used.files:
+            self.usage = msgspec.structs.replace(used, disk=max(size, used.disk), files=max(count, used.files))
+
     def record(
         self, final: bool, place: bytes, content: bytes, inputs: bytes, outputs: list[tuple[int, int]]
     ) -> TaskEnded:

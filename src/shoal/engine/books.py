@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -14,6 +15,12 @@ from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION
 from shoal.plan.identity import Versions, content_of, place_of
 from shoal.policy.retry import Outcome
+from shoal.runner.footprint import Footprint
+
+_WALK_SECONDS = 0.02
+"""For the directories that a task made; of what is larger than that only a part is told."""
+_CLOCK_GRAIN = 0.02
+"""Moments of files are coarser than those of the clock."""
 
 
 class Listener(Protocol):
@@ -60,18 +67,35 @@ class Books:
 
     def ended(self, attempt: EndedAttempt) -> None:
         """Holds an ended attempt until the broker's verdict."""
-        self._ended[attempt.task] = attempt
-        self._fresh.pop(attempt.task, None)
+        task, graph = attempt.task, self.graph
+        self._ended[task] = attempt
+        self._fresh.pop(task, None)
+        if attempt.outcome is Outcome.OK and graph.output_start[task] != graph.output_start[task + 1]:
+            self._note_outputs(attempt)
         if attempt.ended > attempt.started:
-            profile = self.graph.profile[attempt.task]
+            profile = graph.profile[task]
             self.statistics.attempt_ended(
-                attempt.task,
+                task,
                 self._totals[profile],
                 attempt.ended - attempt.started,
                 attempt.user + attempt.system,
                 attempt.max_rss,
                 self._cores[profile],
             )
+
+    def _note_outputs(self, attempt: EndedAttempt) -> None:
+        """How much the attempt made; its files have just been looked at, only directories are walked."""
+        sizes, files = self.versions.sizes, self.graph.outputs_of(attempt.task)
+        size = sum(max(0, sizes[file]) for file in files)
+        count = len(files)
+        empty = [self.graph.file_names[file] for file in files if not sizes[file]]
+        folders = [name for name in empty if os.path.isdir(name)]
+        if folders:
+            inside = Footprint(folders, since=attempt.started - _CLOCK_GRAIN)
+            inside.look(_WALK_SECONDS)
+            size += inside.bytes
+            count += max(0, inside.files - len(folders))
+        attempt.note_files(size, count)
 
     def enter(self, verdicts: Sequence[Accept | Retry | GiveUp]) -> None:
         """What the broker said of the attempts that were held."""

@@ -1,6 +1,7 @@
 """How long the tasks of a workflow are expected to take: as the trace says, or as earlier runs did, or a guess.
 
-For a trace the tasks are those recorded, not those of a replay. Reads the ledger; runs and writes nothing.
+For a trace the tasks are those recorded, not those of a replay. With `like`, the durations are those that the tasks of
+another workflow took, category by category. Reads ledgers; runs and writes nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.engine.history import read_history
-from shoal.engine.load import Workflow, unknown_target
+from shoal.engine.load import Workflow, read_text, unknown_target
+from shoal.engine.measured import Measured, Overheads, Took, read_measured
 from shoal.engine.replay import Scales, scales_and_targets
 from shoal.engine.session import enter, load
+from shoal.engine.workspace import Workspace
+from shoal.errors import InputError
 from shoal.frontend.wfformat import Trace, is_wfformat, read_wfformat, trace_graph
 from shoal.frontend.wfformat.graph import requested
-from shoal.model.graph import Graph, lookup_tasks
+from shoal.model.graph import NO_TASK, Graph, lookup_tasks
 from shoal.model.resources import FRACTION
 from shoal.plan.identity import place_of
 
@@ -30,45 +33,96 @@ class Expectation(msgspec.Struct):
     durations: list[float]
     input_bytes: list[int]
     origin: str
-    """`trace`, `ledger` or `guess`."""
+    """`trace`, `ledger`, `like` or `guess`."""
     known: int = 0
     like_category: int = 0
+    declared: int = 0
+    """Tasks of which nothing is known but their time limit."""
     guessed: int = 0
+    file_bytes: list[int] = []
+    """Of every file of the graph."""
+    is_own: bytearray = bytearray()
+    """1 for tasks whose own duration is known."""
+    samples: dict[str, list[float]] = {}
+    """By category: the durations that are known."""
+    factors: dict[str, list[float]] = {}
+    """By category: by how much longer its tasks took in earlier runs, and 1 for the last one."""
+    overheads: Overheads = Overheads()
+    like: str = ""
+    """The other workflow whose tasks these are taken to be like."""
 
     def sentence(self) -> str:
         """Where the durations come from, for people."""
         source = {"trace": "recorded in the trace", "ledger": "measured in earlier runs"}
+        others = f"the category in {self.like}" if self.like else "others of the category"
         parts = []
         if self.known:
             parts.append(f"{self.known:,} {source[self.origin]}")
         if self.like_category:
-            parts.append(f"{self.like_category:,} like others of the category")
+            parts.append(f"{self.like_category:,} like {others}")
+        if self.declared:
+            parts.append(f"{self.declared:,} declared (their time limit)")
         if self.guessed:
             parts.append(f"{self.guessed:,} guessed ({GUESS_SECONDS:g} s)")
         return ", ".join(parts) or "nothing runs"
 
+    def counts(self) -> dict[str, object]:
+        """The same for programs."""
+        return {
+            "from": self.origin,
+            "known": self.known,
+            "like_category": self.like_category,
+            "declared": self.declared,
+            "guessed": self.guessed,
+        }
 
-def expect(path: str, words: Sequence[str]) -> Expectation:
+
+def expect(path: str, words: Sequence[str], like: str | None = None) -> Expectation:
     """Loads the workflow, whose directory becomes the current one, and looks up what is known of its tasks."""
+    other = measured_elsewhere(like) if like is not None else None
     workspace = enter(path)
     name = os.path.basename(workspace.workflow)
-    with open(workspace.workflow, "rb") as file:
-        text = file.read()
+    text = read_text(name)
     if is_wfformat(text):
-        return _of_trace(read_wfformat(text, name), name, words)
-    workflow = load(workspace, words)
-    history = read_history(workspace)
-    graph = workflow.graph
-    seconds: list[float | None] = []
-    for task in range(len(graph)):
-        result = history.result(place_of(graph, task)) if graph.actions[task] is not None else None
-        known = result is not None and result.outcome == "ok"
-        seconds.append(max(0.0, result.ended - result.started) if result is not None and known else None)
-    sizes = [os.path.getsize(file) if os.path.isfile(file) else 0 for file in graph.file_names]
-    return _expectation(workflow, seconds, sizes, "ledger")
+        found = _of_trace(read_wfformat(text, name), name, words, recorded=other is None)
+        workflow, seconds, sizes, measured = *found, Measured()
+        origin = "trace"
+    else:
+        workflow, origin = load(workspace, words), "ledger"
+        measured = read_measured(workspace) if other is None else Measured()
+        seconds, sizes = known_of(workflow.graph, measured)
+    if other is not None:
+        return like_another(workflow, other, sizes, os.path.basename(like or ""))
+    return expectation_of(workflow, seconds, sizes, origin, measured)
 
 
-def _of_trace(trace: Trace, name: str, words: Sequence[str]) -> Expectation:
+def known_of(graph: Graph, measured: Measured) -> tuple[list[float | None], list[int]]:
+    """What a ledger says of the tasks and files of a graph; of files it does not tell of, the size they have now."""
+    seconds: list[float | None] = [None] * len(graph)
+    sizes = [-1] * len(graph.file_names)
+    if measured.last:
+        for task in range(len(graph)):
+            took = measured.last.get(place_of(graph, task)) if graph.actions[task] is not None else None
+            if took is not None:
+                seconds[task] = took.seconds
+                for file, size in zip(graph.outputs_of(task), took.sizes, strict=False):
+                    sizes[file] = size
+    for file, size in enumerate(sizes):
+        if size < 0:
+            sizes[file] = _size_now(graph.file_names[file], measured)
+    return seconds, sizes
+
+
+def _size_now(name: str, measured: Measured) -> int:
+    try:
+        return os.path.getsize(name) if os.path.isfile(name) else measured.sources.get(name, 0)
+    except OSError:
+        return measured.sources.get(name, 0)
+
+
+def _of_trace(
+    trace: Trace, name: str, words: Sequence[str], *, recorded: bool
+) -> tuple[Workflow, list[float | None], list[int]]:
     scales, names = scales_and_targets(words, name)
     graph = trace_graph(_scaled(trace, scales), name)
     find = lookup_tasks(graph)
@@ -81,9 +135,11 @@ def _of_trace(trace: Trace, name: str, words: Sequence[str]) -> Expectation:
                 raise unknown_target(word, graph)
             targets.append(task)
     seconds = [task.execution.seconds * scales.time if task.execution else None for task in trace.tasks]
+    if recorded and seconds and all(known is None for known in seconds):
+        raise InputError("the trace says of no task how long it took", file=name, remedy="use one of a real run")
     size_of = {file.id: round(file.size * scales.data) for file in trace.files}
     sizes = [size_of[file] for file in graph.file_names]
-    return _expectation(Workflow(name, graph, targets, list(words)), seconds, sizes, "trace")
+    return Workflow(name, graph, targets, list(words)), seconds, sizes
 
 
 def _scaled(trace: Trace, scales: Scales) -> Trace:
@@ -102,35 +158,91 @@ def _scaled(trace: Trace, scales: Scales) -> Trace:
     return msgspec.structs.replace(trace, tasks=tuple(tasks))
 
 
-def _expectation(workflow: Workflow, seconds: list[float | None], sizes: list[int], origin: str) -> Expectation:
-    """Fills the gaps: the mean of the category where there is one, else the guess."""
+def expectation_of(
+    workflow: Workflow, seconds: list[float | None], sizes: list[int], origin: str, measured: Measured
+) -> Expectation:
+    """Fills the gaps: the mean of the category where there is one, else the time limit, else the guess."""
     graph = workflow.graph
-    means = _category_means(graph, seconds)
-    input_bytes = [sum(sizes[file] for file in graph.inputs_of(task)) for task in range(len(graph))]
-    expectation = Expectation(workflow, [], input_bytes, origin)
+    samples: dict[str, list[float]] = {}
+    places: dict[str, list[bytes]] = {}
     for task, known in enumerate(seconds):
+        if known is not None and graph.actions[task] is not None:
+            category = graph.profile_of(task).category
+            samples.setdefault(category, []).append(known)
+            if measured.earlier:
+                places.setdefault(category, []).append(place_of(graph, task))
+    expectation = Expectation(workflow, [], _input_bytes(graph, sizes), origin, file_bytes=sizes, samples=samples)
+    expectation.overheads = measured.overheads
+    expectation.factors = {category: measured.factors(known) for category, known in places.items()}
+    _fill(expectation, seconds)
+    return expectation
+
+
+def like_another(workflow: Workflow, other: Measured, sizes: list[int], name: str) -> Expectation:
+    """All tasks are like those of their category in the other ledger, and so are the files they make."""
+    graph = workflow.graph
+    known = other.by_category()
+    for file, maker in enumerate(graph.producer):
+        if maker != NO_TASK and (size := _typical_size(known.get(graph.profile_of(maker).category, []))) is not None:
+            sizes[file] = size
+    samples = {category: [took.seconds for took in all_of_them] for category, all_of_them in known.items()}
+    expectation = Expectation(workflow, [], _input_bytes(graph, sizes), "like", file_bytes=sizes, samples=samples)
+    expectation.overheads, expectation.like = other.overheads, name
+    places: dict[str, list[bytes]] = {}
+    for place, took in other.last.items():
+        places.setdefault(took.category, []).append(place)
+    expectation.factors = {category: other.factors(of_it) for category, of_it in places.items()}
+    _fill(expectation, [None] * len(graph))
+    return expectation
+
+
+def _typical_size(known: list[Took]) -> int | None:
+    """The mean size of a file that such tasks make."""
+    sizes = [size for took in known for size in took.sizes]
+    return round(sum(sizes) / len(sizes)) if sizes else None
+
+
+def _input_bytes(graph: Graph, sizes: list[int]) -> list[int]:
+    return [sum(sizes[file] for file in graph.inputs_of(task)) for task in range(len(graph))]
+
+
+def _fill(expectation: Expectation, seconds: list[float | None]) -> None:
+    """The duration of each task, and how it is known."""
+    graph = expectation.workflow.graph
+    means = {category: sum(known) / len(known) for category, known in expectation.samples.items()}
+    expectation.is_own = bytearray(len(seconds))
+    for task, known in enumerate(seconds):
+        profile = graph.profile_of(task)
         length = known
         if graph.actions[task] is None:
             length = 0.0
         elif known is not None:
             expectation.known += 1
-        elif (mean := means.get(graph.profile_of(task).category)) is not None:
+            expectation.is_own[task] = 1
+        elif (mean := means.get(profile.category)) is not None:
             length = mean
             expectation.like_category += 1
+        elif profile.timeout is not None:
+            length = profile.timeout
+            expectation.declared += 1
         else:
             length = GUESS_SECONDS
             expectation.guessed += 1
         expectation.durations.append(length or 0.0)
-    if not expectation.known:
+    if not expectation.known and not expectation.like_category:
         expectation.origin = "guess"
-    return expectation
 
 
-def _category_means(graph: Graph, seconds: list[float | None]) -> dict[str, float]:
-    totals: dict[str, tuple[int, float]] = {}
-    for task, known in enumerate(seconds):
-        if known is not None:
-            category = graph.profile_of(task).category
-            count, total = totals.get(category, (0, 0.0))
-            totals[category] = (count + 1, total + known)
-    return {category: total / count for category, (count, total) in totals.items()}
+def measured_elsewhere(path: str) -> Measured:
+    """What the ledger of another workflow says; it must say something of its categories."""
+    workspace = Workspace(path)
+    if not os.path.isdir(workspace.directory):
+        there = os.path.isfile(path)
+        raise InputError(
+            f"{path!r} {'has not been run yet' if there else 'does not exist'}, so nothing can be like it",
+            remedy=f"run it first: shoal run {path}" if there else "name a workflow file that has been run",
+        )
+    measured = read_measured(workspace)
+    if not measured.by_category():
+        raise InputError(f"nothing is known of how long the tasks of {path!r} took", remedy=f"run it: shoal run {path}")
+    return measured

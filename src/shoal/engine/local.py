@@ -37,8 +37,18 @@ from shoal.engine.books import Books, Listener
 from shoal.engine.calls import CallSide
 from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.files import Preparer
+from shoal.engine.orders import Orders
 from shoal.engine.requests import take_requests
-from shoal.engine.sizes import DEFAULT_MODE, Sizes, read_kept, write_kept
+from shoal.engine.sizes import (
+    DEFAULT_MODE,
+    KEEP_SECONDS,
+    LOOK_SECONDS,
+    DiskWatch,
+    Sizes,
+    amounts_used,
+    read_kept,
+    write_kept,
+)
 from shoal.engine.statistics import Statistics
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
@@ -46,14 +56,15 @@ from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskStarted, Usage
 from shoal.model.graph import Graph
-from shoal.model.resources import FRACTION, Resources, show_bytes
-from shoal.model.task import Profile
+from shoal.model.resources import FRACTION, Resources, show_amount
+from shoal.monitor.series import header
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY, Outcome
+from shoal.policy.sizing.panel import NOTHING, SIZED
 from shoal.runner.launch import LauncherClient
-from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT, Order
+from shoal.runner.link import Order
 from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
@@ -98,22 +109,17 @@ class RunOptions(msgspec.Struct):
     """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
     the first run are not removed, and no directories are made for outputs."""
     sizing: str = DEFAULT_MODE
-    """How much memory tasks get that do not say how much they need."""
+    """How resources are sized that tasks do not declare."""
     pass_streams: bool = False
     """Let tasks write where this process does, in place of keeping what they write."""
     more: str = MORE
     """The option by which the user can declare more of a resource."""
     enforced: bool = True
-    """End tasks that use more memory than they declared."""
+    """End tasks that use more memory or disk than they declared."""
+    series: str | None = None
+    """A directory that gets a time series of each task that runs long enough to be looked at."""
     check_sources: bool = True
     """Refuse to start when a source file is not there."""
-
-
-def circumstances_of(profile: Profile) -> tuple[float, bytes, bytes]:
-    """Time limit, variables and directory of an order, the same for all tasks of a profile."""
-    variables = "".join(f"{name}={value}\0" for name, value in profile.environment)
-    limit = NO_LIMIT if profile.timeout is None else profile.timeout
-    return limit, os.fsencode(variables), os.fsencode(profile.directory or "")
 
 
 class LocalRun:
@@ -159,10 +165,7 @@ class LocalRun:
         self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
         self.attendant = options.attendant
-        self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
-        self._declared = [
-            profile.resources.get("memory") if options.enforced else NO_MEMORY_LIMIT for profile in graph.profiles
-        ]
+        self.orders = Orders(graph, enforced=options.enforced)
         self.stop_reason = ""
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
@@ -172,6 +175,8 @@ class LocalRun:
         """Results that came about while commands were done; they are told at the next turn."""
         self._wake_at: float | None = None
         self._next_tick = 0.0
+        self._disk_watch = DiskWatch(graph)
+        self._next_look = self._next_keep = self.now + LOOK_SECONDS
         self._trace = open(options.trace, "wb") if options.trace else None  # noqa: SIM115  closed in _close
 
     def clock(self) -> float:
@@ -239,9 +244,21 @@ class LocalRun:
         self.books.tick()
         self.ledger.flush()
         self._count_running()
+        self._tend_sizes(now)
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
+
+    def _tend_sizes(self, now: float) -> None:
+        """Looks at what running tasks have written, and now and then keeps what was learned."""
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._grown += self._disk_watch.look(self.broker.running, self.broker.attempt)
+            if self._grown:
+                self._take_growth()
+        if now >= self._next_keep and self.sizes.parts:
+            self._next_keep = now + KEEP_SECONDS
+            write_kept(self.workspace, self.sizes.learned())
 
     def _count_running(self) -> None:
         """Places in use, by category: a bundle of short tasks counts as one."""
@@ -332,12 +349,10 @@ class LocalRun:
                 if self.attendant is not None:
                     self.attendant.started(task, attempt)
                     action = self.attendant.dress(task, action)
-                profile = graph.profile[task]
-                # What the task declared is a limit; what was learned only says from where on we want to know.
-                limit = self._declared[profile] or -command.memory
-                if limit:
-                    self._limits[task] = abs(limit)
-                orders.append((task, attempt, os.fsencode(action), *self._circumstances[profile], limit))
+                order = self.orders.make(task, attempt, action, command.sizes)
+                if order[6]:
+                    self._limits[task] = abs(order[6])
+                orders.append(order)
             else:
                 calls.append((task, attempt))
                 self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
@@ -352,8 +367,15 @@ class LocalRun:
 
     def _settle_launcher(self) -> None:
         places = self.workspace
+        options = self.options
         self.launcher.settle_in(
-            places.running, places.output, places.processes, self._offset, pass_streams=self.options.pass_streams
+            places.running,
+            places.output,
+            places.processes,
+            self._offset,
+            pass_streams=options.pass_streams,
+            series=options.series or "",
+            series_header=header(with_footprint=False) if options.series else "",
         )
 
     def _hear_launcher(self) -> list[TaskResult]:
@@ -373,16 +395,18 @@ class LocalRun:
         return results
 
     def _take_growth(self) -> None:
-        """Tasks use more memory than was expected; the broker reckons with it, or has them ended."""
+        """Tasks use more than was expected; the broker reckons with it, or has them ended."""
         grown, self._grown = self._grown, []
         for event in grown:
-            if event.task in self._limits:
-                self._limits[event.task] = max(self._limits[event.task], event.memory)
+            if event.task in self._limits and event.resource == "memory":
+                self._limits[event.task] = max(self._limits[event.task], event.amount)
             self._settle(self._tell(event))
 
     def _why_no_room(self, task: int) -> str:
-        used, there = self._limits.get(task, 0), self.options.node.get("memory")
-        return f"used {show_bytes(used)} of memory, for which there was no room in {show_bytes(there)}"
+        bundle = self.broker.running[task]
+        name, used = SIZED[bundle.condemned], bundle.sizes[bundle.condemned]
+        there = show_amount(name, self.options.node.get(name))
+        return f"used {show_amount(name, used)} of {name}, for which there was no room in {there}"
 
     def _replace_launcher(self) -> list[TaskResult]:
         """The launcher was killed: what it had under way is lost, and goes on in a new one."""
@@ -410,7 +434,9 @@ class LocalRun:
         if self.attendant is not None and outcome is not Outcome.UNBEGUN:
             self.attendant.ended(ended_attempt)
         self.books.ended(ended_attempt)
-        return TaskResult(task, attempt, ended_attempt.outcome, ended - started, max(max_rss, usage.tree_memory))
+        sized = self.sizes.of_profile[self.graph.profile[task]] is not None
+        amounts = amounts_used(ended_attempt) if sized else NOTHING
+        return TaskResult(task, attempt, ended_attempt.outcome, ended - started, amounts)
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:

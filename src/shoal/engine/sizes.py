@@ -1,95 +1,167 @@
-"""Sizes that are learned: an adviser per category that declares no memory, and what is kept of them between runs."""
+"""Sizes that are learned: an adviser for every profile that leaves a resource open, and what is kept between runs.
+
+Sizes are learned per category and resource; the arithmetic is in `shoal.policy.sizing`. What attempts use comes from
+the launcher when they end; of memory it also tells when one outgrows its size, of disk `DiskWatch` does.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 
 import msgspec
 
-from shoal.broker.broker import Adviser
+from shoal.broker.lane import Adviser, Bundle
+from shoal.broker.messages import TaskGrew
+from shoal.engine.attempt import EndedAttempt
 from shoal.engine.workspace import Workspace
 from shoal.model.graph import Graph
-from shoal.model.resources import Resources
+from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Call
-from shoal.policy.sizing.sizer import Description, Sizer
+from shoal.policy.sizing.cores import CoreNeed, LearnedCores
+from shoal.policy.sizing.labels import Labels, labelled_category
+from shoal.policy.sizing.panel import SIZED, Amounts, Durations, Panel, Part
+from shoal.policy.sizing.parts import new_part, open_resources
+from shoal.policy.sizing.sizer import Sizer
 from shoal.policy.sizing.sketch import Learned
-from shoal.policy.sizing.workqueue import Category, Summary
+from shoal.policy.sizing.workqueue import Category
 
-UNIT = 1 << 20
 MODES = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
 DEFAULT_MODE = "max-throughput"
+KEEP_SECONDS = 5.0
+"""So often what was learned is written while a run goes on."""
+LOOK_SECONDS = 0.25
+"""So often the outputs of running tasks are looked at."""
+MOST_FILES = 100
+"""A task with more outputs is not looked at while it runs."""
+_DISK = SIZED.index("disk")
+
+
+class Shown(msgspec.Struct):
+    """How a resource of a category was sized last, for those who look."""
+
+    first: int = 0
+    retries: int = 0
+    waste: float | None = None
+    """The share of size times time that was of no use."""
+    exceeded: int = 0
+    """The largest size that was not enough, if no task is known to have used more."""
 
 
 class Kept(msgspec.Struct):
-    """What a workflow's runs have learned, by category."""
+    """What a workflow's runs have learned, by category; a file of an earlier version has only some of it."""
 
     memory: dict[str, Learned] = {}
-
-
-class LikeWorkQueue:
-    """Work Queue's own arithmetic in place of ours: megabytes, labels from the first steady state on."""
-
-    def __init__(self, node_size: int) -> None:
-        self.node_size = node_size
-        self._worker = {"memory": node_size / UNIT}
-        self._category = Category("max-throughput", automatic=("memory",))
-
-    def ask(self, tried: Sequence[float] = ()) -> float:
-        size = self._category.ask(first_attempt=not tried).get("memory")
-        if size is None or (tried and (len(tried) > 1 or size * UNIT <= tried[-1])):
-            return self.node_size
-        return min(self.node_size, size * UNIT)
-
-    def hopeless(self, tried: Sequence[float]) -> bool:
-        return bool(tried) and max(tried) >= self.node_size
-
-    def observe(
-        self,
-        peak: float,
-        duration: float,
-        exhausted_at: float | None = None,
-        tried: Sequence[float] = (),
-        size: float | None = None,
-    ) -> None:
-        measured = {"memory": -(-peak // UNIT)}
-        self._category.accumulate(Summary(measured, duration, normal=exhausted_at is None), self._worker)
+    disk: dict[str, Learned] = {}
+    cores: dict[str, LearnedCores] = {}
+    wall: dict[str, Durations] = {}
+    shown: dict[str, dict[str, Shown]] = {}
+    """By category and resource, of the last run only."""
 
 
 class Sizes:
-    """The advisers of one run, by category."""
+    """The advisers of one run."""
 
     def __init__(self, graph: Graph, node: Resources, mode: str, kept: Kept) -> None:
-        self.advisers: dict[str, Adviser] = {}
         self.kept = kept
+        self.node = node
+        self.mode = mode
         self.of_profile: list[Adviser | None] = [None] * len(graph.profiles)
-        memory = node.get("memory")
-        if mode == "fixed" or not memory:
+        self.parts: dict[tuple[str, str], Sizer | CoreNeed] = {}
+        """By category and resource."""
+        self._durations: dict[str, Durations] = {}
+        self._categories: dict[str, Category] = {}
+        if mode == "fixed":
             return
+        # Calls run in a worker together with others: what each of them uses cannot be told apart.
         calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
         for number, profile in enumerate(graph.profiles):
-            if profile.resources.get("memory") or number in calls:
-                continue  # it said so itself, or runs in a worker together with others
-            adviser = self.advisers.get(profile.category)
-            if adviser is None:
-                places = node.get("cores") // max(1, profile.resources.get("cores"))
-                adviser = self._adviser(memory, mode, max(1, places), kept.memory.get(profile.category))
-                self.advisers[profile.category] = adviser
-            self.of_profile[number] = adviser
+            names = open_resources(profile.resources, node)
+            if names and number not in calls:
+                self.of_profile[number] = self._adviser(profile.category, profile.resources, names)
 
-    @staticmethod
-    def _adviser(memory: int, mode: str, places: int, learned: Learned | None) -> Adviser:
-        if mode == "work-queue":
-            return LikeWorkQueue(memory)
-        return Sizer(memory, mode, unit=UNIT, places=places, learned=learned)
+    def _adviser(self, category: str, request: Resources, names: list[str]) -> Adviser:
+        if self.mode == "work-queue":
+            return Labels(self.node, names, self._categories.setdefault(category, labelled_category()))
+        parts: dict[str, Part] = {name: self._part(category, name) for name in names}
+        durations = self._durations.get(category)
+        if durations is None:
+            durations = self._durations[category] = self.kept.wall.get(category) or Durations()
+        return Panel(self.node, request.get("cores"), parts, durations)
+
+    def _part(self, category: str, name: str) -> Sizer | CoreNeed:
+        part = self.parts.get((category, name))
+        if part is None:
+            known: Mapping[str, Mapping[str, Learned | LearnedCores]] = {
+                "cores": self.kept.cores,
+                "memory": self.kept.memory,
+                "disk": self.kept.disk,
+            }
+            part = new_part(name, self.node.get(name), self.mode, known[name].get(category))
+            self.parts[category, name] = part
+        return part
 
     def learned(self) -> Kept:
         """What to keep: this run's categories, and those of earlier runs that this one did not have."""
-        found = {name: adviser.learned() for name, adviser in self.advisers.items() if isinstance(adviser, Sizer)}
-        return Kept({**self.kept.memory, **{name: learned for name, learned in found.items() if learned.tasks}})
+        kept = self.kept
+        found = Kept(dict(kept.memory), dict(kept.disk), dict(kept.cores), {**kept.wall, **self._durations}, {})
+        for (category, name), part in self.parts.items():
+            found.shown.setdefault(category, {})[name] = _shown(part)
+            if isinstance(part, CoreNeed):
+                if part.tasks:
+                    found.cores[category] = part.learned()
+            elif part.known.tasks:
+                (found.memory if name == "memory" else found.disk)[category] = part.learned()
+        return found
 
-    def describe(self) -> Mapping[str, Description]:
-        return {name: adviser.describe() for name, adviser in self.advisers.items() if isinstance(adviser, Sizer)}
+
+def _shown(part: Sizer | CoreNeed) -> Shown:
+    waste = 1.0 - part.used / part.allocated if part.allocated else None
+    exceeded = 0.0
+    if isinstance(part, Sizer):
+        exceeded = max(part.known.pending, default=0.0)
+        exceeded = exceeded if exceeded > part.known.largest else 0.0
+    return Shown(round(part.ask()), part.retries, waste, round(exceeded))
+
+
+def amounts_used(attempt: EndedAttempt) -> Amounts:
+    """What an attempt used of each of `SIZED`."""
+    usage = attempt.usage
+    return usage.cores * FRACTION // 1000, max(attempt.max_rss, usage.tree_memory), usage.disk
+
+
+class DiskWatch:
+    """Looks at the outputs of running tasks, as nobody says by himself that they have outgrown what was expected."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def look(self, running: Mapping[int, Bundle], attempts: Mapping[int, int]) -> list[TaskGrew]:
+        """Tasks whose outputs are larger by now than was expected."""
+        grown: list[tuple[int, int]] = []
+        total = 0
+        for task, bundle in running.items():
+            if bundle.sizes[_DISK] and bundle.left == 1:
+                size = self._size(task)
+                total += size
+                if size > bundle.sizes[_DISK]:
+                    grown.append((task, size))
+        return [TaskGrew(task, attempts[task], size, total, "disk") for task, size in grown]
+
+    def _size(self, task: int) -> int:
+        files = self.graph.outputs_of(task)
+        if len(files) > MOST_FILES:
+            return 0
+        total = 0
+        for file in files:
+            try:
+                found = os.stat(self.graph.file_names[file])
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                total += found.st_size
+        return total
 
 
 def read_kept(workspace: Workspace) -> Kept:

@@ -75,7 +75,8 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """What an attempt used, as far as it is known; 0 where it is not. Short tasks have only the first four."""
+    """What an attempt used, as far as it is known; 0 where it is not. Short tasks have not been looked at while they
+    ran: of them the first four are known, `cores` and, if they succeeded, `disk` and `files`."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -88,6 +89,11 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     processes: int = 0
     """Most at the same time."""
     total_processes: int = 0
+    cores: int = 0
+    """Thousandths: the most over any second, or over all of its time if that is more."""
+    disk: int = 0
+    """Bytes of the files it made: of its outputs, and of more if it had a limit of disk and so was looked at."""
+    files: int = 0
 
 
 class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):

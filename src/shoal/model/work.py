@@ -46,6 +46,8 @@ class Work(msgspec.Struct):
     rank: Sequence[int] = ()
     weight: Sequence[int] = ()
     """Bytes that each task reads; empty if none reads any."""
+    upward_length: Sequence[float] = ()
+    """Seconds from the start of each task to the end of the workflow, if somebody has computed them."""
 
     def __len__(self) -> int:
         return len(self.seconds)

@@ -27,6 +27,7 @@ OPTIONS: tuple[tuple[str, str, str | None, str], ...] = (
     ("", "--accurate-short-processes", None, "accepted for the sake of old command lines: it is always so"),
     ("", "--no-pprint", None, "write the summary on one line"),
     ("", "--plot", "FILE.svg", "draw memory and cores over time"),
+    ("", "--from-series", "FILE", "run nothing: draw this time series, also one of 'shoal run --series'"),
 )
 """Short name, long name, what its value is called (None: it has none), help."""
 
@@ -53,6 +54,7 @@ class Options:
         self.footprint = True
         self.pretty = True
         self.plot: str | None = None
+        self.from_series: str | None = None
 
     def take(self, option: str, value: str) -> None:
         """Takes in one option by its long name; the value of one that has none does not matter."""
@@ -83,11 +85,17 @@ class Options:
                 self.pretty = False
             case "--plot":
                 self.plot = value
+            case "--from-series":
+                self.from_series = value
             case _:
                 assert option in _IGNORED
 
     def check(self) -> None:
         """Refuses what can only be told when all words have been read."""
+        if self.from_series is not None:
+            if self.plot is None or self.command or self.shell_text is not None:
+                raise InputError("--from-series runs nothing and draws", remedy="write --plot FILE.svg, and no command")
+            return
         if self.shell_text is not None and self.command:
             raise InputError(f"there is a command in --sh and another, {self.command[0]!r}", remedy="leave one out")
         if self.shell_text is None and not self.command:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shoal.monitor.fields import number
-from shoal.monitor.series import Row
+from shoal.monitor.series import Point, Row
 
 _WIDTH, _HEIGHT = 720, 200
 """Of one panel."""
@@ -13,10 +13,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 35
 _LINES = 4
 
 
-def draw(rows: list[Row], title: str, limits: dict[str, float]) -> str:
+def draw(rows: Sequence[Row | Point], title: str, limits: dict[str, float]) -> str:
     """The whole file: a panel for memory and one for cores."""
     begun = rows[0].wall_clock if rows else 0.0
-    panels: list[tuple[str, str, Callable[[Row], float]]] = [
+    panels: list[tuple[str, str, Callable[[Row | Point], float]]] = [
         ("memory", "memory (MB)", lambda row: row.memory),
         ("cores", "cores", lambda row: row.cores),
     ]

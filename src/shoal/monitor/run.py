@@ -16,17 +16,17 @@ import time
 
 from shoal import __version__
 from shoal.errors import InputError
-from shoal.monitor.disk import Footprint
 from shoal.monitor.fields import MEGABYTE
 from shoal.monitor.launch import COMMAND_FAILED, OK, OVER_LIMIT, OVER_WALL_TIME
 from shoal.monitor.limits import exceeded, parse_limits_file, verdict
 from shoal.monitor.opened import OpenedFiles
 from shoal.monitor.options import Options
-from shoal.monitor.series import Row, header
+from shoal.monitor.series import Row, header, read_series
 from shoal.monitor.spawn import SHELL, find_program, program_type, start
 from shoal.monitor.summary import Outcome, indented, on_one_line, summary
 from shoal.monitor.tree import Tree
 from shoal.monitor.usage import Sample, Usage
+from shoal.runner.footprint import Footprint
 from shoal.runner.proc import become_subreaper
 
 FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGABRT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -198,6 +198,8 @@ class Monitor:
 
 def measure(options: Options) -> int:
     """Runs and measures the command, writes the files that were asked for, and returns the exit status."""
+    if options.from_series is not None:
+        return _draw_series(options.from_series, options.plot or "")
     if options.shell_text is not None:
         path, words, shown = SHELL, [SHELL, "-c", options.shell_text], options.shell_text
     else:
@@ -234,15 +236,24 @@ def _exit_status(outcome: Outcome, options: Options) -> int:
     return COMMAND_FAILED if outcome.status else OK
 
 
+def _draw_series(file: str, target: str) -> int:
+    from shoal.monitor.plot import draw
+
+    points, title = read_series(_text_of(file, "the series"), file)
+    write(create(target), draw(points, title or file, {}))
+    return OK
+
+
 def _limits_of_file(file: str | None) -> dict[str, float]:
-    if file is None:
-        return {}
+    return parse_limits_file(_text_of(file, "limits"), file) if file is not None else {}
+
+
+def _text_of(file: str, what: str) -> str:
     try:
         with open(file, encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
+            return stream.read()
     except OSError as error:
-        raise InputError(f"cannot read limits: {error.strerror}", file=file) from None
-    return parse_limits_file(text, file)
+        raise InputError(f"cannot read {what}: {error.strerror}", file=file) from None
 
 
 def create(path: str) -> int:

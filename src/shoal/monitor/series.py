@@ -5,6 +5,9 @@ Columns and their order are those of `resource_monitor`; the comments are ours.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from shoal.errors import InputError
 from shoal.monitor.fields import MEGABYTE, number, printed
 from shoal.monitor.usage import Sample
 
@@ -61,6 +64,36 @@ class Row:
         if with_footprint:
             words += [str(self.total_files), printed("disk", self.disk / MEGABYTE)]
         return " ".join(words) + "\n"
+
+
+class Point(NamedTuple):
+    """What a drawing needs of a row."""
+
+    wall_clock: float
+    cores: float
+    memory: float
+
+
+def read_series(text: str, file: str) -> tuple[list[Point], str]:
+    """The rows of a series, and the command if its first line tells of one."""
+    points = []
+    title = ""
+    for at, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if line.startswith("#"):
+            title = line[1:].strip() if at == 1 and line.startswith("# task ") else title
+        elif words:
+            points.append(_point(words, file, at))
+    if not points:
+        raise InputError("there are no rows in this series", file=file)
+    return points, title
+
+
+def _point(words: list[str], file: str, line: int) -> Point:
+    try:
+        return Point(*(float(words[COLUMNS.index(name)]) for name in Point._fields))
+    except (ValueError, IndexError):
+        raise InputError("this is no row of a time series", file=file, line=line) from None
 
 
 def header(with_footprint: bool) -> str:

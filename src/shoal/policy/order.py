@@ -71,6 +71,9 @@ class LaneQueue:
     def __len__(self) -> int:
         return len(self.live)
 
+    def __bool__(self) -> bool:  # asked for every task, so not by way of `__len__`
+        return bool(self.live)
+
     def lanes(self) -> Iterable[int]:
         return self.sizes
 

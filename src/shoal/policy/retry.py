@@ -32,6 +32,8 @@ class Outcome(Enum):
     CANCELLED = "cancelled"
     EXHAUSTED = "exhausted"
     """Ended because it used more of a resource than it may."""
+    MISSING = "missing"
+    """Not begun: an input is not there any more. Whoever keeps the books of the files decides what follows."""
     AGAIN = "again"
     """The task itself asks to be run again."""
 
@@ -45,6 +47,8 @@ def retry_delay(
     """
     if outcome is Outcome.UNBEGUN:
         return 0.0
+    if outcome is Outcome.MISSING:
+        return None
     if outcome is Outcome.LOST:
         return _delay(losses) if losses <= MOST_LOSSES else None
     if outcome is Outcome.AGAIN:

@@ -63,12 +63,25 @@ class LauncherClient:
     def descriptor(self) -> int:
         return self.link.descriptor
 
-    def settle_in(self, running: str, output: str, table: str, offset: float, *, pass_streams: bool = False) -> None:
-        """Tells it where to work; it starts nothing before. What an earlier one left there of its groups is removed."""
+    def settle_in(
+        self,
+        running: str,
+        output: str,
+        table: str,
+        offset: float,
+        *,
+        pass_streams: bool = False,
+        series: str = "",
+        series_header: str = "",
+    ) -> None:
+        """Tells it where to work; it starts nothing before. What an earlier one left there of its groups is removed.
+
+        Time series of what is looked at go into the directory `series`, unless that is empty.
+        """
         clear_groups(running)
         self._running = running
         places = (os.fsencode(running), os.fsencode(output), os.fsencode(table))
-        self._settings = (self.run, *places, offset, pass_streams)
+        self._settings = (self.run, *places, offset, pass_streams, os.fsencode(series), series_header.encode())
         self.link.send(self._settings)
 
     def start(self, place: int, orders: Sequence[Order]) -> None:

@@ -23,6 +23,7 @@ from shoal.runner.link import START, Link, Order
 from shoal.runner.output import OutputStream, Slots
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process, marked_processes
 from shoal.runner.process import ProcessEnd, ProcessRunner
+from shoal.runner.series import Series
 from shoal.runner.table import ProcessTable
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
@@ -36,8 +37,8 @@ LATEST_WORD = 0.01
 class Launcher:
     """Serves one engine until it hangs up."""
 
-    def __init__(self, link: Link, settings: tuple[str, bytes, bytes, bytes, float, bool]) -> None:
-        run, running, output, table, self._offset, pass_streams = settings
+    def __init__(self, link: Link, settings: tuple[str, bytes, bytes, bytes, float, bool, bytes, bytes]) -> None:
+        run, running, output, table, self._offset, pass_streams, series, header = settings
         self.run = run
         self.link = link
         self.slots = Slots(os.fsdecode(running))
@@ -46,6 +47,9 @@ class Launcher:
         environment = dict(os.environ)
         self.runner = ProcessRunner(run, environment, self.slots, self.table, self.clock)
         self.runner.pass_streams = pass_streams
+        self.runner.measures = environment.get("SHOAL_MEASURE") != "off"
+        if series:
+            self.runner.series = Series(os.fsdecode(series), header.decode())
         self.wakeup = Wakeup(USER_SIGNALS, children=True)
         self.wakeup.add(link.descriptor)
         self.places: dict[int, deque[Order]] = {}
@@ -122,7 +126,9 @@ class Launcher:
         """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
         waiting = self.places[place]
         while waiting:
-            task, attempt, command, timeout, variables, directory, memory = waiting.popleft()
+            order = waiting.popleft()
+            task, attempt, command, timeout, variables, directory, memory = order[:7]
+            disk, paths = order[7:] or (0, b"")
             running = self.runner.start(
                 now,
                 task,
@@ -130,6 +136,8 @@ class Launcher:
                 os.fsdecode(command),
                 timeout=timeout if timeout >= 0 else None,
                 memory=memory,
+                disk=disk,
+                paths=[os.fsdecode(path) for path in paths.split(b"\0") if path],
                 environment=pairs_of(variables) if variables else (),
                 directory=os.fsdecode(directory) if directory else None,
             )
@@ -189,7 +197,8 @@ class Launcher:
     def _tick(self, now: float) -> None:
         """Tells what runs for long, hands back what waits behind it, and looks after itself."""
         self._next_tick = now + TICK_SECONDS
-        self.runner.look_at_own_peak()
+        if self.runner.measures:
+            self.runner.look_at_own_peak()
         self._look(now)
         if self.output.full:
             self._add(now, ("full",))
@@ -224,7 +233,7 @@ class Launcher:
 
 def unstarted(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
     """The row of an attempt that used nothing, because nothing was started."""
-    return ("ended", task, attempt, outcome, status, now, now, 0.0, 0.0, 0, 0, 0, why, b"", *(0,) * 9)
+    return ("ended", task, attempt, outcome, status, now, now, 0.0, 0.0, 0, 0, 0, why, b"", *(0,) * 12)
 
 
 def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:

@@ -5,11 +5,12 @@ encoding there is without an import. Version 2 has no references between objects
 it in a few lines.
 
 What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why, at once)`. What
-comes back are lists of tuples that begin with `ended`, `running` or `full`. Behind `ended` stand: task, attempt,
-outcome, exit status, moments of start and end, user and system CPU seconds, peak of the largest process, place and size
-of the output, message, last words; then bytes read and written, context switches, major page faults; and of the whole
-tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped memory, most processes at once,
-processes in all.
+comes back are lists of tuples that begin with `ended`, `running`, `grew` or `full`. Behind `ended` stand: task,
+attempt, outcome, exit status, moments of start and end, user and system CPU seconds, peak of
+the largest process, place and size of the output, message, last words; then bytes read and written, context switches,
+major page faults; of the whole tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped
+memory, most processes at once, processes in all; thousandths of cores; and for those with a limit of disk what they had
+of it, in bytes and files.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any, TypeAlias
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
 """The launcher's program."""
 START, KILL = 0, 1
-Order: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int]
+Plain: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int]
 """Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory,
 memory limit in bytes (0: none; negative: not held, but a `grew` row tells when it is passed)."""
+Order: TypeAlias = Plain | tuple[int, int, bytes, float, bytes, bytes, int, int, bytes]
+"""What has a limit of disk tells it in bytes, and the files and directories it makes, each path ended by a zero."""
 NO_LIMIT = -1.0
 NO_MEMORY_LIMIT = 0
 _VERSION = 2

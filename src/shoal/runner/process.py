@@ -13,16 +13,19 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
+from math import inf
 from time import CLOCK_MONOTONIC, clock_gettime, monotonic, sleep, thread_time
 from typing import Any, NamedTuple
 
 from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
+from shoal.runner.disk import TaskDisk, largest_file
 from shoal.runner.output import Slots
 from shoal.runner.proc import MARK_NAME, kill_process, signal_group
-from shoal.runner.sampler import Owner, Peaks, Spent, Trees, mebibytes, traffic_of
+from shoal.runner.sampler import Owner, Peaks, Process, Spent, Trees, mebibytes, traffic_of
+from shoal.runner.series import Series
 from shoal.runner.table import ProcessTable
 
 KILL_GRACE = 2.0
@@ -31,6 +34,8 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Between two looks at a task's tree: a tenth of its age, within these bounds."""
 LIMIT_PAUSE = 0.02
 """For tasks with a memory limit."""
+DISK_PAUSE = 0.05
+"""For tasks with a limit of disk."""
 _WORTH_ASKING = 0.004
 """A task shorter than this is not asked for the bytes it read from memory."""
 _SHARE_OF_TIME = 25
@@ -67,7 +72,8 @@ class ProcessEnd(NamedTuple):
     message: str
     counts: tuple[int, ...]
     """Bytes read and written, context switches, major page faults, and what was seen of the tree: its peaks of
-    resident, virtual and swapped memory, the most processes at once, processes in all."""
+    resident, virtual and swapped memory, the most processes at once, processes in all; thousandths of cores; bytes and
+    files on disk."""
 
 
 class ProcessRunner:
@@ -108,6 +114,12 @@ class ProcessRunner:
         """Task, attempt and bytes of those that passed what was expected of them, and bytes of all together."""
         self._resident: dict[int, int] = {}
         """Bytes by pid, when they were last looked at."""
+        self._disks: dict[int, TaskDisk] = {}
+        """By pid, for those that have a limit of disk."""
+        self.series: Series | None = None
+        """Where time series go, if they are wanted."""
+        self.measures = True
+        """Look at tasks that have no limit, too."""
         self.pass_streams = False
         """Let tasks write where we do, in place of capturing what they write."""
         self._look_at: dict[int, float] = {}
@@ -124,6 +136,8 @@ class ProcessRunner:
         *,
         timeout: float | None = None,
         memory: int = 0,
+        disk: int = 0,
+        paths: Sequence[str] = (),
         environment: tuple[tuple[str, str], ...] = (),
         directory: str | None = None,
     ) -> Running | str:
@@ -137,7 +151,8 @@ class ProcessRunner:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
         try:
-            pid = self._spawn(vector, variables, command, slot)
+            with largest_file(disk and disk + 1):  # one byte more, so that it can be seen who was stopped
+                pid = self._spawn(vector, variables, command, slot)
         except OSError as error:
             self.slots.give_back(slot)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
@@ -152,6 +167,10 @@ class ProcessRunner:
             heappush(self._deadlines, (now + timeout, pid, attempt))
         if memory:
             self._limits[pid] = memory
+        if disk:
+            self._disks[pid] = TaskDisk(disk, paths, self.slots.descriptors[slot])
+        if self.series is not None:
+            self.series.start(pid, task, attempt, command)
         return running
 
     def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
@@ -192,7 +211,8 @@ class ProcessRunner:
                 self._bury_orphan(pid)
                 continue
             spent = self._spent.pop((running.task, running.attempt), None) or Spent()
-            read, written = traffic_of(pid) if now - running.started > _WORTH_ASKING else (0, 0)
+            is_worth_it = self.measures and now - running.started > _WORTH_ASKING
+            read, written = traffic_of(pid) if is_worth_it else (0, 0)
             _, status, usage = os.wait4(pid, 0)
             spent.add(usage, read, written, self._own_peak)
             ends.append(self._finish(now, pid, status, spent))
@@ -222,41 +242,57 @@ class ProcessRunner:
         self._limits.pop(pid, None)
         self._resident.pop(pid, None)
         self._look_at.pop(pid, None)
-        peaks = self._peaks.pop((running.task, running.attempt), None) or Peaks()
+        peaks = self._peaks.pop((running.task, running.attempt), None)
+        disk = self._disks.pop(pid, None)
+        if self.series is not None:
+            self.series.end(pid)
         code = os.waitstatus_to_exitcode(status) if status else 0
-        outcome, message = Outcome.OK, ""
-        if killed is not None:
-            outcome, message = killed
-        elif code < 0:
-            outcome, message = Outcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"
-        elif code:
-            outcome, message = Outcome.FAILED, f"exit status {code}"
+        age = now - running.started
+        if disk is not None and disk.last_look(code) and killed is None:
+            killed = (Outcome.EXHAUSTED, disk.excess(age))
+        outcome, message = killed or judged(code)
+        cpu = spent.user + spent.system
+        cores = cpu / age if age > 0 else 0.0
+        tree = (spent.peak, 0, 0, 0, 0)
+        if peaks is not None:
+            peaks.cores.note(now, cpu)
+            cores = max(cores, peaks.cores.most)
+            tree = (max(peaks.resident, spent.peak), peaks.virtual, peaks.swap, peaks.most, peaks.all)
         flows = (spent.read, spent.written, spent.switches, spent.faults)
-        tree = (max(peaks.resident, spent.peak), peaks.virtual, peaks.swap, peaks.most, peaks.all)
-        return ProcessEnd(running, outcome, code, now, spent.user, spent.system, spent.peak, message, flows + tree)
+        rest = (round(cores * 1000), *((disk.bytes, disk.files) if disk is not None else (0, 0)))
+        used = (spent.user, spent.system, spent.peak, message, flows + tree + rest)
+        return ProcessEnd(running, outcome, code, now, *used)
 
     def next_look(self) -> float | None:
         """When a tree must be looked at for the sake of its limit; for the others any moment will do."""
-        return min(map(self._due, self._limits)) if self._limits else None
+        moments = [self._due(pid) for limited in (self._limits, self._disks) for pid in limited]
+        return min(moments) if moments else None
 
     def _due(self, pid: int) -> float:
         moment = self._look_at.get(pid)
         if moment is None:
-            return self.running[pid].started + (LIMIT_PAUSE if pid in self._limits else LEAST_PAUSE)
+            return self.running[pid].started + self._pause(pid, 0.0)
         return moment
 
+    def _pause(self, pid: int, age: float) -> float:
+        if pid in self._limits:
+            return LIMIT_PAUSE
+        if pid in self._disks:
+            return DISK_PAUSE
+        return min(LONGEST_PAUSE, max(LEAST_PAUSE, age / 10)) if self.measures else inf
+
     def look(self, now: float) -> None:
-        """Looks at the trees that are due, and ends those above their memory limit."""
+        """Looks at the trees that are due, and ends those above their limits."""
         due = [running for pid, running in self.running.items() if self._due(pid) <= now]
         if not due:
             return
         for running in due:
-            self._peaks.setdefault((running.task, running.attempt), Peaks())
+            self._peaks.setdefault((running.task, running.attempt), Peaks(running.started))
         begin = thread_time()  # on a busy machine a look takes long, but does not cost more
         trees = self._trees.scan(self._leaders(), self._peaks)
         for running in due:
             owner = (running.task, running.attempt)
-            self._resident[running.pid] = self._peaks[owner].take(trees.get(owner, []))
+            self._resident[running.pid] = self._take_in(now, running, owner, trees.get(owner, []))
         total = sum(self._resident.values())
         for running in due:
             resident = self._resident[running.pid]
@@ -270,9 +306,18 @@ class ProcessRunner:
                 self.kill(running.task, Outcome.EXHAUSTED, why, at_once=True)
         rest = (thread_time() - begin) * _SHARE_OF_TIME
         for running in due:
-            pause = min(LONGEST_PAUSE, max(LEAST_PAUSE, (now - running.started) / 10))
-            pause = LIMIT_PAUSE if running.pid in self._limits else pause
-            self._look_at[running.pid] = now + max(rest, pause)
+            self._look_at[running.pid] = now + max(rest, self._pause(running.pid, now - running.started))
+
+    def _take_in(self, now: float, running: Running, owner: Owner, processes: list[Process]) -> int:
+        """One tree; the bytes of memory it has at this moment. Ends it if it is above its limit of disk."""
+        peaks, buried = self._peaks[owner], self._spent.get(owner)
+        resident = peaks.take(now, processes, buried.user + buried.system if buried is not None else 0.0)
+        if self.series is not None and processes:
+            self.series.add(running.pid, now, peaks, processes, buried)
+        disk = self._disks.get(running.pid)
+        if disk is not None and disk.look(processes) and running.pid not in self._killed:
+            self.kill(running.task, Outcome.EXHAUSTED, disk.excess(now - running.started), at_once=True)
+        return resident
 
     def look_at_own_peak(self) -> None:
         """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""
@@ -342,6 +387,13 @@ def peak_of_ours() -> int:
             return int(file.read().partition(b"VmHWM:")[2].split(None, 1)[0])
     except (OSError, ValueError, IndexError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def judged(code: int) -> tuple[Outcome, str]:
+    """How a task ended that nobody ended, and why; from its exit status, or the negated signal."""
+    if code < 0:
+        return Outcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"
+    return (Outcome.FAILED, f"exit status {code}") if code else (Outcome.OK, "")
 
 
 def signal_name(number: int) -> str:

@@ -13,11 +13,13 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from shoal.runner.cores import CoresWindow
 from shoal.runner.proc import all_pids, figures, marks_of, read_small
 
 Owner: TypeAlias = tuple[int, int]
 """Task and attempt."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 _RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
 _BLOCK = 512
 """Bytes that `ru_inblock` and `ru_oublock` count as one."""
@@ -48,6 +50,16 @@ class Spent:
             self.peak = max(self.peak, usage.ru_maxrss * _RSS_UNIT)
 
 
+class Look(NamedTuple):
+    """A whole tree at one moment: CPU seconds so far, processes, and bytes of memory."""
+
+    cpu: float = 0.0
+    processes: int = 0
+    virtual: int = 0
+    resident: int = 0
+    swap: int = 0
+
+
 class Process(NamedTuple):
     """One process at one moment; memory in bytes."""
 
@@ -58,18 +70,22 @@ class Process(NamedTuple):
     start: int
     virtual: int
     resident: int
+    cpu: float
+    """Seconds, with those of the children it has buried."""
 
 
 class Peaks:
-    """The most that was seen of a tree."""
+    """The most that was seen of a tree, and how it was at the last look."""
 
-    __slots__ = ("all", "most", "resident", "swap", "virtual")
+    __slots__ = ("all", "cores", "last", "most", "resident", "swap", "virtual")
 
-    def __init__(self) -> None:
+    def __init__(self, started: float) -> None:
         self.resident = self.virtual = self.swap = self.most = self.all = 0
+        self.cores = CoresWindow(started)
+        self.last = Look()
 
-    def take(self, processes: list[Process]) -> int:
-        """Takes in a look at the tree; returns the bytes it has at this moment."""
+    def take(self, now: float, processes: list[Process], buried: float) -> int:
+        """Takes in a look at the tree; returns its bytes at this moment. `buried` is CPU time of what fell to us."""
         sizes = {process.pid: (process.virtual, process.resident) for process in processes}
         # A child that still has its parent's memory is about to execute something, and has none itself.
         own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
@@ -78,11 +94,15 @@ class Peaks:
             largest = max(process.resident for process in own)
             # Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice.
             resident = max(largest, min(sum(map(_share, own)), sum(map(_share, own))))
+        virtual = sum(process.virtual for process in own)
+        swap = sum(_swapped(process.pid) for process in own) if _SWAP else 0
         self.resident = max(self.resident, resident)
-        self.virtual = max(self.virtual, sum(process.virtual for process in own))
-        if _SWAP:
-            self.swap = max(self.swap, sum(_swapped(process.pid) for process in own))
+        self.virtual = max(self.virtual, virtual)
+        self.swap = max(self.swap, swap)
         self.most = max(self.most, len(processes))
+        if processes:
+            self.cores.note(now, buried + sum(process.cpu for process in processes))
+        self.last = Look(self.cores.cpu, len(processes), virtual, resident, swap)
         return resident
 
 
@@ -110,7 +130,9 @@ def read_process(pid: int) -> Process | None:
     words = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(words) < 22:
         return None
-    return Process(pid, int(words[1]), int(words[2]), words[0], int(words[19]), int(words[20]), int(words[21]) * _PAGE)
+    memory = (int(words[20]), int(words[21]) * _PAGE)
+    cpu = sum(map(int, words[11:15])) / _TICKS
+    return Process(pid, int(words[1]), int(words[2]), words[0], int(words[19]), *memory, cpu)
 
 
 class Trees:
@@ -220,5 +242,5 @@ def traffic_of(pid: int) -> tuple[int, int]:
 
 
 def mebibytes(amount: int) -> str:
-    """An amount of memory for a message."""
+    """An amount of memory or disk for a message."""
     return f"{amount / (1 << 20):.1f}".removesuffix(".0") + " MiB"

@@ -14,6 +14,7 @@ from shoal.broker.messages import Start, TaskGrew, TaskResult
 from shoal.model.graph import Graph
 from shoal.model.resources import Resources
 from shoal.policy.retry import Outcome
+from shoal.policy.sizing.panel import NOTHING, SIZED, Amounts
 from shoal.sim.faults import Fate, Fates
 
 
@@ -30,8 +31,8 @@ class Place(msgspec.Struct, eq=False):
     """(task, attempt), the running one first."""
     fate: Fate
     started: float
-    limit: int = 0
-    """Bytes of memory that each of its tasks is expected to use; 0 if nobody said."""
+    sizes: Amounts = NOTHING
+    """What each of its tasks is expected to use of each of `SIZED`; 0 where nobody said."""
     turn: int = 0
     """Counts the fates of this place, so that an end that was overtaken by a kill is known to be void."""
 
@@ -40,8 +41,9 @@ class VirtualNode:
     """Places and what they take from the node."""
 
     def __init__(
-        self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates, peaks: Sequence[int] = ()
+        self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates, peaks: Sequence[Amounts] = ()
     ) -> None:
+        """`peaks`: what each task really uses of each of `SIZED`; without them nobody looks at that."""
         self.graph = graph
         self.capacity = capacity
         self.durations = durations
@@ -60,8 +62,9 @@ class VirtualNode:
         request = requests[0]
         if any(other != request for other in requests):
             raise Violation(f"a bundle of different requests: {command}")
-        if command.memory:
-            request = Resources.of({**dict(request.amounts), "memory": command.memory})
+        sized = {name: size for name, size in zip(SIZED, command.sizes, strict=True) if size}
+        if sized:
+            request = Resources.of({**dict(request.amounts), **sized})
         for name, amount in request.amounts:
             taken = self.taken.get(name, 0) + amount
             if taken > self.capacity.get(name):
@@ -69,7 +72,7 @@ class VirtualNode:
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.memory)
+        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.sizes)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
@@ -80,18 +83,24 @@ class VirtualNode:
     def _fate(self, task: int, attempt: int) -> Fate:
         return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
 
-    def will_grow(self, place: Place) -> bool:
-        """Whether the running task is going to use more than was expected of it."""
-        return bool(place.limit and self.peaks and self.peaks[place.tasks[0][0]] > place.limit)
+    def growing(self, place: Place) -> list[str]:
+        """The resources of which the running task is going to use more than was expected of it."""
+        if not self.peaks:
+            return []
+        peaks = self.peaks[place.tasks[0][0]]
+        return [
+            name
+            for name, peak, size in zip(SIZED, peaks, place.sizes, strict=True)
+            if peak > size > 0 and name != "cores"
+        ]
 
-    def grow(self, place: Place) -> TaskGrew:
+    def grow(self, place: Place, name: str) -> TaskGrew:
         """The running task reaches its peak; that may be more than the node has."""
         task, attempt = place.tasks[0]
-        peak = self.peaks[task]
-        self.taken["memory"] = self.taken.get("memory", 0) + peak - place.request.get("memory")
-        place.request = Resources.of({**dict(place.request.amounts), "memory": peak})
-        place.limit = peak
-        return TaskGrew(task, attempt, peak)
+        peak = self.peaks[task][SIZED.index(name)]
+        self.taken[name] = self.taken.get(name, 0) + peak - place.request.get(name)
+        place.request = Resources.of({**dict(place.request.amounts), name: peak})
+        return TaskGrew(task, attempt, peak, resource=name)
 
     def end_turn(self, now: float, place: Place) -> list[TaskResult]:
         """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
@@ -134,8 +143,8 @@ class VirtualNode:
         seconds = now - place.started
         self.busy += seconds * place.request.get("cores")
         place.started = now
-        peak = self.peaks[task] if self.peaks and outcome is Outcome.OK else 0
-        return TaskResult(task, attempt, outcome, seconds, peak)
+        used = self.peaks[task] if self.peaks and outcome is Outcome.OK else NOTHING
+        return TaskResult(task, attempt, outcome, seconds, used)
 
     def _next_turn(self, now: float, place: Place) -> None:
         place.turn += 1

@@ -7,7 +7,7 @@ a task that is over, and in the end every task is accounted for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -33,6 +33,7 @@ from shoal.flow.dag import Status
 from shoal.model.graph import Graph, topological_order
 from shoal.model.resources import Resources
 from shoal.policy.retry import LONGEST_DELAY, MOST_LOSSES, Outcome
+from shoal.policy.sizing.panel import SIZED
 from shoal.sim.node import Violation
 
 
@@ -46,8 +47,10 @@ class Life(msgspec.Struct):
     """Cancelled while it ran."""
     failures: int = 0
     losses: int = 0
-    limit: int = 0
-    """Bytes of memory the last attempt was given."""
+    sizes: dict[str, int] = {}
+    """What the last attempt was given of what is learned, or has come to use."""
+    exhausted: dict[str, int] = {}
+    """The most that was too little, by resource."""
     not_before: float = 0.0
     end: str = ""
     """`accepted`, the outcome it was given up for, or empty while it is not over."""
@@ -56,8 +59,10 @@ class Life(msgspec.Struct):
 class Oracle:
     """`before` and `after` every event, `cancelled_waiting` beside the broker, `finish` in the end."""
 
-    def __init__(self, graph: Graph, capacity: Resources) -> None:
+    def __init__(self, graph: Graph, capacity: Resources, learned: Sequence[tuple[str, ...]] = ()) -> None:
+        """`learned`: for each profile of the graph the resources whose sizes the broker decides."""
         self.graph = graph
+        self.learned = learned
         self.capacity = capacity
         self.draining = False
         self.lives = [Life() for _ in range(len(graph))]
@@ -65,8 +70,10 @@ class Oracle:
         self.fresh: dict[int, TaskResult] = {}
         """Results of this event that are the first word about a current attempt."""
         self.to_kill: dict[int, int] = {}
-        self.grown: dict[int, int] = {}
-        """Attempts that use more than was expected of them."""
+        self.grown: dict[int, tuple[int, str]] = {}
+        """Tasks that use more than was expected of them: in which attempt, and of what."""
+        self.doomed_by: dict[int, str] = {}
+        """The resource that a task used too much of when it was last told to end for that."""
         self.asked: set[int] = set()
         self._watch: dict[type, Callable[..., None]] = {
             Start: self._on_start,
@@ -88,11 +95,11 @@ class Oracle:
                     if life.running and life.attempt == result.attempt:
                         life.running = False
                         self.fresh[result.task] = result
-            case TaskGrew(task, attempt, memory):
+            case TaskGrew(task, attempt, amount, resource=name):
                 life = self.lives[task]
                 if life.running and life.attempt == attempt:
-                    life.limit = memory
-                    self.grown[task] = attempt
+                    life.sizes[name] = amount
+                    self.grown[task] = (attempt, name)
             case CancelAsked(tasks):
                 self._note_cancels(tasks)
             case CapacityChanged(node):
@@ -132,7 +139,8 @@ class Oracle:
             missing = [other for other in self.needs[task] if self.lives[other].end != "accepted"]
             if missing:
                 raise Violation(f"task {task} starts before {missing} are made")
-            life.attempt, life.running, life.limit = attempt, True, command.memory
+            life.attempt, life.running = attempt, True
+            life.sizes = dict(zip(SIZED, command.sizes, strict=True))
 
     def _on_accept(self, now: float, command: Accept) -> None:
         self._expect_open(command.task, "accepted")
@@ -168,8 +176,10 @@ class Oracle:
 
     def _on_kill(self, now: float, command: Kill) -> None:
         if command.outcome is Outcome.EXHAUSTED:
-            if self.grown.get(command.task) != command.attempt:
+            attempt, name = self.grown.get(command.task, (0, ""))
+            if attempt != command.attempt:
                 raise Violation(f"{command} of a task that did not grow")
+            self.doomed_by[command.task] = name
         elif self.to_kill.pop(command.task, None) != command.attempt:
             raise Violation(f"{command} that nobody asked for")
 
@@ -181,8 +191,10 @@ class Oracle:
         if outcome is Outcome.UNBEGUN:
             spent = False
         elif outcome is Outcome.EXHAUSTED:
-            # The size was the broker's own choice: only who had the whole node has had enough.
-            spent = life.limit >= self.capacity.get("memory")
+            # The size was the broker's own choice: only who had all the node has of something has had enough.
+            name = self.doomed_by[task]
+            life.exhausted[name] = max(life.exhausted.get(name, 0), life.sizes[name])
+            spent = any(size >= self.capacity.get(name) for name, size in life.exhausted.items())
         elif outcome is Outcome.LOST:
             life.losses += 1
             spent = life.losses > MOST_LOSSES
@@ -192,7 +204,11 @@ class Oracle:
         return spent or self._too_large(task)
 
     def _too_large(self, task: int) -> bool:
-        return bool(self.graph.profile_of(task).resources.lacking_in(self.capacity))
+        """What is learned needs a node that has any of it."""
+        profile = self.graph.profile[task]
+        learned = self.learned[profile] if self.learned else ()
+        lacking = self.graph.profiles[profile].resources.lacking_in(self.capacity)
+        return bool(lacking) or any(not self.capacity.get(name) for name in learned)
 
     def _expect_open(self, task: int, verb: str) -> None:
         if self.lives[task].end:

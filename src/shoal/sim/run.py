@@ -52,10 +52,12 @@ class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
 
 
 class Growth(msgspec.Struct, frozen=True, eq=False):
-    """The running task of a place reaches its peak, if it still runs."""
+    """A task reaches its peak of a resource, if that attempt still runs."""
 
     place: Place
-    turn: int
+    task: int
+    attempt: int
+    resource: str
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -89,7 +91,7 @@ class Run:
         )
         self.fates = Fates(self.random, self.faults, len(scenario.graph))
         self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates, scenario.peaks)
-        self.oracle = Oracle(scenario.graph, scenario.node)
+        self.oracle = Oracle(scenario.graph, scenario.node, scenario.learned())
         self.agenda: Agenda[Item] = Agenda()
         self.trace = Trace(scenario.seed)
         self.drained_for_good = False
@@ -145,8 +147,12 @@ class Run:
                 self.agenda.after(self.random.choice((0.0, 0.005)), ready)
 
     def _schedule(self, place: Place) -> None:
-        if self.node.will_grow(place):
-            self.agenda.at(place.started + place.fate.seconds / 2, Growth(place, place.turn))
+        for at, name in enumerate(self.node.growing(place), 2):
+            when = place.started + place.fate.seconds * at / 4
+            self.agenda.at(when, Growth(place, *place.tasks[0], name))
+        self._schedule_end(place)
+
+    def _schedule_end(self, place: Place) -> None:
         self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
 
     def _kill(self, task: int, attempt: int, outcome: Outcome) -> None:
@@ -157,7 +163,7 @@ class Run:
         waited = self.node.place_of.get(task)
         place = self.node.kill(self.agenda.now, task, attempt, latency, outcome)
         if place is not None:
-            self._schedule(place)
+            self._schedule_end(place)
         elif waited is not None:
             self.agenda.after(latency, TasksEnded([TaskResult(task, attempt, outcome)], self._announces()))
 
@@ -165,9 +171,9 @@ class Run:
         match item:
             case EndOfTurn():
                 self._report(self._ends_falling_together(item))
-            case Growth(place, turn):
-                if place.number in self.node.places and place.turn == turn:
-                    self._tell(self.node.grow(place))
+            case Growth(place, task, attempt, name):
+                if place.number in self.node.places and place.tasks[0] == (task, attempt):
+                    self._tell(self.node.grow(place, name))
             case Strike(kind):
                 self._strike(kind)
             case Heal():
@@ -210,7 +216,7 @@ class Run:
                 else:
                     self._report_later(result)
             if result.outcome is not Outcome.OK and random.random() < faults.echoes:
-                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration, result.peak))
+                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration, result.used))
         self._tell(TasksEnded(batch, self._announces()))
 
     def _report_later(self, result: TaskResult) -> None:

@@ -15,7 +15,8 @@ from shoal.model.rank import ranks, upward_lengths
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.policy.order import ORDERS, TaskColumns
-from shoal.policy.sizing.sizer import Sizer
+from shoal.policy.sizing.panel import SIZED, Amounts, Panel, Part
+from shoal.policy.sizing.parts import new_part, open_resources
 from shoal.sim.faults import CALM, FaultMix, swarm
 
 
@@ -34,8 +35,8 @@ class Scenario(msgspec.Struct):
     """The driver promises ready tasks with the results, as the engine does; otherwise they come a little later."""
     input_bytes: list[int] = []
     patience: int = PASSED_OVER_LIMIT
-    peaks: list[int] = []
-    """Bytes of memory that each task needs; nobody declared them, so they are learned. Empty: memory is no matter."""
+    peaks: list[Amounts] = []
+    """What each task uses of each of `SIZED`; nobody declared it, so it is learned. Empty: nothing is learned."""
 
     def columns(self) -> TaskColumns:
         graph = self.graph
@@ -48,11 +49,16 @@ class Scenario(msgspec.Struct):
             for profile in self.graph.profiles
         ]
 
-    def _adviser(self, profile: Profile) -> Sizer | None:
-        if not self.peaks or profile.resources.get("memory"):
-            return None
-        places = self.node.get("cores") // max(1, profile.resources.get("cores"))
-        return Sizer(self.node.get("memory"), unit=1 << 20, places=max(1, places))
+    def learned(self) -> list[tuple[str, ...]]:
+        """For each profile the resources that it leaves open and that are learned."""
+        if not self.peaks:
+            return [()] * len(self.graph.profiles)
+        return [tuple(open_resources(profile.resources, self.node)) for profile in self.graph.profiles]
+
+    def _adviser(self, profile: Profile) -> Panel | None:
+        names = open_resources(profile.resources, self.node) if self.peaks else []
+        parts: dict[str, Part] = {name: new_part(name, self.node.get(name)) for name in names}
+        return Panel(self.node, profile.resources.get("cores"), parts) if parts else None
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -64,11 +70,9 @@ def draw_scenario(seed: int) -> Scenario:
     graph = SHAPES[random.choice(list(SHAPES))](random, random.randint(5, 60), _draw_profiles(random, node, bundled))
     durations = [draw_seconds() for _ in range(len(graph))]
     work = sum(durations) / (node.get("cores") / FRACTION)
-    peaks = _draw_peaks(Random(3 * seed), node, len(graph)) if not bundled else []
+    node, peaks = _draw_peaks(Random(3 * seed), node, len(graph)) if not bundled else (node, [])
     order = random.choice(list(ORDERS))
     faults = swarm(random, work) if random.random() < 0.95 else CALM
-    if peaks:
-        faults = msgspec.structs.replace(faults, capacity_changes=0.0)  # an adviser is told the node's size once
     return Scenario(
         seed,
         graph,
@@ -84,13 +88,17 @@ def draw_scenario(seed: int) -> Scenario:
     )
 
 
-def _draw_peaks(random: Random, node: Resources, tasks: int) -> list[int]:
-    """Peaks of a heavy-tailed kind, some above what the node has; for some of the nodes that have memory at all."""
-    memory = node.get("memory")
-    if not memory or random.random() < 0.5:
-        return []
-    typical = random.uniform(-5.0, -1.0)
-    return [max(1, int(memory * min(1.2, random.lognormvariate(typical, 1.0)))) for _ in range(tasks)]
+def _draw_peaks(random: Random, node: Resources, tasks: int) -> tuple[Resources, list[Amounts]]:
+    """Peaks of a heavy-tailed kind, some above what the node has; and the node, which may have a disk for them."""
+    if random.random() < 0.5:
+        return node, []
+    if random.random() < 0.5:
+        node = Resources.of({**dict(node.amounts), "disk": random.randint(1, 64) << 30})
+    columns = []
+    for name in SIZED:
+        typical, whole = random.uniform(-5.0, -1.0), node.get(name)
+        columns.append([int(whole * min(1.2, random.lognormvariate(typical, 1.0))) for _ in range(tasks)])
+    return node, list(zip(*columns, strict=True))
 
 
 def _draw_node(random: Random) -> Resources:

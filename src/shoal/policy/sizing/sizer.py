@@ -59,17 +59,16 @@ class Sizer:
         unit: float = 1,
         places: int | None = None,
         learned: Learned | None = None,
+        hopeful: bool = False,
     ) -> None:
-        """`places` is how many such tasks a node holds by its other resources: a share below that gains nothing."""
+        """`hopeful`: before anything is known, a task gets what falls to each of `places` and not a larger part."""
         if mode not in SIZER_MODES:
             raise ValueError(f"no mode {mode!r}")
         self.mode = mode
-        self.node_size = node_size
         self.explicit_max = explicit_max
-        self.top = node_size if explicit_max is None else min(node_size, explicit_max)
+        self.explicit_min = explicit_min
         self.unit = unit
-        share = node_size // places if places else 0
-        self.bottom = min(self.top, max(explicit_min, unit, share))
+        self.hopeful = hopeful
         self.known = Sketch(learned)
         self.retries = 0
         self.allocated = self.used = 0.0
@@ -78,6 +77,18 @@ class Sizer:
         """What a task gets that is known to need a candidate size or more."""
         self._due = 0
         """The number of ended attempts at which sizes are decided anew."""
+        self.resize(node_size, places)
+
+    def resize(self, node_size: float, places: int | None = None) -> None:
+        """The node has so much from now on.
+
+        `places` is how many such tasks it holds by its other resources: a share below that gains nothing.
+        """
+        self.node_size = max(node_size, self.unit)
+        self.top = self.node_size if self.explicit_max is None else min(self.node_size, self.explicit_max)
+        share = self.node_size // places if places else 0
+        self.bottom = min(self.top, max(self.explicit_min, self.unit, share))
+        self._due = 0
 
     def ask(self, tried: Sequence[float] = ()) -> float:
         """The size for the next attempt of a task that has exhausted the sizes in `tried`."""
@@ -137,7 +148,7 @@ class Sizer:
         if self.mode == "fixed":
             self._sizes = self._answers = [self.top]
             return
-        rows = outlook(self.known, self.top, self.top / START_SHARE)
+        rows = outlook(self.known, self.top, self.bottom if self.hopeful else self.top / START_SHARE)
         if self.mode == "max":
             self._sizes = self._above_all(rows)
             self._answers = [self._roomy(size) for size in self._sizes]

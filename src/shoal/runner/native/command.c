@@ -4,16 +4,22 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#define STACK_BYTES (64 << 10)
 
 extern char **environ;
 
-const int DEFAULTED[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGUSR1, 0};
 static char **base_environment;
 static size_t base_size;
 static const char *search_path;
@@ -117,19 +123,8 @@ Spawn *spawn_of(int slot) {
     if (null_fd < 0 && (null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0) die("/dev/null");
     for (; count <= slot; count++) {
         Spawn *s = take(sizeof *s);
-        *s = (Spawn){.streams = {null_fd, slot_fds[count], slot_fds[count]}};
+        *s = (Spawn){.streams = {null_fd, slot_fds[count], slot_fds[count]}, .stack = take(STACK_BYTES)};
         if (streams_are_ours) s->streams[1] = 1, s->streams[2] = 2;
-        sigset_t none, defaulted;
-        sigemptyset(&none);
-        sigemptyset(&defaulted);
-        for (const int *number = DEFAULTED; *number; number++) sigaddset(&defaulted, *number);
-        posix_spawnattr_init(&s->attributes);
-        posix_spawnattr_setflags(&s->attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-        posix_spawnattr_setpgroup(&s->attributes, 0);
-        posix_spawnattr_setsigmask(&s->attributes, &none);
-        posix_spawnattr_setsigdefault(&s->attributes, &defaulted);
-        posix_spawn_file_actions_init(&s->actions);
-        for (int stream = 0; stream < 3; stream++) posix_spawn_file_actions_adddup2(&s->actions, s->streams[stream], stream);
         spawns[count] = s;
     }
     return spawns[slot];
@@ -145,21 +140,68 @@ Spawn *prepare(const Order *order, int slot) {
     else
         memcpy(s->shell, in_shell, sizeof in_shell);
     s->program = NULL;
+    s->largest_file = order->disk ? order->disk + 1 : 0; /* one byte more, so that it can be seen who was stopped */
     if (!order->directory[0] && is_plain(order->command)) fill_words(s, order);
     fill_environment(s, order);
     return s;
 }
 
-static int spawn_one(Spawn *s, Seat *seat, const char *program, char **words) {
-    if (seat) return clone_into(seat, s, program, words);
-    return posix_spawn(&s->pid, program, &s->actions, &s->attributes, words, s->environment);
+/* In the new process, which shares our memory until it executes its program: nothing here may take any. Signals need no
+ * attention: we ignore none, we only do nothing about some, and that ends with the execution. */
+static int become(void *argument) {
+    Spawn *s = argument;
+    sigset_t none;
+    setpgid(0, 0);
+    if (s->largest_file) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_FSIZE, &limit);
+        if ((rlim_t)s->largest_file < limit.rlim_max) limit.rlim_cur = limit.rlim_max = (rlim_t)s->largest_file;
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    for (int stream = 0; stream < 3; stream++) {
+        bool is_there = s->streams[stream] == stream;
+        if ((is_there ? fcntl(stream, F_SETFD, 0) : dup2(s->streams[stream], stream)) < 0) _exit(127);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(s->trial, s->trial_words, s->environment);
+    s->error = errno;
+    _exit(127);
+}
+
+/* A copy of ours in another control group. The C library has no function that takes a stack and a group, so memory is
+ * not shared but copied, and what went wrong is told by a page that both have. */
+static bool clone_into(int group, Spawn *s) {
+    Spawn *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return false;
+    memcpy(shared, s, sizeof *s);
+    struct clone_args how = {.flags = CLONE_INTO_CGROUP | CLONE_VFORK, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group};
+    s->pid = (pid_t)syscall(SYS_clone3, &how, sizeof how);
+    if (!s->pid) become(shared);
+    s->error = shared->error;
+    munmap(shared, sizeof *shared);
+    return s->pid > 0;
+}
+
+static int spawn_one(Spawn *s, int group, const char *program, char **words) {
+    s->trial = program;
+    s->trial_words = words;
+    s->error = 0;
+    s->is_outside = group >= 0 && !clone_into(group, s);
+    if (group < 0 || s->is_outside) {
+        s->pid = clone(become, s->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+        if (s->pid < 0) return errno;
+    }
+    if (s->error) waitpid(s->pid, NULL, 0);
+    return s->error;
 }
 
 /* Runs in the thread of a seat, too: touches nothing but what was prepared. */
-void spawn_prepared(Spawn *s, Seat *seat) {
-    s->error = s->program ? spawn_one(s, seat, s->program, s->words) : ENOENT;
+void spawn_prepared(Spawn *s, int group) {
+    int error = s->program ? spawn_one(s, group, s->program, s->words) : ENOENT;
     /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
-    if (s->error == ENOEXEC || s->error == ENOENT || s->error == EACCES || s->error == ENOTDIR)
-        s->error = spawn_one(s, seat, "/bin/sh", s->shell);
+    if (error == ENOEXEC || error == ENOENT || error == EACCES || error == ENOTDIR)
+        error = spawn_one(s, group, "/bin/sh", s->shell);
+    s->error = error;
     s->boot_time = monotonic(CLOCK_BOOTTIME);
 }

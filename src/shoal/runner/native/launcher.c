@@ -52,6 +52,7 @@ static uint32_t result_count;
 static double oldest_result;
 static bool urgent;
 static long own_peak; /* in kilobytes */
+bool measures = true;
 
 static struct { uint64_t pid; double boot_time; } *table;
 
@@ -78,14 +79,21 @@ typedef struct {
     double started, ended;
     Spent spent;
     Peaks peaks;
+    int64_t disk, files;
     off_t at, size;
     Buffer tail;
 } End;
 
+/* Thousandths of cores: the most over a second, or over all of its time if that was more. */
+static int64_t cores_of(const End *end) {
+    double wall = end->ended - end->started, cores = wall > 0 ? (end->spent.user + end->spent.system) / wall : 0;
+    return (int64_t)((cores > end->peaks.cores ? cores : end->peaks.cores) * 1000 + 0.5);
+}
+
 static void report_end(double now, const End *end) {
     const Spent *spent = &end->spent;
     const Peaks *peaks = &end->peaks;
-    begin_result(now, 23, "ended");
+    begin_result(now, 26, "ended");
     write_int(&results, end->task);
     write_int(&results, end->attempt);
     write_string(&results, end->outcome);
@@ -108,6 +116,9 @@ static void report_end(double now, const End *end) {
     write_int(&results, peaks->swap);
     write_int(&results, peaks->most);
     write_int(&results, peaks->all);
+    write_int(&results, cores_of(end));
+    write_int(&results, end->disk);
+    write_int(&results, end->files);
 }
 
 static void report_unstarted(double now, const Order *order, const char *outcome, int status, const char *why) {
@@ -157,6 +168,7 @@ static void free_order(Order *order) {
     free(order->command);
     free(order->directory);
     free(order->variables);
+    free(order->paths);
     free(order);
 }
 
@@ -173,6 +185,9 @@ static void free_running(Running *r) {
     free_order(r->order);
     free(r->killed_as);
     free(r->killed_why);
+    free(r->window);
+    disk_free(r->disk);
+    if (r->series >= 0) close(r->series);
     free(r);
 }
 
@@ -211,16 +226,17 @@ static bool start(double now, Place *place, Order *order) {
     }
     Running *r = take(sizeof *r);
     *r = (Running){.next = running, .order = order, .task = order->task, .attempt = order->attempt, .serial = ++serial,
-                   .pid = -1, .slot = slot, .started = now, .place = place, .starting = true,
+                   .pid = -1, .slot = slot, .started = now, .place = place, .starting = true, .series = -1,
+                   .disk = order->disk ? disk_for(order) : NULL,
                    .memory = order->memory > 0 ? order->memory : 0, .expected = order->memory < 0 ? -order->memory : 0,
                    .deadline = order->timeout >= 0 ? now + order->timeout : 0};
     /* A seat is for tasks that may have to be ended: it knows all of their processes. */
-    if (r->memory || order->timeout >= 0) r->seat = seat_for(slot, r->memory);
+    if (r->memory || r->disk || order->timeout >= 0) r->seat = seat_for(slot, r->memory);
     running = r;
     tree_begins(r);
     Spawn *s = prepare(order, slot);
     if (r->seat && seat_spawns(r->seat, s)) return true; /* meanwhile we go on */
-    if (!r->seat) spawn_prepared(s, NULL);
+    if (!r->seat) spawn_prepared(s, -1);
     return begun(now, r);
 }
 
@@ -316,6 +332,9 @@ static void judge(double now, Running *r, End *end, char *message, size_t room) 
     } else if (r->killed_as) {
         end->outcome = r->killed_as;
         end->message = r->killed_why;
+    } else if (r->disk && disk_was_over(r->disk, slot_fds[r->slot], end->status)) {
+        end->outcome = "exhausted";
+        disk_say(r->disk, message, room, now - r->started);
     } else if (end->status < 0) {
         const char *name = sigabbrev_np(-end->status);
         end->outcome = "crashed";
@@ -341,6 +360,14 @@ static void finish(double now, Running *r, int status, const Spent *spent) {
     end.spent.switches += r->orphans.switches;
     end.spent.faults += r->orphans.faults;
     if (r->orphans.peak > end.spent.peak) end.spent.peak = r->orphans.peak;
+    if (r->window) {
+        note_cpu(r, now, end.spent.user + end.spent.system);
+        end.peaks.cores = r->peaks.cores;
+    }
+    if (r->disk) {
+        end.disk = disk_bytes(r->disk);
+        end.files = disk_files(r->disk);
+    }
     off_t written = lseek(slot_fds[r->slot], 0, SEEK_END);
     if (written > 0) {
         absorb(slot_fds[r->slot], written, &end.at, &end.size, &tail);
@@ -369,7 +396,7 @@ static void bury(double now, pid_t pid) {
         r = task_of(pid);
     }
     Running *of = r ? r : owner_of_orphan(pid);
-    if (of && now - of->started > WORTH_ASKING) read_traffic(pid, &read, &written);
+    if (of && measures && now - of->started > WORTH_ASKING) read_traffic(pid, &read, &written);
     if (wait4(pid, &status, WNOHANG, &usage) != pid || !of) return;
     if (!r) {
         add_usage(&of->orphans, &usage, read, written);
@@ -416,20 +443,29 @@ static void enforce(double now) {
 
 /* ---- the engine's messages -------------------------------------------------------------------------------------- */
 
+static char *read_copy(Reader *r, uint32_t *size) {
+    const char *bytes = read_bytes(r, size);
+    char *copy = take((size_t)*size + 1);
+    memcpy(copy, bytes, *size);
+    copy[*size] = 0;
+    return copy;
+}
+
 static Order *read_order(Reader *r) {
     Order *order = take(sizeof *order);
-    read_count(r);
-    order->next = NULL;
+    bool has_disk = read_count(r) > 7;
+    *order = (Order){0};
     order->task = read_int(r);
     order->attempt = read_int(r);
     order->command = read_text(r);
     order->timeout = read_double(r);
-    const char *variables = read_bytes(r, &order->variables_size);
-    order->variables = take((size_t)order->variables_size + 1);
-    memcpy(order->variables, variables, order->variables_size);
-    order->variables[order->variables_size] = 0;
+    order->variables = read_copy(r, &order->variables_size);
     order->directory = read_text(r);
     order->memory = read_int(r);
+    if (has_disk) {
+        order->disk = read_int(r);
+        order->paths = read_copy(r, &order->paths_size);
+    }
     return order;
 }
 
@@ -495,6 +531,9 @@ static void settle_in(Reader *r) {
     char *table_path = read_text(r);
     clock_offset = read_double(r);
     streams_are_ours = read_int(r);
+    char *series = read_text(r);
+    series_go_to(series, read_text(r));
+    free(series);
     slots_dir = open(slots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (slots_dir < 0) die(slots);
     int fd = open(table_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -544,7 +583,7 @@ static bool hear(void) {
 /* Tells what runs for long and hands back what waits behind it. */
 static void tick(double now) {
     collect_starts(now, false);
-    look_at_own_peak();
+    if (measures) look_at_own_peak();
     if (output_full) begin_result(now, 1, "full");
     for (Running *r = running; r; r = r->next) {
         if (!r->told && !r->starting) {
@@ -625,6 +664,8 @@ static void clear_up(void) {
     }
 }
 
+static void nothing(int number) { (void)number; }
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fputs("usage: launcher DESCRIPTOR (started by shoal, not by hand)\n", stderr);
@@ -634,7 +675,12 @@ int main(int argc, char **argv) {
     fcntl(link_fd, F_SETFD, FD_CLOEXEC);
     fcntl(link_fd, F_SETFL, fcntl(link_fd, F_GETFL) | O_NONBLOCK);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    for (int *number = (int[]){SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, 0}; *number; number++) signal(*number, SIG_IGN);
+    /* Not ignored, which the tasks would inherit, but nothing is done about them. */
+    struct sigaction no_matter = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+    int unheeded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ, 0};
+    for (int *number = unheeded; *number; number++) sigaction(*number, &no_matter, NULL);
+    const char *wish = getenv("SHOAL_MEASURE");
+    measures = !wish || strcmp(wish, "off");
     sigset_t children;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);

@@ -1,12 +1,12 @@
 /* What the parts of the launcher share. `launcher.c` is the program; `wire.c` reads and writes messages; `slots.c`
- * keeps output; `command.c` turns an order into a process; `tree.c` looks at and ends whole process trees; `seat.c`
- * gives a task with limits a control group of its own. One thread does all of it; those of the seats start processes. */
+ * keeps output; `command.c` turns an order into a process; `tree.c` looks at and ends whole process trees; `disk.c` looks
+ * at what they have written; `series.c` writes down what was seen of them; `seat.c` gives a task with limits a control
+ * group of its own. One thread does all of it; those of the seats start processes. */
 #ifndef SHOAL_LAUNCHER_H
 #define SHOAL_LAUNCHER_H
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <spawn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,20 +51,26 @@ char *read_text(Reader *r);
 
 typedef struct Place Place;
 typedef struct Seat Seat;
+typedef struct Disk Disk;
+typedef struct Window Window;
 
 typedef struct Order {
     struct Order *next;
     int64_t task, attempt;
     double timeout; /* negative: none */
-    int64_t memory; /* 0: no limit */
+    int64_t memory; /* 0: no limit; negative: not held, but to be told when it is passed */
     char *command, *directory;
     char *variables; /* NAME=value, each with its zero; empty at the end */
     uint32_t variables_size;
+    int64_t disk; /* 0: no limit */
+    char *paths;  /* what it makes, each path with its zero; NULL without a limit */
+    uint32_t paths_size;
 } Order;
 
 /* What was seen of a task's whole tree while it ran; bytes, and zero where nothing was seen. */
 typedef struct {
     int64_t resident, virtual, swap, most, all;
+    double cores; /* most over any stretch of a second */
 } Peaks;
 
 /* What wait4 and /proc told of processes of the task other than its first one, which fell to us as orphans. */
@@ -90,6 +96,9 @@ typedef struct Running {
     bool starting, told;
     char *killed_as, *killed_why; /* set when we asked it to end */
     double next_look, next_count; /* at its tree, at the counter of its seat */
+    Disk *disk;                   /* NULL: it has no limit of disk */
+    Window *window;               /* its CPU time at the last looks; NULL: it was not looked at */
+    int series;                   /* descriptor of its time series; negative: it has none */
     Peaks peaks;
     Spent orphans;
 } Running;
@@ -97,6 +106,8 @@ typedef struct Running {
 extern Running *running;
 extern char *run_name;
 extern int slots_dir;
+
+extern bool measures; /* look at tasks that have no limit, too */
 
 double monotonic(clockid_t which);
 /* Tells the engine that a task uses more memory than was expected of it. */
@@ -126,21 +137,22 @@ typedef struct {
     char **environment, *copy;
     size_t environment_room, copy_room;
     int streams[3];
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
+    int64_t largest_file; /* bytes; 0: no limit */
+    char *stack;          /* of the new process until it executes its program */
+    const char *trial;    /* what it is just being started as */
+    char **trial_words;
     pid_t pid;
-    int error;
+    volatile int error;
+    bool is_outside; /* the group it was to be started in would not have it */
     double boot_time;
 } Spawn;
-
-extern const int DEFAULTED[]; /* signals that tasks shall not find ignored or blocked because we do; ends with 0 */
 
 /* Keeps our variables for the tasks, without our own mark. */
 void keep_environment(void);
 Spawn *spawn_of(int slot);
 Spawn *prepare(const Order *order, int slot);
-/* Starts what was prepared; with a seat, right in its group. */
-void spawn_prepared(Spawn *s, Seat *seat);
+/* Starts what was prepared; with the directory of a control group, right in there (negative: where we are). */
+void spawn_prepared(Spawn *s, int group);
 
 /* ---- tree.c ----------------------------------------------------------------------------------------------------- */
 
@@ -165,6 +177,37 @@ void end_marked(const char *mark, pid_t except);
 void end_children(void);
 /* Bytes read and written by a process and what it reaped, dead but not buried. */
 void read_traffic(pid_t pid, int64_t *read, int64_t *written);
+const char *in_mebibytes(int64_t bytes);
+/* Notes how much CPU time a task has used by now; its most cores are kept in its peaks. */
+void note_cpu(Running *r, double now, double cpu);
+
+/* ---- disk.c ----------------------------------------------------------------------------------------------------- */
+
+/* What is to be known of the disk of a task that has just been started; NULL without a limit. */
+Disk *disk_for(const Order *order);
+void disk_free(Disk *d);
+/* One look: first its outputs, of which a large directory is walked a little at a time, then each of its processes. */
+void disk_look(Disk *d, int slot_fd);
+void disk_look_at_process(Disk *d, pid_t pid);
+bool disk_is_over(const Disk *d);
+/* The last look, when nothing runs any more: whether it was over its limit, also by what its exit status says. */
+bool disk_was_over(Disk *d, int slot_fd, int status);
+void disk_say(const Disk *d, char *text, size_t room, double age);
+/* The most that was seen. */
+int64_t disk_bytes(const Disk *d);
+int64_t disk_files(const Disk *d);
+
+/* ---- series.c --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t resident, virtual, swap, count, read, written;
+    double cpu, cores;
+} Look;
+
+/* Where time series are kept, and the lines that begin each of them. */
+void series_go_to(const char *directory, char *header);
+bool series_wanted(void);
+void series_add(Running *r, double now, const Look *look);
 
 /* ---- seat.c ----------------------------------------------------------------------------------------------------- */
 
@@ -174,8 +217,6 @@ bool seat_limits_memory(const Seat *seat);
 /* Has a task started in the seat's group; true if that goes on, and `seat_has_spawned` will tell. */
 bool seat_spawns(Seat *seat, Spawn *s);
 bool seat_has_spawned(Seat *seat, bool wait);
-/* Starts a process in the seat's group at once; 0 or the error. */
-int clone_into(Seat *seat, Spawn *s, const char *program, char **words);
 /* Whether the system had to end something in there for want of memory since this was asked last. */
 bool seat_ran_out(Seat *seat);
 /* Ends all that is in there; true if there was anything. */

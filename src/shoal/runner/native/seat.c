@@ -12,17 +12,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define RECORD "cgroup"           /* the file beside the slots */
@@ -138,7 +135,7 @@ static void *sit(void *argument) {
     for (;;) {
         while (sem_wait(&seat->asked)) continue;
         if (!seat->spawn) return NULL;
-        spawn_prepared(seat->spawn, NULL);
+        spawn_prepared(seat->spawn, -1);
         sem_post(&seat->done);
     }
 }
@@ -260,42 +257,13 @@ bool seat_holds(const Seat *seat, pid_t pid) {
 
 /* ---- starting in it --------------------------------------------------------------------------------------------- */
 
-/* In the new process; nothing here may take memory. */
-static void become(const Spawn *s, const char *program, char **words, volatile int *error) {
-    sigset_t none;
-    setpgid(0, 0);
-    for (const int *number = DEFAULTED; *number; number++) signal(*number, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    for (int stream = 0; stream < 3; stream++)
-        if (dup2(s->streams[stream], stream) < 0) _exit(127);
-    execve(program, words, s->environment);
-    *error = errno;
-    _exit(127);
-}
-
-int clone_into(Seat *seat, Spawn *s, const char *program, char **words) {
-    static volatile int *error;
-    if (!error) error = mmap(NULL, sizeof *error, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (error == MAP_FAILED) die("no memory");
-    *error = 0;
-    struct clone_args how = {.flags = CLONE_INTO_CGROUP | CLONE_VFORK, .exit_signal = SIGCHLD};
-    how.cgroup = (uint64_t)seat->directory;
-    long pid = syscall(SYS_clone3, &how, sizeof how);
-    if (pid < 0) { /* not permitted after all: the task runs outside, and is watched */
-        seat->broken = true;
-        seat->limit = -1;
-        return posix_spawn(&s->pid, program, &s->actions, &s->attributes, words, s->environment);
-    }
-    if (!pid) become(s, program, words, error);
-    s->pid = (pid_t)pid;
-    if (*error) waitpid(s->pid, NULL, 0);
-    return *error;
-}
-
 bool seat_spawns(Seat *seat, Spawn *s) {
     if (version == VERSION_2) {
-        spawn_prepared(s, seat);
+        spawn_prepared(s, seat->directory);
+        if (s->is_outside) { /* it runs all the same, and is watched */
+            seat->broken = true;
+            seat->limit = -1;
+        }
         return false;
     }
     seat->spawn = s;

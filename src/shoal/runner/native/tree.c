@@ -19,7 +19,10 @@
 #define LEAST_PAUSE 0.1      /* between two looks at a task; a tenth of its age if that is more */
 #define LONGEST_PAUSE 1.0
 #define LIMIT_PAUSE 0.02     /* for tasks whose memory nobody else limits */
+#define DISK_PAUSE 0.05      /* for tasks whose disk is limited */
 #define SEAT_PAUSE 0.05      /* between two looks at the counter of a seat */
+#define WINDOW_SECONDS 1.0   /* over which cores are told: a shorter burst is not a need */
+#define WINDOW_LOOKS 64      /* more than there are in that time */
 #define SHARE_OF_TIME 25     /* a look that took 1 ms is followed by 25 ms without one */
 #define FOREIGN_SECONDS 10.0 /* how long it is believed that a process is not ours */
 #define END_SECONDS 2.0      /* how long we repeat ourselves to what will not end */
@@ -29,6 +32,7 @@ typedef struct {
     char state;
     uint64_t start; /* in ticks since boot */
     int64_t resident, virtual;
+    uint64_t ticks; /* of CPU time, with that of the children it has buried */
     uint64_t owner; /* the serial of its attempt */
     bool settled;   /* the owner is known, or it is known that there is none */
 } Process;
@@ -54,7 +58,7 @@ ssize_t read_small(const char *path, char *text, size_t room) {
     return size;
 }
 
-static const char *in_mebibytes(int64_t bytes) {
+const char *in_mebibytes(int64_t bytes) {
     static char text[32];
     int64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
     const char *form = tenths % 10 ? "%lld.%lld MiB" : "%lld MiB";
@@ -87,17 +91,19 @@ void read_traffic(pid_t pid, int64_t *bytes_read, int64_t *written) {
 static bool read_process(pid_t pid, Process *p) {
     char path[64], text[1024], *name_end;
     static long page;
+    unsigned long used[4];
     if (!page) page = sysconf(_SC_PAGESIZE);
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (read_small(path, text, sizeof text) <= 0 || !(name_end = strrchr(text, ')'))) return false;
     unsigned long long start, virtual;
     long resident;
     int got = sscanf(name_end + 1,
-                     " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu %llu %ld",
-                     &p->state, &p->parent, &p->group, &start, &virtual, &resident);
-    if (got != 6) return false;
+                     " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %llu %llu %ld",
+                     &p->state, &p->parent, &p->group, used, used + 1, used + 2, used + 3, &start, &virtual, &resident);
+    if (got != 10) return false;
     *p = (Process){.pid = pid, .parent = p->parent, .group = p->group, .state = p->state, .start = start,
-                   .virtual = (int64_t)virtual, .resident = (int64_t)resident * page};
+                   .virtual = (int64_t)virtual, .resident = (int64_t)resident * page,
+                   .ticks = used[0] + used[1] + used[2] + used[3]};
     return true;
 }
 
@@ -281,12 +287,69 @@ static void raise_to(int64_t *peak, int64_t value) {
     if (value > *peak) *peak = value;
 }
 
+struct Window { /* CPU seconds at the last looks, oldest first */
+    struct { double moment, cpu; } looks[WINDOW_LOOKS];
+    int count;
+};
+
+void note_cpu(Running *r, double now, double cpu) {
+    if (!r->window) {
+        r->window = take(sizeof *r->window);
+        *r->window = (Window){.looks = {{r->started, 0}}, .count = 1};
+    }
+    Window *w = r->window;
+    int passed = 0;
+    /* What is buried between two readings may be missing for a moment. */
+    if (cpu < w->looks[w->count - 1].cpu) cpu = w->looks[w->count - 1].cpu;
+    while (passed + 1 < w->count && w->looks[passed + 1].moment <= now - WINDOW_SECONDS) passed++;
+    w->count -= passed;
+    memmove(w->looks, w->looks + passed, sizeof w->looks[0] * (size_t)w->count);
+    double stretch = now - w->looks[0].moment;
+    if (stretch >= WINDOW_SECONDS && (cpu - w->looks[0].cpu) / stretch > r->peaks.cores)
+        r->peaks.cores = (cpu - w->looks[0].cpu) / stretch;
+    if (w->count < WINDOW_LOOKS) w->count++;
+    w->looks[w->count - 1].moment = now;
+    w->looks[w->count - 1].cpu = cpu;
+}
+
+/* Cores in use since the last look, or since the one before if that was only a moment ago. */
+static double recent_cores(const Running *r) {
+    const Window *w = r->window;
+    int before = w->count - 2;
+    while (before > 0 && w->looks[w->count - 1].moment - w->looks[before].moment < LEAST_PAUSE / 2) before--;
+    double stretch = w->looks[w->count - 1].moment - w->looks[before].moment;
+    double cores = stretch > 0 ? (w->looks[w->count - 1].cpu - w->looks[before].cpu) / stretch : 0;
+    return cores > 0 ? cores : 0;
+}
+
+/* Writes down what was seen of a tree; asking for its traffic is only worth it for that. */
+static void add_to_series(Running *r, double now, Look look) {
+    look.read = r->orphans.read;
+    look.written = r->orphans.written;
+    for (size_t i = 0; i < seen.size; i++) {
+        int64_t read = 0, written = 0;
+        if (seen.items[i].owner != r->serial) continue;
+        read_traffic(seen.items[i].pid, &read, &written);
+        look.read += read;
+        look.written += written;
+    }
+    look.cores = recent_cores(r);
+    series_add(r, now, &look);
+}
+
 /* Takes in what was seen of one tree; the bytes it has at this moment. */
-static int64_t take_in(Running *r) {
+static int64_t take_in(Running *r, double now) {
+    static long ticks_per_second;
+    if (!ticks_per_second) ticks_per_second = sysconf(_SC_CLK_TCK);
     int64_t resident = 0, virtual = 0, swap = 0, count = 0, largest = 0;
+    double cpu = r->orphans.user + r->orphans.system;
+    if (r->disk) disk_look(r->disk, slot_fds[r->slot]);
     for (size_t i = 0; i < seen.size; i++) {
         const Process *p = &seen.items[i];
-        if (p->owner != r->serial || p->state == 'Z' || p->state == 'X') continue;
+        if (p->owner != r->serial) continue;
+        cpu += (double)p->ticks / (double)ticks_per_second;
+        if (p->state == 'Z' || p->state == 'X') continue;
+        if (r->disk) disk_look_at_process(r->disk, p->pid);
         count++;
         if (!has_own_memory(p)) continue;
         resident += p->resident;
@@ -308,11 +371,15 @@ static int64_t take_in(Running *r) {
     raise_to(&r->peaks.virtual, virtual);
     raise_to(&r->peaks.swap, swap);
     raise_to(&r->peaks.most, count);
+    if (count) note_cpu(r, now, cpu);
+    if (count && series_wanted())
+        add_to_series(r, now, (Look){.resident = resident, .virtual = virtual, .swap = swap, .count = count, .cpu = cpu});
     return resident;
 }
 
 static bool is_held_by_us(const Running *r) { return r->memory && !(r->seat && seat_limits_memory(r->seat)); }
 static bool needs_watch(const Running *r) { return r->expected || is_held_by_us(r); }
+static bool is_looked_at(const Running *r) { return measures || r->disk || needs_watch(r); }
 
 static void check_limit(double now, Running *r, int64_t total) {
     int64_t resident = r->resident;
@@ -320,9 +387,13 @@ static void check_limit(double now, Running *r, int64_t total) {
         report_growth(now, r, resident, total);
         r->expected = resident + resident / 8; /* not with every page */
     }
-    if (!is_held_by_us(r) || r->killed_as || resident <= r->memory) return;
     char why[160], used[32];
     double age = now - r->started;
+    if (r->disk && !r->killed_as && disk_is_over(r->disk)) {
+        disk_say(r->disk, why, sizeof why, age);
+        ask_to_end(now, r, "exhausted", why, true);
+    }
+    if (!is_held_by_us(r) || r->killed_as || resident <= r->memory) return;
     snprintf(used, sizeof used, "%s", in_mebibytes(resident));
     snprintf(why, sizeof why, "used %s of memory, more than its %s, after %.2f s", used, in_mebibytes(r->memory), age);
     ask_to_end(now, r, "exhausted", why, true);
@@ -346,32 +417,34 @@ void look_at_trees(double now) {
     bool due = false;
     for (Running *r = running; r; r = r->next) {
         if (r->memory && r->seat && r->next_count <= now) check_seat(now, r);
-        due = due || r->next_look <= now;
+        due = due || (r->next_look <= now && is_looked_at(r));
     }
     if (!due || now < rest_until) return;
     double begin = monotonic(CLOCK_THREAD_CPUTIME_ID); /* on a busy machine a look takes long, but does not cost more */
     scan(false);
     int64_t total = 0;
-    for (Running *r = running; r; r = r->next) total += r->resident = take_in(r);
+    for (Running *r = running; r; r = r->next) total += r->resident = take_in(r, now);
     for (Running *r = running; r; r = r->next) check_limit(now, r, total);
     rest_until = now + (monotonic(CLOCK_THREAD_CPUTIME_ID) - begin) * SHARE_OF_TIME;
     for (Running *r = running; r; r = r->next) {
         double age = now - r->started, pause = age / 10;
         pause = pause < LEAST_PAUSE ? LEAST_PAUSE : pause > LONGEST_PAUSE ? LONGEST_PAUSE : pause;
+        if (r->disk) pause = DISK_PAUSE;
         if (needs_watch(r)) pause = LIMIT_PAUSE;
         r->next_look = now + pause;
     }
 }
 
 void tree_begins(Running *r) {
-    r->next_look = r->started + (needs_watch(r) ? LIMIT_PAUSE / 4 : LEAST_PAUSE);
+    r->next_look = r->started + (needs_watch(r) || r->disk ? LIMIT_PAUSE / 4 : LEAST_PAUSE);
     r->next_count = r->started + SEAT_PAUSE;
 }
 
 double next_look_at_limits(void) {
     double nearest = 0;
     for (Running *r = running; r; r = r->next) {
-        double moment = !r->memory && !r->expected ? 0 : needs_watch(r) ? r->next_look : r->next_count;
+        double moment = needs_watch(r) || r->disk ? r->next_look : 0;
+        if (r->memory && r->seat && (!moment || r->next_count < moment)) moment = r->next_count;
         if (moment && (!nearest || moment < nearest)) nearest = moment;
     }
     return nearest && nearest < rest_until ? rest_until : nearest;

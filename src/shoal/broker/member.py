@@ -1,0 +1,401 @@
+"""A broker among others: it finds a node for what becomes ready, takes from those who have more, and gives to the idle.
+
+Around one `Broker`, which starts tasks and decides what becomes of failed attempts, this adds placement and balance
+(design §§4.4 and 4.5). The same rule holds: `handle(now, event) -> [command]`, and nothing else. Beyond the broker's
+own events and commands there are those of `shoal.broker.peers`.
+
+A task is pushed at most once, by the broker that found it ready, and never again after it was stolen: two brokers
+cannot hand it to and fro. Tasks travel in parcels that are repeated until the receiver says that it has them. If it
+dies instead, whoever keeps the books places its tasks anew, with attempt numbers that fence everything earlier.
+
+An idle broker asks some peers at once how much they could give, and asks the richest for its share. It never stops
+asking: the time between two rounds grows to a limit, and a broker with more than it can start soon wakes those that
+went away empty-handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, inf
+from random import Random
+from typing import TypeAlias
+
+from shoal.broker.broker import Broker
+from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, TasksEnded, WakeAt
+from shoal.broker.messages import Event as BrokerEvent
+from shoal.broker.parcels import Parcels
+from shoal.broker.peers import (
+    Got,
+    HandBack,
+    Heard,
+    LittleLeft,
+    LoadAsked,
+    LoadTold,
+    Parcel,
+    PeersChanged,
+    PolicyChanged,
+    Roster,
+    Send,
+    TasksAsked,
+    TasksPlaced,
+    Ticket,
+    Woken,
+)
+from shoal.broker.tiers import Tiers
+from shoal.model.resources import FRACTION
+from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Pace, Release, Stealing, policy_named
+from shoal.policy.placement import ANYWHERE
+
+MOST_PARKED = 64
+SURPLUS = 2
+"""So many tasks per core in the Shared queue are more than will be started soon: others are told."""
+Event: TypeAlias = BrokerEvent | TasksPlaced | Heard | PeersChanged | LittleLeft | PolicyChanged
+MemberCommand: TypeAlias = Command | Send | HandBack
+
+
+class Member:
+    """The scheduler of one node of several."""
+
+    def __init__(
+        self,
+        here: int,
+        broker: Broker,
+        roster: Roster,
+        *,
+        policy: str = DEFAULT_POLICY,
+        bandwidth: float = 125e6,
+        threshold: float = THRESHOLD,
+        patience: float | None = None,
+        stealing: Stealing | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`patience`: seconds that work may wait beside its data, instead of the policy's own."""
+        assert isinstance(broker.queue, Tiers), "a member's broker has a Local and a Shared queue"
+        self.here = here
+        self.broker = broker
+        self.tiers = broker.queue
+        self.roster = roster
+        self.stealing = stealing or Stealing()
+        self._random = Random(seed * 1_000_003 + here)
+        self._pace = Pace(self.stealing, self._random)
+        self._bandwidth, self._threshold, self._patience = bandwidth, threshold, patience
+        self._set_policy(policy)
+        self.parcels = Parcels()
+        self.parked: dict[int, None] = {}
+        """Peers that left empty-handed, the one that waits longest first."""
+        self.unwanted: set[int] = set()
+        """Cancelled tasks; one that is on its way to us then ends when it arrives."""
+        self.little_left = False
+        self._round = 0
+        self._is_open = False
+        """A round is under way."""
+        self._asked = 0
+        """Answers that are still to come."""
+        self._answers: list[tuple[int, int]] = []
+        """Load and peer, of those who have something."""
+        self._deadline = inf
+        self._next_try = 0.0
+        self._promising = ANYWHERE
+        """A peer that told of a load lately."""
+        self._timer = inf
+        """The earliest moment for which we have asked to be woken."""
+        self._cores_at = broker.contract.names.index("cores")
+        needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
+        self._least = min((need for need in needs if need), default=FRACTION)
+        self._handlers: dict[type, Callable[..., None]] = {
+            TasksPlaced: self._on_placed,
+            Heard: self._on_heard,
+            PeersChanged: self._on_peers,
+            LittleLeft: self._on_little_left,
+            PolicyChanged: self._on_policy,
+            TasksEnded: self._on_ended,
+            CancelAsked: self._on_cancel,
+            CapacityChanged: self._on_capacity,
+            DrainAsked: self._on_drain,
+        }
+
+    def handle(self, now: float, event: Event) -> list[MemberCommand]:
+        """Takes what happened, answers with what to do, in the order in which it must be done."""
+        commands: list[MemberCommand] = []
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(now, event, commands)
+        else:
+            commands += self.broker.handle(now, event)  # type: ignore[arg-type]
+        if self._is_open or not self.tiers:
+            self._look_for_work(now, commands)
+        if self._is_open or self.parcels.unsettled or self._next_try > now:
+            self._set_timer(now, commands)
+        return commands
+
+    def idle_cores(self) -> int:
+        """Cores on which something could start at once."""
+        return max(0, self.broker.contract.free[self._cores_at] // self._least)
+
+    def _set_policy(self, name: str) -> None:
+        policy = policy_named(name)
+        self.policy = name
+        self.placement = policy.placement(self._threshold, self._bandwidth)
+        patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
+        self.release = Release(patience, self._cores())
+
+    def _cores(self) -> int:
+        contract = self.broker.contract
+        return max(1, contract.total[contract.names.index("cores")] // FRACTION)
+
+    # ---- tasks arrive --------------------------------------------------------------------------------------------
+
+    def _on_placed(self, now: float, event: TasksPlaced, commands: list[MemberCommand]) -> None:
+        """Finds a node for each; what stays is started if there is room."""
+        outgoing: dict[int, list[Ticket]] = {}
+        kept: list[Ticket] = []
+        if not event.holdings or self.little_left:
+            kept = self._fitting(event.tickets, commands)
+        else:
+            lanes, lane_of, here = self.broker.lanes, self.broker.columns.lane, self.here
+            peers = self.roster.known
+            for ticket, holdings in zip(event.tickets, event.holdings, strict=True):
+                seconds = lanes[lane_of[ticket.task]].mean_duration
+                node = self.placement.choose(here, holdings, seconds) if holdings else ANYWHERE
+                if node == here:
+                    self.tiers.make_local(ticket.task)
+                    kept.append(ticket)
+                elif node == ANYWHERE or node not in peers:
+                    kept.append(ticket)
+                else:
+                    outgoing.setdefault(node, []).append(ticket)
+            kept = self._fitting(kept, commands)
+        for peer, tickets in outgoing.items():
+            commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(self.tiers.shared))))
+        self._take_in(now, kept, commands)
+
+    def _take_in(self, now: float, tickets: list[Ticket], commands: list[MemberCommand]) -> None:
+        if tickets:
+            self._pace.reset()
+            self._next_try = 0.0
+        self.broker.receive(tickets)
+        self.broker.advance(commands)  # type: ignore[arg-type]
+        if self.tiers.local:
+            self._let_go(commands)
+        self._wake_parked(commands)
+
+    def _fitting(self, tickets: list[Ticket], commands: list[MemberCommand]) -> list[Ticket]:
+        """Those that are wanted and fit on this node; for the others somebody else must be found."""
+        hopeless, lane_of, held = self.broker.contract.hopeless, self.broker.columns.lane, self.broker.state
+        if not hopeless and not self.unwanted and not held:
+            return tickets
+        fitting = []
+        for ticket in tickets:
+            task = ticket.task
+            if task in held:
+                continue  # it is here already, by another way
+            if task in self.unwanted or lane_of[task] in hopeless:
+                self.tiers.local.pop(task, None)
+                if task not in self.unwanted:
+                    commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+            else:
+                fitting.append(ticket)
+        return fitting
+
+    # ---- letting go ----------------------------------------------------------------------------------------------
+
+    def _let_go(self, commands: list[MemberCommand]) -> None:
+        """Releases what would wait here for too long, although its data is here."""
+        local = self.tiers.local
+        if not local:
+            return
+        surplus = len(local) if self.little_left or self.broker.draining else self._surplus(len(local))
+        if surplus:
+            self.tiers.release(surplus)
+            if not self.little_left:
+                self.release.has_released()
+            self._wake_parked(commands)
+
+    def _surplus(self, local: int) -> int:
+        lane = self.broker.lanes[self.broker.columns.lane[next(iter(self.tiers.local))]] if self.tiers.local else None
+        return self.release.surplus(local, lane.mean_duration if lane is not None else None)
+
+    def _wake_parked(self, commands: list[MemberCommand]) -> None:
+        """Each of them takes half of what it finds, so a few are enough; they wake others in turn."""
+        if not self.parked:
+            return
+        load = len(self.tiers.shared)
+        surplus = load - SURPLUS * self._cores() if not self.little_left else load
+        for _ in range(min(len(self.parked), max(surplus, 0).bit_length())):
+            peer = next(iter(self.parked))
+            del self.parked[peer]
+            commands.append(Send(peer, Woken(load)))
+
+    def _give(self, now: float, peer: int, round: int, commands: list[MemberCommand]) -> None:
+        """Answers a thief with its share."""
+        shared = self.tiers.shared
+        count = len(shared) if self.broker.draining else ceil(self.stealing.share * len(shared))
+        if not count:
+            commands.append(Send(peer, Parcel(0, [], 0, round)))
+            self._park(peer)
+            return
+        tickets = self.broker.give_away(self.tiers.lightest(shared, count))
+        commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
+
+    def _park(self, peer: int) -> None:
+        if len(self.parked) < MOST_PARKED:
+            self.parked[peer] = None
+        if self.tiers.local:
+            self.release.left_empty_handed()
+
+    # ---- looking for work ----------------------------------------------------------------------------------------
+
+    def _look_for_work(self, now: float, commands: list[MemberCommand]) -> None:
+        if self._is_open:
+            if now >= self._deadline:
+                self._next_victim(now, commands)  # whoever has not answered by now is left out
+            return
+        if now < self._next_try or not self.stealing.enabled or not self.roster.others():
+            return
+        broker = self.broker
+        if broker.draining or broker.awaiting_ready or self.tiers or not self.idle_cores():
+            return
+        asked = self.roster.sample(self._random, self.here, self.stealing.asked(self.roster.others()))
+        if self._promising != ANYWHERE and self._promising not in asked:
+            asked[0] = self._promising
+        self._promising = ANYWHERE
+        self._open(now, len(asked))
+        question = LoadAsked(self._round)
+        for peer in asked:
+            commands.append(Send(peer, question))
+
+    def _open(self, now: float, asked: int) -> None:
+        self._round += 1
+        self._is_open = True
+        self._asked = asked
+        self._answers = []
+        self._deadline = now + self.stealing.patience
+
+    def _next_victim(self, now: float, commands: list[MemberCommand]) -> None:
+        """Asks the richest of those who have answered for a share; if there is none the round has failed."""
+        self._asked = 0
+        if self._answers:
+            best = max(self._answers)
+            self._answers.remove(best)
+            self._deadline = now + self.stealing.patience
+            commands.append(Send(best[1], TasksAsked(self._round)))
+            return
+        self._is_open = False
+        self._next_try = now + self._pace.next()
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    def _on_heard(self, now: float, event: Heard, commands: list[MemberCommand]) -> None:
+        peer, message = event.peer, event.message
+        if peer not in self.roster.known:
+            return  # what it held is placed anew: a late word from it must not bring back a task
+        match message:
+            case LoadAsked(round):
+                self._let_go(commands)
+                load = len(self.tiers.shared)
+                if not load:
+                    self._park(peer)
+                commands.append(Send(peer, LoadTold(round, load)))
+            case LoadTold(round, load):
+                if round == self._round and self._asked:
+                    self._asked -= 1
+                    if load:
+                        self._answers.append((load, peer))
+                    if not self._asked:
+                        self._next_victim(now, commands)
+                elif load:
+                    self._promising = peer
+            case TasksAsked(round):
+                self._let_go(commands)
+                self._give(now, peer, round, commands)
+            case Parcel():
+                self._on_parcel(now, peer, message, commands)
+            case Got(number, load):
+                self.parcels.settle(number)
+                if load:
+                    self._promising = peer
+            case Woken(load):
+                self._promising = peer
+                if not self._is_open and not self.tiers and self.idle_cores() and not self.broker.draining:
+                    self._open(now, 0)
+                    self._promising = ANYWHERE
+                    commands.append(Send(peer, TasksAsked(self._round)))
+
+    def _on_parcel(self, now: float, peer: int, parcel: Parcel, commands: list[MemberCommand]) -> None:
+        answers_us = self._is_open and parcel.round == self._round and not self._asked
+        if parcel.number:
+            fresh = self.parcels.is_fresh(peer, parcel)
+            commands.append(Send(peer, Got(parcel.number, len(self.tiers.shared))))
+            if parcel.load and parcel.load > SURPLUS:
+                self._promising = peer
+            if answers_us:
+                self._is_open = False
+            if fresh:
+                tickets = self._fitting(parcel.tickets, commands)
+                if not parcel.round and not self.little_left and not self.broker.draining:
+                    self._keep_local(tickets)
+                self._take_in(now, tickets, commands)
+        elif answers_us:
+            self._next_victim(now, commands)
+
+    def _keep_local(self, tickets: list[Ticket]) -> None:
+        """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
+        room = len(tickets) - self._surplus(len(self.tiers.local) + len(tickets))
+        for ticket in tickets[: max(0, room)]:
+            self.tiers.make_local(ticket.task)
+
+    # ---- other events --------------------------------------------------------------------------------------------
+
+    def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
+        commands += self.broker.handle(now, event)
+        self.release.completed(now, len(event.results))
+
+    def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
+        """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
+        self.roster = event.roster
+        known = self.roster.known
+        self.parcels.forget_others(known)
+        self.parked = {peer: None for peer in self.parked if peer in known}
+        self._answers = [(load, peer) for load, peer in self._answers if peer in known]
+        if self._promising not in known:
+            self._promising = ANYWHERE
+
+    def _on_little_left(self, now: float, event: LittleLeft, commands: list[MemberCommand]) -> None:
+        self.little_left = event.is_so
+        self._let_go(commands)
+
+    def _on_policy(self, now: float, event: PolicyChanged, commands: list[MemberCommand]) -> None:
+        self._set_policy(event.policy)
+        self._let_go(commands)
+
+    def _on_cancel(self, now: float, event: CancelAsked, commands: list[MemberCommand]) -> None:
+        held = self.broker.state
+        self.unwanted.update(task for task in event.tasks if task not in held)
+        commands += self.broker.handle(now, event)
+
+    def _on_capacity(self, now: float, event: CapacityChanged, commands: list[MemberCommand]) -> None:
+        """What the node has become too small for may fit elsewhere."""
+        broker = self.broker
+        lacking = [bool(lane.resources.lacking_in(event.node)) for lane in broker.lanes]
+        misfits = [task for task in self.tiers.waiting() if lacking[broker.columns.lane[task]]]
+        for ticket in broker.give_away(misfits):
+            commands.append(HandBack(ticket, broker.lanes[broker.columns.lane[ticket.task]].resources))
+        commands += broker.handle(now, event)
+
+    def _on_drain(self, now: float, event: DrainAsked, commands: list[MemberCommand]) -> None:
+        """Nothing starts here any more: others may have all of it."""
+        commands += self.broker.handle(now, event)
+        self._let_go(commands)
+
+    def _set_timer(self, now: float, commands: list[MemberCommand]) -> None:
+        """Asks to be woken for the earliest of what we wait for; parcels that were not answered are sent again."""
+        commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
+        moment = self.parcels.next_due()
+        if self._is_open:
+            moment = min(moment, self._deadline)
+        elif self._next_try > now and not self.tiers:
+            moment = min(moment, self._next_try)
+        if moment < self._timer or self._timer <= now:
+            self._timer = moment
+            if moment < inf:
+                commands.append(WakeAt(moment))

@@ -1,0 +1,137 @@
+"""What brokers say to each other. Every message tells how much its sender has to give away.
+
+Only parcels carry tasks, so only they must not be lost: each is sent again until it is answered with `Got`, and its
+number lets the receiver know it again. All other messages may be lost: a question without an answer is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.model.resources import Resources
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """A task on its way, with what its broker knew of it."""
+
+    task: int
+    attempt: int = 0
+    """Number of the last attempt; 0: it has never been started."""
+    failures: int = 0
+    losses: int = 0
+
+
+class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """An idle broker asks what there is to take."""
+
+    round: int
+
+
+class LoadTold(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    round: int
+    load: int
+
+
+class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """An idle broker asks for its share; the answer is a parcel, an empty one if there is nothing left."""
+
+    round: int
+
+
+class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Tasks that the receiver has from now on."""
+
+    number: int
+    """Counts what the sender has sent; 0 for an empty parcel, which nobody needs to acknowledge."""
+    tickets: list[Ticket]
+    load: int = 0
+    round: int = 0
+    """The thief's round; 0: it was not asked for, the tasks are sent because their data is there."""
+    settled: int = 0
+    """All parcels with lower numbers have been acknowledged: the receiver may forget them."""
+
+
+class Got(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A parcel has arrived."""
+
+    number: int
+    load: int = 0
+
+
+class Woken(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """There is something to take here; told to those who went away empty-handed."""
+
+    load: int
+
+
+Message: TypeAlias = LoadAsked | LoadTold | TasksAsked | Parcel | Got | Woken
+
+
+class Roster:
+    """All brokers there are, in a form that those of a large simulated cluster can share."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        self.ids = list(ids)
+        self.known = frozenset(self.ids)
+
+    def others(self) -> int:
+        """How many there are beside one of them."""
+        return len(self.ids) - 1
+
+    def sample(self, random: Random, here: int, count: int) -> list[int]:
+        """So many of the others, at random."""
+        found = random.sample(self.ids, min(len(self.ids), count + 1))
+        if here in found:
+            found.remove(here)
+        return found[:count]
+
+
+class TasksPlaced(msgspec.Struct, frozen=True, tag=True):
+    """Event: these tasks are ready, and this broker is to find a node for each."""
+
+    tickets: list[Ticket]
+    holdings: list[tuple[tuple[int, int], ...]] = []
+    """Per ticket: where its inputs are, as pairs of node and bytes; empty: none of the tasks reads anything."""
+
+
+class Heard(msgspec.Struct, frozen=True, tag=True):
+    """Event: a message has arrived."""
+
+    peer: int
+    message: Message
+
+
+class PeersChanged(msgspec.Struct, frozen=True, tag=True):
+    """Event: these are the brokers from now on; those that are not among them any more are gone for good."""
+
+    roster: Roster
+
+
+class LittleLeft(msgspec.Struct, frozen=True, tag=True):
+    """Event: less is left to do than there are cores (or that is over): data does not decide any more."""
+
+    is_so: bool = True
+
+
+class PolicyChanged(msgspec.Struct, frozen=True, tag=True):
+    """Event: another policy from now on; what is queued is not placed anew, but released if the policy does that."""
+
+    policy: str
+
+
+class Send(msgspec.Struct, frozen=True, tag=True):
+    """Command: send a message. The tickets of a parcel belong to the peer from then on."""
+
+    peer: int
+    message: Message
+
+
+class HandBack(msgspec.Struct, frozen=True, tag=True):
+    """Command: this node cannot run the task now or ever; whoever knows all nodes is to find another."""
+
+    ticket: Ticket
+    lacking: Resources | None = None

@@ -1,0 +1,186 @@
+"""Forecasts on a modelled cluster: from what is expected of a workflow, or a workload, to times with error bars.
+
+A forecast is one simulated run with the expected durations. Its error bars are the shortest and longest of a few more,
+with durations drawn from what was measured: a task that was not measured itself takes as long as some other of its
+category, and all of a category together as much longer as they did in one of the earlier runs. Where nothing is known
+of such differences there are no error bars.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from shoal.engine.expect import Expectation
+from shoal.model.graph import ancestors
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.work import Work, from_graph
+from shoal.sim.cluster.result import Played
+from shoal.sim.cluster.run import ClusterRun, Options
+from shoal.sim.cluster.spec import ClusterSpec
+
+SAMPLES = 5
+MOST_SAMPLED = 400_000
+"""Tasks simulated for error bars; beyond that there are fewer of them, and at last none."""
+NEAR = 1.1
+"""A time within a tenth of the best is as good."""
+PATIENT = 2.0
+"""Who wants it cheap waits up to twice as long."""
+_LITTLE = Resources((("cores", FRACTION // 100),))
+"""What a task counts for that asks for nothing, as in a live run."""
+
+
+class Subject(msgspec.Struct):
+    """What a forecast is about."""
+
+    name: str
+    work: Work
+    expected: Expectation | None = None
+    """None for a workload, whose durations are declared."""
+
+    def sentence(self) -> str:
+        """How the durations are known, for people."""
+        if self.expected is not None:
+            return self.expected.sentence()
+        return f"{len(self.work):,} declared by the workload"
+
+    def counts(self) -> dict[str, object]:
+        """The same for programs."""
+        if self.expected is not None:
+            return self.expected.counts()
+        return {"from": "workload", "known": 0, "like_category": 0, "declared": len(self.work), "guessed": 0}
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """One run that could be, on so many nodes under one policy."""
+
+    policy: str
+    nodes: int
+    played: Played
+    makespan: float
+    shortest: float | None = None
+    longest: float | None = None
+    """Error bars."""
+    samples: int = 0
+
+    @property
+    def node_hours(self) -> float:
+        return self.nodes * self.makespan / 3600
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What to choose out of several predictions."""
+
+    fastest: Prediction
+    near: Prediction
+    """The smallest number of nodes that is nearly as fast."""
+    cheapest: Prediction
+    """The fewest node hours for a user who waits up to `PATIENT` times as long as the fastest."""
+
+
+def subject_of(expected: Expectation) -> Subject:
+    """The tasks that the targets need, as columns; the others run nothing here."""
+    graph = expected.workflow.graph
+    work = from_graph(graph, expected.durations, expected.file_bytes)
+    wanted = ancestors(graph, expected.workflow.targets)
+    nothing = len(work.profiles) - 1
+    for number, profile in enumerate(work.profiles[:nothing]):
+        if not profile.resources.amounts:
+            work.profiles[number] = msgspec.structs.replace(profile, resources=_LITTLE)
+    work = msgspec.structs.replace(
+        work,
+        seconds=array("d", (length if wanted[task] else 0.0 for task, length in enumerate(work.seconds))),
+        category=array("i", (number if wanted[task] else nothing for task, number in enumerate(work.category))),
+    )
+    return Subject(expected.workflow.path, work, expected)
+
+
+def with_lengths(work: Work) -> Work:
+    """The work with the column that the order by critical path wants."""
+    order = [task for task, count in enumerate(work.waits_for) if not count]
+    left = array("i", work.waits_for)
+    for task in order:  # grows while we walk it
+        for child in work.children_of(task):
+            left[child] -= 1
+            if not left[child]:
+                order.append(child)
+    length = array("d", work.seconds)
+    for task in reversed(order):
+        length[task] += max((length[child] for child in work.children_of(task)), default=0.0)
+    return msgspec.structs.replace(work, upward_length=length)
+
+
+def knows_spread(expected: Expectation | None) -> bool:
+    """Whether there is anything to draw durations from."""
+    if expected is None:
+        return False
+    varied = any(len(factors) > 1 for factors in expected.factors.values())
+    drawn = expected.like_category and any(len(set(known)) > 1 for known in expected.samples.values())
+    return bool(varied or drawn)
+
+
+def draw_durations(subject: Subject, seed: int) -> Work:
+    """The work with durations as they could come out another time."""
+    expected, work = subject.expected, subject.work
+    assert expected is not None
+    random = Random(seed)
+    factors = {category: random.choice(known) for category, known in expected.factors.items()}
+    graph = expected.workflow.graph
+    seconds = array("d", work.seconds)
+    for task, length in enumerate(seconds):
+        if length:
+            category = graph.profile_of(task).category
+            known = expected.samples.get(category)
+            if known and not expected.is_own[task]:
+                length = random.choice(known)
+            seconds[task] = length * factors.get(category, 1.0)
+    return msgspec.structs.replace(work, seconds=seconds)
+
+
+def predict_all(
+    subject: Subject, specs: Sequence[ClusterSpec], policies: Sequence[str], options: Options
+) -> list[Prediction]:
+    """A prediction for each cluster and policy, in this order."""
+    expected = subject.expected
+    runs = len(specs) * len(policies)
+    samples = 0
+    if knows_spread(expected):
+        samples = min(SAMPLES, MOST_SAMPLED // max(1, runs * len(subject.work)))
+    works = [subject.work, *(draw_durations(subject, options.seed + number) for number in range(samples))]
+    if options.order == "critical":
+        works = [with_lengths(work) for work in works]
+    return [_predict(subject, works, spec, policy, options) for spec in specs for policy in policies]
+
+
+def _predict(subject: Subject, works: Sequence[Work], spec: ClusterSpec, policy: str, options: Options) -> Prediction:
+    beside = 0.0
+    if subject.expected is not None:
+        overheads = subject.expected.overheads
+        beside = overheads.at_ends
+        spec = msgspec.structs.replace(spec, overhead=overheads.per_task)
+    options = msgspec.structs.replace(options, policy=policy)
+    played = [ClusterRun(work, spec, options).execute() for work in works]
+    times = [each.makespan + beside for each in played]
+    if len(times) == 1:
+        return Prediction(policy, spec.nodes, played[0], times[0])
+    return Prediction(policy, spec.nodes, played[0], times[0], min(times), max(times), len(times) - 1)
+
+
+def advise(predictions: Sequence[Prediction]) -> Advice:
+    """What to choose; of equals the one with fewer nodes, then the policy that was named first."""
+    fastest = min(predictions, key=lambda each: (each.makespan, each.nodes))
+    near = [each for each in predictions if each.makespan <= NEAR * fastest.makespan]
+    smallest = min(near, key=lambda each: (each.nodes, each.makespan))
+    patient = [each for each in predictions if each.makespan <= PATIENT * fastest.makespan]
+    return Advice(fastest, smallest, min(patient, key=lambda each: (each.node_hours, each.nodes)))
+
+
+def least_seconds(work: Work, spec: ClusterSpec) -> float:
+    """No run of the work on that cluster is shorter, whatever the policy."""
+    from shoal.sim.bound.lower import Capacity, lower_bound
+
+    kinds = [spec.kind(node) for node in range(spec.nodes)]
+    return lower_bound(work, Capacity.of((kind.cores, kind.speed) for kind in kinds)).seconds

@@ -1,0 +1,140 @@
+"""The disk of tasks that have a limit of it, for the launcher in Python: outputs, and what is open for writing.
+
+Outputs are looked at by name: a file that was changed since the task began is its own, a directory is walked, a little
+at each look. Regular files that its processes have open for writing count if they did not exist before; they may have
+no name any more. A file that grows beyond the limit all alone is stopped by the system (`largest_file`), which needs no
+look. What is written elsewhere and closed between two looks is not seen. `native/disk.c` does the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import stat
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from shoal.runner.footprint import Footprint
+from shoal.runner.proc import read_small
+from shoal.runner.sampler import Process, mebibytes
+
+_CLOCK_GRAIN = 0.02
+"""Moments of files are coarser than those of the clock."""
+_WALK, _LAST_WALK = 0.003, 0.1
+_WORTH_TELLING = 1 << 16
+_HERE, _BIRTH, _STATX_BYTES, _BIRTH_AT = -100, 0x800, 256, 80
+"""From the system's headers: AT_FDCWD, STATX_BTIME, size of `struct statx`, and where the moment of birth stands."""
+
+
+class TaskDisk:
+    """What is known of the disk of one running task."""
+
+    def __init__(self, limit: int, paths: Sequence[str], slot: int) -> None:
+        self.limit = limit
+        self.bytes = self.files = 0
+        """The most so far."""
+        self._slot = slot
+        self._since = time.time() - _CLOCK_GRAIN
+        self._paths = paths
+        self._outputs = Footprint(paths, since=self._since)
+
+    def look(self, processes: Sequence[Process]) -> bool:
+        """Takes in what there is; whether that is more than it may be."""
+        self._outputs.look(_WALK)
+        known = {(found.st_dev, found.st_ino) for found in map(_stat, self._paths) if found is not None}
+        folders = [os.path.realpath(path) + "/" for path in self._paths if os.path.isdir(path)]
+        files = size = 0
+        for process in processes:
+            for path, found in _open_for_writing(process.pid):
+                identity = (found.st_dev, found.st_ino)
+                walked = found.st_nlink and folders and _target(path).startswith(tuple(folders))
+                if identity in known or walked or _birth(path, found) < self._since:
+                    continue
+                known.add(identity)
+                files += 1
+                size += found.st_size
+        self._take(files, size)
+        return self.bytes > self.limit
+
+    def last_look(self, code: int) -> bool:
+        """When nothing runs any more: whether it was over its limit, also by what its exit status says."""
+        self._outputs.look(_LAST_WALK, afresh=True)
+        self._take(0, 0)
+        # The system stopped it, or one of its processes, of which its shell tells in its own way.
+        if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ):
+            self.bytes = max(self.bytes, self.limit + 1)
+        return self.bytes > self.limit
+
+    def _take(self, files: int, size: int) -> None:
+        size += os.fstat(self._slot).st_size
+        self.bytes = max(self.bytes, self._outputs.bytes + size)
+        self.files = max(self.files, self._outputs.files + files)
+
+    def excess(self, age: float) -> str:
+        """The message: what, by how much, when."""
+        limit = mebibytes(self.limit)
+        if self.bytes - self.limit < _WORTH_TELLING:  # it was stopped there
+            return f"used more than its {limit} of disk, after {age:.2f} s"
+        return f"used {mebibytes(self.bytes)} of disk, more than its {limit}, after {age:.2f} s"
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """What is started meanwhile cannot make a file larger than this (0: any), nor can we."""
+    if not size:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    lower = size if before[0] == resource.RLIM_INFINITY else min(size, before[0])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (lower, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _open_for_writing(pid: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files, by the path of their descriptor below `/proc`."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
+        path = f"/proc/{pid}/fd/{name}"
+        found = _stat(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            continue
+        flags = read_small(f"/proc/{pid}/fdinfo/{name}").partition(b"flags:")[2].split(None, 1)
+        if flags and int(flags[0], 8) & os.O_ACCMODE:
+            yield path, found
+
+
+def _birth(path: str, found: os.stat_result) -> float:
+    """When a file was made; when it was changed, where nobody tells."""
+    told = ctypes.create_string_buffer(_STATX_BYTES)
+    try:
+        if ctypes.CDLL(None).statx(_HERE, os.fsencode(path), 0, _BIRTH, told):
+            return found.st_ctime
+    except AttributeError:
+        return found.st_ctime
+    (mask,) = struct.unpack_from("=I", told)
+    seconds, nanoseconds = struct.unpack_from("=qI", told, _BIRTH_AT)
+    return float(seconds + nanoseconds / 1e9) if mask & _BIRTH else found.st_ctime

@@ -1,0 +1,69 @@
+"""Time series on request, for the launcher in Python: a file per task that was looked at, a row per look.
+
+The columns are those of `shoal monitor` (`shoal.monitor.series`); their names come from the engine. `native/series.c`
+does the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shoal.runner.sampler import Peaks, Process, Spent, traffic_of
+
+_MEBIBYTE = 1 << 20
+
+
+class Series:
+    """All series of one launcher."""
+
+    def __init__(self, directory: str, header: str) -> None:
+        self._directory = directory
+        self._header = header
+        self._titles: dict[int, tuple[int, int, str]] = {}
+        """Task, attempt and command, by the pid of its first process."""
+        self._open: dict[int, int] = {}
+
+    def start(self, pid: int, task: int, attempt: int, command: str) -> None:
+        """A task was started; its file is made when it is looked at."""
+        self._titles[pid] = (task, attempt, command)
+
+    def add(self, pid: int, now: float, peaks: Peaks, processes: Sequence[Process], buried: Spent | None) -> None:
+        """A row: how the tree is at this moment, with what was read and written by those of it that we have buried."""
+        descriptor = self._open.get(pid)
+        if descriptor is None:
+            descriptor = self._open[pid] = self._begin(*self._titles[pid])
+        read, written = (buried.read, buried.written) if buried is not None else (0, 0)
+        for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
+            read += more_read
+            written += more_written
+        look = peaks.last
+        sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
+        words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{peaks.cores.recent():.3f}", look.processes, *sizes]
+        words += [read // _MEBIBYTE, written // _MEBIBYTE, 0, 0, "0.000", int(os.getloadavg()[0])]
+        _write(descriptor, " ".join(map(str, words)) + "\n")
+
+    def _begin(self, task: int, attempt: int, command: str) -> int:
+        path = os.path.join(self._directory, f"{task}.{attempt}.series")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return -1
+        about = command.replace("\r", " ").replace("\n", " ")
+        _write(descriptor, f"# task {task}, attempt {attempt}: {about}\n{self._header}")
+        return descriptor
+
+    def end(self, pid: int) -> None:
+        """The task is over."""
+        self._titles.pop(pid, None)
+        descriptor = self._open.pop(pid, -1)
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _write(descriptor: int, text: str) -> None:
+    """A disk without room costs rows, not the run."""
+    try:
+        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass

@@ -1,0 +1,195 @@
+"""Files on a modelled cluster: through which pipes bytes go, what is kept where, what is read from memory."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from shoal.model.work import EVERYWHERE, Work
+from shoal.sim.cluster.pipe import Pipe
+from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.store.memory import MemoryStore
+
+
+class Leg(msgspec.Struct):
+    """Bytes that go through one pipe."""
+
+    pipe: Pipe[Activity]
+    amount: float
+    source: int = EVERYWHERE
+    """The node that they come from, if it is another."""
+
+
+class Activity(msgspec.Struct):
+    """One attempt of a task on a node: what it fetches, computes and writes, one after another."""
+
+    node: int
+    task: int
+    attempt: int
+    started: float
+    legs: list[Leg]
+    at: int = 0
+    computed: bool = False
+    computing: float = 0.0
+    """Seconds of computing."""
+    over: bool = False
+    """Nothing that happens to it counts any more."""
+    fetched: list[int] = []
+    """Files that will have a copy here."""
+
+
+class Shelf:
+    """Files that are kept up to so many bytes, those used last."""
+
+    def __init__(self, room: float) -> None:
+        self.room = room
+        self.files: dict[int, int] = {}
+        self._used = 0
+
+    def touch(self, file: int) -> bool:
+        """Whether it is there; from now on it is the one used last."""
+        size = self.files.pop(file, None)
+        if size is None:
+            return False
+        self.files[file] = size
+        return True
+
+    def put(self, file: int, size: int, pinned: frozenset[int] = frozenset()) -> list[int]:
+        """Keeps a file; returns those that had to go."""
+        if not self.touch(file):
+            self.files[file] = size
+            self._used += size
+        gone: list[int] = []
+        if self._used > self.room:
+            for other in list(self.files):
+                if self._used <= self.room:
+                    break
+                if other != file and other not in pinned:
+                    self._used -= self.files.pop(other)
+                    gone.append(other)
+        return gone
+
+    def remove(self, file: int) -> None:
+        self._used -= self.files.pop(file, 0)
+
+
+class NodeFiles:
+    """What one node has of files, and its pipes."""
+
+    def __init__(self, kind: NodeSpec) -> None:
+        self.link: Pipe[Activity] = Pipe(kind.link)
+        self.disk: Pipe[Activity] | None = Pipe(kind.disk_rate) if kind.disk_rate < inf else None
+        self.in_memory = Shelf(kind.page_cache or inf)
+        self.copies = Shelf(kind.cache or inf)
+        self.keeps = kind.cache >= 0
+        self.written = 0
+        """Bytes that tasks have written here."""
+
+
+class Files:
+    """All files of one simulated run."""
+
+    def __init__(self, work: Work, spec: ClusterSpec, store: MemoryStore) -> None:
+        self.work, self.spec, self.store = work, spec, store
+        self.any = bool(work.input_start) or bool(work.output_start)
+        self.nodes: dict[int, NodeFiles] = {}
+        self.common: Pipe[Activity] | None = Pipe(spec.shared_rate) if spec.shared_rate < inf else None
+        self.moved = 0
+        """Bytes from node to node."""
+        self.from_common = 0
+        self.from_memory = 0
+        self.from_disk = 0
+        self.reads = self.hits = 0
+        """Inputs read, and those of them that needed no other node and no shared file system."""
+
+    def join(self, node: int, kind: NodeSpec) -> None:
+        self.nodes[node] = NodeFiles(kind)
+
+    def fetch(self, activity: Activity) -> bool:
+        """Finds out what has to be fetched for a task on its node; False if an input does not exist."""
+        node, work = activity.node, self.work
+        here = self.nodes[node]
+        legs = activity.legs
+        for file in work.inputs_of(activity.task):
+            size = work.file_bytes[file]
+            self.reads += 1
+            if self.spec.shared_files:
+                self._read_common(here, file, size, legs)
+                continue
+            location = self.store.location[file]
+            if location == node or node in self.store.replicas.get(file, ()):
+                self.hits += 1
+                here.copies.touch(file)
+                self._read(here, file, size, legs)
+            elif location == EVERYWHERE:
+                self._read_common(here, file, size, legs)
+                activity.fetched.append(file)
+            elif location < 0:
+                return False
+            else:
+                self._read_remote(here, file, size, legs)
+                activity.fetched.append(file)
+        return True
+
+    def _read(self, here: NodeFiles, file: int, size: int, legs: list[Leg]) -> None:
+        if here.in_memory.touch(file) or here.disk is None:
+            self.from_memory += size
+            return
+        self.from_disk += size
+        legs.append(Leg(here.disk, size))
+        here.in_memory.put(file, size)
+
+    def _read_common(self, here: NodeFiles, file: int, size: int, legs: list[Leg]) -> None:
+        if self.spec.shared_files and here.in_memory.touch(file):
+            self.hits += 1
+            self.from_memory += size
+            return
+        self.from_common += size
+        if self.common is not None and size:
+            legs.append(Leg(self.common, size))
+        if self.spec.shared_files:
+            here.in_memory.put(file, size)
+
+    def _read_remote(self, here: NodeFiles, file: int, size: int, legs: list[Leg]) -> None:
+        """From the copy whose link is used the least; the busier of the two links decides."""
+        source = min(self.store.copies(file), key=lambda node: len(self.nodes[node].link))
+        there = self.nodes[source]
+        self.moved += size
+        if there.disk is not None and not there.in_memory.touch(file):
+            self.from_disk += size
+            legs.append(Leg(there.disk, size, source))
+            there.in_memory.put(file, size)
+        busier = here.link if len(here.link) >= len(there.link) else there.link
+        if busier.rate < inf and size:
+            legs.append(Leg(busier, size, source))
+
+    def keep(self, activity: Activity) -> None:
+        """What was fetched is on the node now, and others are told; for want of room something else may go."""
+        here = self.nodes[activity.node]
+        fetched, activity.fetched = activity.fetched, []
+        if not here.keeps or self.spec.shared_files:
+            return
+        pinned = frozenset(self.work.inputs_of(activity.task))
+        for file in fetched:
+            if self.store.location[file] == EVERYWHERE:
+                self.store.location[file] = activity.node
+            else:
+                self.store.copied(file, activity.node)
+            size = self.work.file_bytes[file]
+            here.in_memory.put(file, size)
+            for gone in here.copies.put(file, size, pinned):
+                if len(self.store.copies(gone)) > 1:  # the last copy stays
+                    self.store.dropped(gone, activity.node)
+                    here.in_memory.remove(gone)
+
+    def write(self, activity: Activity) -> list[Leg]:
+        """The pipes for what a task writes."""
+        here = self.nodes[activity.node]
+        size = 0
+        for file in self.work.outputs_of(activity.task):
+            size += self.work.file_bytes[file]
+            here.in_memory.put(file, self.work.file_bytes[file])
+        here.written += size
+        pipe = self.common if self.spec.shared_files else here.disk
+        return [Leg(pipe, size)] if pipe is not None and size else []

@@ -1,0 +1,321 @@
+"""Runs a workflow on a modelled cluster: real members and a real store, virtual nodes, links and time.
+
+The loop takes what is next from a heap, hands it to the member concerned, and does what the member says. Nothing here
+decides about scheduling. With a fault plan (`shoal.sim.cluster.faults`) messages get lost, nodes die and come back; the
+methods that it needs are at the end of `ClusterRun`. Same seed, same run.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shoal.broker.broker import Broker, Lane
+from shoal.broker.member import Event, Member, MemberCommand
+from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
+from shoal.broker.peers import HandBack, Heard, LittleLeft, Message, Parcel, Roster, Send, TasksPlaced, Ticket
+from shoal.broker.tiers import Tiers
+from shoal.model.work import Work
+from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Stealing
+from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
+from shoal.policy.retry import Outcome
+from shoal.sim.cluster.files import Activity, Files
+from shoal.sim.cluster.pipe import Pipe
+from shoal.sim.cluster.result import Played, Tally
+from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.store.memory import MemoryStore, Placeable
+
+SUBMISSIONS = ("all", "one")
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How the cluster is scheduled; the same names as in a live run."""
+
+    policy: str = DEFAULT_POLICY
+    order: str = DEFAULT_ORDER
+    stealing: Stealing = Stealing()
+    threshold: float = THRESHOLD
+    patience: float | None = None
+    """Seconds that work may wait beside its data; None: as the policy has it."""
+    submission: str = "all"
+    """Where the first tasks go: hashed over all nodes, or to one."""
+    seed: int = 0
+
+
+class ClusterRun:
+    """One simulated run; `execute` plays it to the end."""
+
+    def __init__(self, work: Work, spec: ClusterSpec, options: Options | None = None) -> None:
+        self.work, self.spec, self.options = work, spec.check(), options or Options()
+        self.random = Random(self.options.seed)
+        self.now = 0.0
+        self.heap: list[tuple[float, int, Callable[..., None], Any, Any]] = []
+        self._serial = 0
+        self.store = MemoryStore(work, spec.nodes, shared_files=spec.shared_files)
+        self.files = Files(work, spec, self.store)
+        self.columns = TaskColumns(
+            lane=array("i", iter(work.category)),
+            rank=work.rank,
+            input_bytes=work.weight,
+            upward_length=work.upward_length,
+        )
+        self.members: dict[int, Member] = {}
+        self.kinds: dict[int, NodeSpec] = {}
+        self.activities: dict[int, dict[int, Activity]] = {}
+        """By node and task: what runs."""
+        self.tally = Tally(work, spec)
+        self._waiting_for_store = spec.store_latency > 0
+        self._little_left = False
+        self.roster = Roster(range(spec.nodes))
+        for node in range(spec.nodes):
+            self.join(node, spec.kind(node))
+
+    def join(self, node: int, kind: NodeSpec) -> None:
+        """A node with an empty broker; the others are told by whoever lets it join."""
+        options, work = self.options, self.work
+        capacity = kind.resources()
+        lanes = [Lane(profile.resources, profile.retries) for profile in work.profiles]
+        order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
+        tiers = Tiers(lambda: order(self.columns, cores, random), work.weight)
+        broker = Broker(capacity, self.columns, lanes, queue=tiers)
+        self.members[node] = Member(
+            node,
+            broker,
+            self.roster,
+            policy=options.policy,
+            bandwidth=kind.link,
+            threshold=options.threshold,
+            patience=options.patience,
+            stealing=options.stealing,
+            seed=options.seed,
+        )
+        self.kinds[node] = kind
+        self.activities[node] = {}
+        self.files.join(node, kind)
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def execute(self) -> Played:
+        """Plays until all is done and nothing is under way any more that counts."""
+        self.submit(self.store.begin())
+        heap = self.heap
+        store = self.store
+        while store.left:
+            if not heap:
+                raise AssertionError(f"{store.left} tasks wait for what will not happen")
+            self.now, _, action, one, other = heappop(heap)
+            action(one, other)
+        return self.tally.played(self)
+
+    def at(self, when: float, action: Callable[..., None], one: Any, other: Any) -> None:
+        self._serial += 1
+        heappush(self.heap, (when, self._serial, action, one, other))
+
+    def submit(self, placeable: Placeable) -> None:
+        """Hands the first tasks to the brokers."""
+        tickets, holdings = placeable.tickets, placeable.holdings
+        nodes = sorted(self.members)
+        if self.options.submission == "one":
+            shares = {self.random.choice(nodes): range(len(tickets))}
+        else:
+            shares = {node: range(at, len(tickets), len(nodes)) for at, node in enumerate(nodes)}
+        for node, share in shares.items():
+            mine = [tickets[at] for at in share]
+            self.store.owned([ticket.task for ticket in mine], node)
+            self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else []))
+        for node in nodes:  # those that got nothing look for work
+            if not len(self.members[node].tiers) and not self.activities[node]:
+                self.tell(node, TimePassed())
+
+    def tell(self, node: int, event: Event) -> None:
+        member = self.members.get(node)
+        if member is not None:
+            self.obey(node, member.handle(self.now, event))
+
+    def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
+        """Does what a member says."""
+        accepted: list[tuple[int, int]] = []
+        for command in commands:
+            kind = type(command)
+            if kind is Accept:
+                accepted.append((command.task, command.attempt))  # type: ignore[union-attr]
+            elif kind is Start:
+                for task, attempt in zip(command.tasks, command.attempts, strict=True):  # type: ignore[union-attr]
+                    self.start(node, task, attempt)
+            elif kind is Send:
+                self.send(node, command.peer, command.message)  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                self.at(command.when, self.wake, node, None)  # type: ignore[union-attr]
+            else:
+                self._obey_seldom(node, command)
+        if accepted:
+            if self._waiting_for_store:
+                self.at(self.now + self.spec.store_latency, self.complete, node, accepted)
+            else:
+                self.complete(node, accepted)
+
+    def _obey_seldom(self, node: int, command: MemberCommand) -> None:
+        match command:
+            case GiveUp(task, attempt, outcome):
+                if outcome is Outcome.MISSING:
+                    self.place_anew(self.store.missing(Ticket(task, attempt)), node)
+                else:
+                    self.store.give_up(task)
+            case Kill(task, attempt):
+                activity = self.activities[node].pop(task, None)
+                if activity is not None:
+                    activity.over = True
+                    self.tally.stopped(self.now, activity)
+                    self.tell(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
+            case HandBack(ticket, _):
+                self.find_another(node, ticket)
+            case Retry():
+                pass
+
+    def wake(self, node: int, _: None) -> None:
+        self.tell(node, TimePassed())
+
+    def complete(self, node: int, ended: list[tuple[int, int]]) -> None:
+        """The books say what became ready by these results; the node that made them places it."""
+        accepted, placeable = self.store.complete(node, ended)
+        self.tally.done += len(accepted)
+        member = self.members.get(node)
+        if member is None:
+            self.place_anew(placeable, node)
+            return
+        if placeable.tickets:
+            self.store.owned([ticket.task for ticket in placeable.tickets], node)
+            self._watch_what_is_left()
+        elif self._waiting_for_store or not member.broker.awaiting_ready:
+            return
+        self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
+
+    def _watch_what_is_left(self) -> None:
+        """Tells all members when there is less to do than there are cores, and when that is over."""
+        ready, cores = self.store.ready_count, self.tally.cores
+        little = ready < cores if self._little_left else ready < cores // 2
+        if little != self._little_left:
+            self._little_left = little
+            for node in list(self.members):
+                self.at(self.now + self.spec.latency, self.tell, node, LittleLeft(little))
+
+    def place_anew(self, placeable: Placeable, node: int) -> None:
+        """Tasks that no broker has: some broker that lives is asked to place them."""
+        if placeable.tickets:
+            nodes = sorted(self.members)
+            if not nodes:
+                self.at(self.now + 1.0, self.place_anew, placeable, node)
+                return
+            chosen = node if node in self.members else self.random.choice(nodes)
+            self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
+            self.tell(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
+
+    def find_another(self, node: int, ticket: Ticket) -> None:
+        """A node that is large enough for a task; if there is none it fails."""
+        request = self.work.profiles[self.work.category[ticket.task]].resources
+        able = [
+            other
+            for other, kind in sorted(self.kinds.items())
+            if other in self.members and other != node and not request.lacking_in(kind.resources())
+        ]
+        if not able:
+            self.store.give_up(ticket.task)
+            return
+        chosen = self.random.choice(able)
+        self.store.owned([ticket.task], chosen)
+        self.at(self.now + self.spec.latency, self.tell, chosen, TasksPlaced([ticket]))
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    def send(self, sender: int, receiver: int, message: Message) -> None:
+        self.tally.messages += 1
+        if type(message) is Parcel and message.tickets:
+            self.tally.parcel(message)
+            self.store.moved(message.tickets, sender, receiver)
+        self.at(self.now + self.spec.latency, self.tell, receiver, Heard(sender, message))
+
+    # ---- what runs -----------------------------------------------------------------------------------------------
+
+    def start(self, node: int, task: int, attempt: int) -> None:
+        activity = Activity(node, task, attempt, self.now, [])
+        running = self.activities[node]
+        running[task] = activity
+        self.tally.began(self.now)
+        if self.files.any and not self.files.fetch(activity):
+            del running[task]
+            activity.over = True
+            self.tally.stopped(self.now, activity)
+            self.at(self.now, self.report, activity, Outcome.MISSING)
+            return
+        if activity.legs:
+            self.next_leg(activity)
+        else:
+            self.compute(activity)
+
+    def next_leg(self, activity: Activity) -> None:
+        """The next pipe, or what comes after the last one."""
+        if activity.at < len(activity.legs):
+            leg = activity.legs[activity.at]
+            activity.at += 1
+            leg.pipe.add(self.now, leg.amount, activity)
+            self.watch(leg.pipe)
+        elif activity.computed:
+            self.end(activity, None)
+        else:
+            self.compute(activity)
+
+    def watch(self, pipe: Pipe[Activity]) -> None:
+        if len(pipe):
+            self.at(pipe.next_end(), self.through, pipe, pipe.version)
+
+    def through(self, pipe: Pipe[Activity], version: int) -> None:
+        """A flow has come to its end, unless others have come or gone since that was foreseen."""
+        if version != pipe.version:
+            return
+        activity = pipe.take(self.now)
+        self.watch(pipe)
+        if not activity.over:
+            self.next_leg(activity)
+
+    def compute(self, activity: Activity) -> None:
+        if activity.fetched:
+            self.files.keep(activity)
+        kind = self.kinds[activity.node]
+        seconds = self.work.seconds[activity.task] / kind.speed
+        if kind.contention:
+            together = len(self.activities[activity.node])
+            seconds *= kind.contention[min(together, len(kind.contention)) - 1]
+        activity.computing = seconds
+        self.at(self.now + seconds + self.spec.overhead, self.computed, activity, None)
+
+    def computed(self, activity: Activity, _: None) -> None:
+        if activity.over:
+            return
+        activity.computed = True
+        if self.files.any:
+            activity.legs = self.files.write(activity)
+            activity.at = 0
+            if activity.legs:
+                self.next_leg(activity)
+                return
+        self.end(activity, None)
+
+    def end(self, activity: Activity, _: None) -> None:
+        node, task = activity.node, activity.task
+        activity.over = True
+        del self.activities[node][task]
+        self.tally.ended(self.now, activity)
+        follows = not self._waiting_for_store and bool(len(self.work.children_of(task)))
+        result = TaskResult(task, activity.attempt, Outcome.OK, activity.computing)
+        member = self.members[node]
+        if self.files.any:
+            member.placement.moved(self.now - activity.started - activity.computing, activity.computing)
+        self.obey(node, member.handle(self.now, TasksEnded([result], follows)))
+
+    def report(self, activity: Activity, outcome: Outcome) -> None:
+        self.tell(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))

@@ -1,0 +1,142 @@
+"""The four benchmark shapes of MATRIX with the parameters of its Table 3: bag, fan-out, fan-in and pipeline.
+
+Lengths are uniform up to 100 ms and outputs uniform up to 10 MB; the degree of the fans and the length of a pipe is 10,
+and there are 1,000 tasks per core (weak scaling). A task makes one file, numbered like the task, and its children read
+it; the tasks of a bag have no files. MB is 10**6 bytes here: the paper does not say which.
+
+Numbers are as in the paper's own generators. Fan-out: the children of *i* are *d·i + 1* to *d·i + d*, as far as there
+are so many. Fan-in is its mirror image, *i* there being *n - 1 - i* here. Pipeline: *i* is followed by *i + 1* unless
+*i + 1* is a multiple of *d*. Edges, ranks and weights are laid out without walking the graph: a million tasks of any
+shape take a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from shoal.model.task import Profile
+from shoal.model.work import EVERYWHERE, Work
+from shoal.sim.workloads.draws import LENGTHS, SIZES, Whole, floats, numbers, sizes, sums, uniform
+
+LONGEST = 0.1
+"""Seconds."""
+LARGEST = 10_000_000
+"""Bytes of output."""
+DEGREE = 10
+
+
+def bag(seed: int, tasks: int, longest: float = LONGEST) -> Work:
+    """Independent tasks without files."""
+    return Work(
+        name="bag",
+        seconds=floats(uniform(seed, LENGTHS, tasks) * longest),
+        category=bytes(tasks),
+        profiles=[Profile("bag")],
+        waits_for=array("i", bytes(4 * tasks)),
+        child_start=array("i", bytes(4 * (tasks + 1))),
+        children=array("i"),
+        rank=array("i", bytes(4 * tasks)),
+    )
+
+
+def fan_out(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
+    """A tree: one task at first, and each task is read by `degree` others."""
+    edges = tasks - 1
+    number = np.arange(tasks + 1, dtype=np.int64)
+    return _work(
+        "fan-out",
+        (seed, longest, largest),
+        child_start=np.minimum(number * degree, edges),
+        children=number[1:tasks],
+        input_start=np.maximum(number - 1, 0),
+        inputs=number[:edges] // degree,
+        rank=_tree_height(tasks, degree),
+    )
+
+
+def fan_in(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
+    """The tree the other way round: each task reads `degree` others, and all ends in one."""
+    edges = tasks - 1
+    number = np.arange(tasks + 1, dtype=np.int64)
+    return _work(
+        "fan-in",
+        (seed, longest, largest),
+        child_start=np.minimum(number, edges),
+        children=edges - (number[:edges][::-1] // degree),
+        input_start=edges - np.minimum((tasks - number) * degree, edges),
+        inputs=number[:edges],
+        rank=_tree_depth(tasks, degree)[::-1],
+    )
+
+
+def pipeline(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
+    """Chains of `degree` tasks beside each other; the last may be shorter."""
+    number = np.arange(tasks, dtype=np.int64)
+    behind = np.minimum(number - number % degree + degree, tasks) - 1 - number
+    followed = behind > 0
+    before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(followed)))
+    return _work(
+        "pipeline",
+        (seed, longest, largest),
+        child_start=before,
+        children=number[followed] + 1,
+        input_start=np.concatenate((np.zeros(1, dtype=np.int64), before[:-1])),
+        inputs=number[followed],
+        rank=behind,
+    )
+
+
+def _work(
+    name: str,
+    drawn: tuple[int, float, int],
+    *,
+    child_start: Whole,
+    children: Whole,
+    input_start: Whole,
+    inputs: Whole,
+    rank: Whole,
+) -> Work:
+    """The columns as plain arrays, with lengths and sizes drawn for them."""
+    seed, longest, largest = drawn
+    tasks = len(rank)
+    file_bytes = (uniform(seed, SIZES, tasks) * (largest + 1)).astype(np.int64)
+    return Work(
+        name=name,
+        seconds=floats(uniform(seed, LENGTHS, tasks) * longest),
+        category=bytes(tasks),
+        profiles=[Profile(name)],
+        waits_for=numbers(np.diff(input_start)),
+        child_start=numbers(child_start),
+        children=numbers(children),
+        input_start=numbers(input_start),
+        inputs=numbers(inputs),
+        output_start=array("i", range(tasks + 1)),
+        outputs=array("i", range(tasks)),
+        file_bytes=sizes(file_bytes),
+        file_home=array("i", [EVERYWHERE]) * tasks,
+        rank=numbers(rank),
+        weight=sizes(sums(input_start, file_bytes[inputs])),
+    )
+
+
+def _tree_depth(tasks: int, degree: int) -> Whole:
+    """Edges between each task of the tree and its root; levels are contiguous."""
+    depth = np.zeros(tasks, dtype=np.int64)
+    level, begin, width = 0, 0, 1
+    while begin < tasks:
+        depth[begin : begin + width] = level
+        level, begin, width = level + 1, begin + width, width * degree
+    return depth
+
+
+def _tree_height(tasks: int, degree: int) -> Whole:
+    """Edges on the longest path below each task; the leftmost path is one of the longest."""
+    height = np.zeros(tasks, dtype=np.int64)
+    with_children = tasks
+    while with_children > 1:
+        # Those whose first child, d·i + 1, is among the tasks counted last.
+        with_children = (with_children - 2) // degree + 1
+        height[:with_children] += 1
+    return height

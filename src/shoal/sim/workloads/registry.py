@@ -1,0 +1,269 @@
+"""The workloads by name, with their parameters, and the way from what a user types to a `Work`.
+
+A user types `pipeline:tasks=20000,degree=10`. What a workload is made of is left to the module of its family, which is
+loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from shoal.errors import InputError
+from shoal.model.resources import parse_size
+from shoal.model.work import Work
+
+MOST_TASKS = 100_000_000
+"""What fits into the memory of a large machine."""
+
+Value = int | float | None
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One thing that can be set; between `least` and `most`, both included."""
+
+    name: str
+    default: Value
+    """None: the meaning says what holds if it is not given."""
+    meaning: str
+    least: float = 1
+    most: float = MOST_TASKS
+    kind: str = "count"
+    """`count` is a whole number, `number` may have a fraction, `size` is bytes such as 12M."""
+
+    def read(self, text: str, workload: str) -> Value:
+        """The value a user wrote, or an error that says what is wanted."""
+        what = f"{self.name} of the workload {workload}"
+        if self.kind == "size":
+            value: float = parse_size(text, what)
+        else:
+            try:
+                value = _whole(text) if self.kind == "count" else float(text)
+            except ValueError:
+                wanted = "a whole number" if self.kind == "count" else "a number"
+                raise InputError(f"{what} must be {wanted}, not {text!r}") from None
+        if not self.least <= value <= self.most:
+            raise InputError(f"{what} must be from {self.least:,} to {self.most:,}, not {text}")
+        return value
+
+
+class Given:
+    """The values of all parameters of a workload, given or default."""
+
+    def __init__(self, seed: int, values: Mapping[str, Value]) -> None:
+        self.seed = seed
+        self._values = values
+
+    def count(self, name: str) -> int:
+        value = self.perhaps(name)
+        assert value is not None, name
+        return value
+
+    def perhaps(self, name: str) -> int | None:
+        """A whole number, or None if it was not given and has no default."""
+        value = self._values[name]
+        assert value is None or isinstance(value, int), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        assert value is not None, name
+        return float(value)
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What there is to know about a workload before it is made."""
+
+    summary: str
+    parameters: tuple[Parameter, ...]
+    make: Callable[[Given], Work]
+
+
+def make_workload(text: str, seed: int) -> Work:
+    """The workload that `text` asks for; a `seed=` in the text goes before the other."""
+    name, _, rest = (part.strip() for part in text.partition(":"))
+    description = WORKLOADS.get(name)
+    if description is None:
+        raise InputError(f"there is no workload {name!r}", remedy=f"the workloads are {', '.join(WORKLOADS)}")
+    known = {parameter.name: parameter for parameter in (*description.parameters, SEED)}
+    values: dict[str, Value] = {}
+    for setting in rest.split(",") if rest else ():
+        key, equals, value = (part.strip() for part in setting.partition("="))
+        if key not in known:
+            what = f"has no parameter {key!r}" if key else "is given an empty parameter"
+            raise InputError(f"the workload {name} {what}", remedy=f"it has {_listed(known.values())}")
+        if not equals or not value:
+            raise InputError(f"{key} of the workload {name} has no value", remedy=f"write {name}:{key}=VALUE")
+        if key in values:
+            raise InputError(f"{key} of the workload {name} is given twice")
+        values[key] = known[key].read(value, name)
+    chosen = values.pop(SEED.name, None)
+    defaults = {parameter.name: parameter.default for parameter in description.parameters}
+    work = description.make(Given(seed if chosen is None else int(chosen), {**defaults, **values}))
+    return msgspec.structs.replace(work, name=f"{name}:{rest}" if rest else name)
+
+
+def _whole(text: str) -> int:
+    """Also 1e6 is a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
+def _listed(parameters: Iterable[Parameter]) -> str:
+    return ", ".join(each.name if each.default is None else f"{each.name}={each.default}" for each in parameters)
+
+
+def _bag(given: Given) -> Work:
+    from shoal.sim.workloads import matrix
+
+    return matrix.bag(given.seed, _tasks(given), given.number("seconds"))
+
+
+def _fan_out(given: Given) -> Work:
+    from shoal.sim.workloads import matrix
+
+    return matrix.fan_out(given.seed, _tasks(given), *_shape(given))
+
+
+def _fan_in(given: Given) -> Work:
+    from shoal.sim.workloads import matrix
+
+    return matrix.fan_in(given.seed, _tasks(given), *_shape(given))
+
+
+def _pipeline(given: Given) -> Work:
+    from shoal.sim.workloads import matrix
+
+    return matrix.pipeline(given.seed, _tasks(given), *_shape(given))
+
+
+def _tasks(given: Given) -> int:
+    return given.perhaps("tasks") or TASKS_PER_CORE * given.count("cores")
+
+
+def _shape(given: Given) -> tuple[int, float, int]:
+    return given.count("degree"), given.number("seconds"), given.count("output")
+
+
+def _stacking(given: Given) -> Work:
+    from shoal.sim.workloads.stacking import stacking
+
+    tasks, nodes = given.perhaps("tasks"), given.perhaps("nodes")
+    return stacking(given.seed, given.number("locality"), tasks, nodes, bool(given.count("aggregate")))
+
+
+def _all_pairs(given: Given) -> Work:
+    from shoal.sim.workloads.allpairs import all_pairs
+
+    return all_pairs(given.count("side"), given.number("seconds"), given.count("file"), given.perhaps("nodes"))
+
+
+def _copyfile(given: Given) -> Work:
+    from shoal.sim.workloads.pwrake import copyfile
+
+    return copyfile(given.seed, given.count("files"), given.count("file"))
+
+
+def _montage(given: Given) -> Work:
+    from shoal.sim.workloads.pwrake import montage
+
+    return montage(given.seed, given.number("scale"))
+
+
+def _fmri(given: Given) -> Work:
+    from shoal.sim.workloads.science import fmri
+
+    return fmri(given.seed, given.count("volumes"))
+
+
+def _moldyn(given: Given) -> Work:
+    from shoal.sim.workloads.science import moldyn
+
+    return moldyn(given.seed, given.count("molecules"))
+
+
+TASKS_PER_CORE = 1000
+"""Of the MATRIX shapes: weak scaling."""
+_LONG = 10 * 365 * 86400
+_LARGE = 2**50
+
+SEED = Parameter("seed", None, "seed of what is drawn; that of the command", least=0, most=2**64 - 1)
+_TASKS = Parameter("tasks", None, f"number of tasks; {TASKS_PER_CORE} for each core")
+_CORES = Parameter("cores", 2, "cores the number of tasks is for", most=MOST_TASKS // TASKS_PER_CORE)
+_LONGEST = Parameter("seconds", 0.1, "length of the longest task; lengths are uniform", 0, _LONG, "number")
+_OUTPUT = Parameter("output", 10_000_000, "largest output; sizes are uniform", 0, _LARGE, "size")
+_NODES = Parameter("nodes", None, "number of nodes the files lie on; all there are", most=10_000_000)
+
+
+def _degree(least: int, meaning: str) -> Parameter:
+    return Parameter("degree", 10, meaning, least)
+
+
+WORKLOADS: dict[str, Description] = {
+    "bag": Description("independent tasks without files", (_TASKS, _CORES, _LONGEST), _bag),
+    "fan-out": Description(
+        "a tree from one task to many",
+        (_TASKS, _CORES, _degree(2, "tasks that read the output of one"), _LONGEST, _OUTPUT),
+        _fan_out,
+    ),
+    "fan-in": Description(
+        "a tree from many tasks to one",
+        (_TASKS, _CORES, _degree(2, "outputs that one task reads"), _LONGEST, _OUTPUT),
+        _fan_in,
+    ),
+    "pipeline": Description(
+        "chains beside each other",
+        (_TASKS, _CORES, _degree(1, "tasks in a chain"), _LONGEST, _OUTPUT),
+        _pipeline,
+    ),
+    "stacking": Description(
+        "image stacking: each task reads one of the images that lie on the nodes",
+        (
+            Parameter("locality", 30, "tasks per image: 1, 1.38, 2, 3, 4, 5, 10, 20 or 30", most=30, kind="number"),
+            Parameter("tasks", None, "number of tasks; the one the paper has for the locality", most=10_000_000),
+            _NODES,
+            Parameter("aggregate", 0, "1: a last task reads all outputs", least=0, most=1),
+        ),
+        _stacking,
+    ),
+    "all-pairs": Description(
+        "each file of one set compared with each of another",
+        (
+            Parameter("side", 500, "number of files in each set", most=10_000),
+            Parameter("seconds", 0.1, "length of each task", 0, _LONG, "number"),
+            Parameter("file", 12_000_000, "size of each file", 0, _LARGE, "size"),
+            _NODES,
+        ),
+        _all_pairs,
+    ),
+    "copyfile": Description(
+        "files that are copied, and the copies copied again; all reading and writing",
+        (
+            Parameter("files", 100, "number of files", most=1_000_000),
+            Parameter("file", 3 * 2**30, "size of each file", 0, _LARGE, "size"),
+        ),
+        _copyfile,
+    ),
+    "montage-pwrake": Description(
+        "a mosaic of 421 images in 2,707 tasks",
+        (Parameter("scale", 1, "how much taller the mosaic is", 0.01, 1000, "number"),),
+        _montage,
+    ),
+    "fmri": Description(
+        "brain volumes through four stages, aligned with the first",
+        (Parameter("volumes", 120, "number of volumes", most=1_000_000),),
+        _fmri,
+    ),
+    "moldyn": Description(
+        "molecular dynamics: a fan of 84 tasks for each molecule",
+        (Parameter("molecules", 50, "number of molecules", most=100_000),),
+        _moldyn,
+    ),
+}
+"""By the name that a user types."""

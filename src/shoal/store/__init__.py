@@ -1,0 +1,1 @@
+"""Task metadata that several brokers share: counters, attempts, owners, and where data is."""

@@ -1,0 +1,316 @@
+"""The store in memory: who waits for whom, what is done, who has which task, and where each file is.
+
+Waiting tasks live here, not in any broker. The hot operation is `complete`: idempotent per task and attempt, and
+answered with the children that became ready and where their inputs are, so that the broker that completed the last
+parent can place them at once.
+
+Attempt numbers fence. When a node is lost its tasks are placed anew as a later *generation*, whose attempt numbers
+begin above all earlier ones (`STRIDE`); what is heard of an earlier one changes nothing. Files whose last copy went
+with the node are made again if something still needs them: their producers, and if need be the producers of theirs, are
+no longer done. Source files are still where they came from. A task that finds an input missing when it starts comes
+back here (`missing`) and waits until it exists again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from shoal.broker.peers import Ticket
+from shoal.model.graph import NO_TASK
+from shoal.model.work import EVERYWHERE, Work
+
+STRIDE = 1 << 16
+NOBODY = -1
+GONE = -2
+"""Location of a file that does not exist, or not any more."""
+
+
+class Standing(IntEnum):
+    """Where a task stands."""
+
+    WAITING = 0
+    READY = 1
+    DONE = 2
+    FAILED = 3
+    DOOMED = 4
+    """Something it needs failed or was cancelled."""
+
+
+class Placeable(msgspec.Struct):
+    """Tasks that are ready, and where their inputs are."""
+
+    tickets: list[Ticket]
+    holdings: list[tuple[tuple[int, int], ...]]
+    """Per ticket; empty if no task reads anything."""
+
+
+class MemoryStore:
+    """The books of one run."""
+
+    def __init__(self, work: Work, nodes: int, *, shared_files: bool = False) -> None:
+        """With `shared_files` all nodes see all files, so nothing is anywhere in particular."""
+        tasks = len(work)
+        self.work = work
+        self.standing = bytearray(tasks)
+        self.pending = array("i", work.waits_for)
+        self.generation = array("i", bytes(4 * tasks))
+        self.owner = array("i", [NOBODY]) * tasks
+        self.giver: dict[int, int] = {}
+        """Who gave a task to its owner, if it was moved."""
+        self.left = tasks
+        """Tasks that are neither done nor given up."""
+        self.ready_count = 0
+        self._has_files = bool(work.input_start) and not shared_files
+        self.location = array("i", [GONE]) * len(work.file_bytes) if self._has_files else array("i")
+        """The first node that has each file, `EVERYWHERE`, or `GONE`."""
+        self.replicas: dict[int, list[int]] = {}
+        """Further nodes that have it."""
+        self._producer = array("i")
+        if self._has_files:
+            self._find_sources(nodes)
+
+    def _find_sources(self, nodes: int) -> None:
+        work, location = self.work, self.location
+        made = bytearray(len(work.file_bytes))
+        for file in work.outputs:
+            made[file] = 1
+        for file, home in enumerate(work.file_home):
+            if not made[file]:
+                location[file] = home if home == EVERYWHERE else home % nodes
+
+    # ---- tasks ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Placeable:
+        """What is ready at the start; called once. Tasks that run nothing are completed on the way."""
+        return self._placeable(self._settle([task for task, count in enumerate(self.pending) if not count]))
+
+    def _settle(self, ready: list[int]) -> list[int]:
+        """Completes those that ask for nothing: they use no core, and nobody runs them."""
+        profiles, category = self.work.profiles, self.work.category
+        empty = [not profile.resources.amounts for profile in profiles]
+        found: list[int] = []
+        for task in ready:  # grows while we walk it
+            self.standing[task] = Standing.READY
+            self.ready_count += 1
+            if empty[category[task]]:
+                ready += self._release(task, EVERYWHERE)
+            else:
+                found.append(task)
+        return found
+
+    def complete(self, node: int, ended: Sequence[tuple[int, int]]) -> tuple[list[int], Placeable]:
+        """Results of attempts on a node: the tasks for which they count, and what became ready by that."""
+        accepted: list[int] = []
+        ready: list[int] = []
+        for task, attempt in ended:
+            if self.standing[task] == Standing.READY and attempt > self.generation[task] * STRIDE:
+                accepted.append(task)
+                ready += self._release(task, node)
+        return accepted, self._placeable(self._settle(ready) if ready else ready)
+
+    def _release(self, task: int, node: int) -> list[int]:
+        """The task is done; children for which it was the last one."""
+        work, standing, pending = self.work, self.standing, self.pending
+        standing[task] = Standing.DONE
+        self.owner[task] = NOBODY
+        self.left -= 1
+        self.ready_count -= 1
+        if self._has_files:
+            for file in work.outputs_of(task):
+                self.location[file] = node
+                self.replicas.pop(file, None)
+        ready = []
+        for child in work.children_of(task):
+            pending[child] -= 1
+            if not pending[child] and standing[child] == Standing.WAITING:
+                ready.append(child)
+        return ready
+
+    def _placeable(self, tasks: list[int]) -> Placeable:
+        generation = self.generation
+        tickets = [Ticket(task, generation[task] * STRIDE) for task in tasks]
+        return Placeable(tickets, [self.holdings(task) for task in tasks] if self._has_files else [])
+
+    def give_up(self, task: int) -> list[int]:
+        """The task has failed for good or is not wanted; what can never run because of that."""
+        if self.standing[task] > Standing.READY:
+            return []
+        self.ready_count -= self.standing[task] == Standing.READY
+        self.standing[task] = Standing.FAILED
+        self.left -= 1
+        doomed: list[int] = []
+        stack = [task]
+        while stack:
+            for child in self.work.children_of(stack.pop()):
+                if self.standing[child] == Standing.WAITING:
+                    self.standing[child] = Standing.DOOMED
+                    self.left -= 1
+                    doomed.append(child)
+                    stack.append(child)
+        return doomed
+
+    def cancel(self, tasks: Iterable[int]) -> list[int]:
+        """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
+        held = []
+        for task in tasks:
+            if self.standing[task] == Standing.READY:
+                held.append(task)
+            self.give_up(task)
+        return held
+
+    # ---- who has what --------------------------------------------------------------------------------------------
+
+    def owned(self, tasks: Iterable[int], node: int) -> None:
+        """A broker has these tasks now, from the store itself."""
+        for task in tasks:
+            self.owner[task] = node
+            self.giver.pop(task, None)
+
+    def moved(self, tickets: Iterable[Ticket], giver: int, node: int) -> None:
+        """One broker gives tasks to another; recorded before they are sent."""
+        for ticket in tickets:
+            if self.owner[ticket.task] == giver:
+                self.owner[ticket.task] = node
+                self.giver[ticket.task] = giver
+
+    def lose(self, node: int) -> tuple[Placeable, dict[int, list[Ticket]]]:
+        """A node is gone with all it had: what is to be placed anew, and by owner what it should have got from there.
+
+        The latter may or may not have arrived: the owner takes those that it has not got.
+        """
+        again: list[int] = []
+        promised: dict[int, list[Ticket]] = {}
+        for task, owner in enumerate(self.owner):
+            if self.standing[task] != Standing.READY:
+                continue
+            if owner == node:
+                self._renew(task)
+                again.append(task)
+            elif self.giver.get(task) == node:
+                promised.setdefault(owner, []).append(Ticket(task, self.generation[task] * STRIDE))
+                del self.giver[task]
+        again += self._lose_files(node)
+        return self._placeable([task for task in again if self._is_whole(task)]), promised
+
+    def _renew(self, task: int) -> None:
+        self.generation[task] += 1
+        self.owner[task] = NOBODY
+        self.giver.pop(task, None)
+
+    # ---- files ---------------------------------------------------------------------------------------------------
+
+    def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
+        """Where a task's inputs are, as pairs of node and bytes."""
+        location, sizes, replicas = self.location, self.work.file_bytes, self.replicas
+        inputs = self.work.inputs_of(task)
+        if len(inputs) == 1:
+            file = inputs[0]
+            if location[file] < 0 or not sizes[file]:
+                return ()
+            if file not in replicas:
+                return ((location[file], sizes[file]),)
+        found: dict[int, int] = {}
+        for file in inputs:
+            node = location[file]
+            if node >= 0 and sizes[file]:
+                found[node] = found.get(node, 0) + sizes[file]
+                for other in replicas.get(file, ()):
+                    found[other] = found.get(other, 0) + sizes[file]
+        return tuple(found.items())
+
+    def copies(self, file: int) -> list[int]:
+        """The nodes that have a file."""
+        if self.location[file] < 0:
+            return []
+        return [self.location[file], *self.replicas.get(file, ())]
+
+    def copied(self, file: int, node: int) -> None:
+        """A node has got a copy."""
+        if self.location[file] >= 0 and self.location[file] != node:
+            others = self.replicas.setdefault(file, [])
+            if node not in others:
+                others.append(node)
+
+    def dropped(self, file: int, node: int) -> None:
+        """A node has let go of its copy; the last one is never let go of by choice."""
+        others = self.replicas.get(file)
+        if self.location[file] == node:
+            self.location[file] = others.pop(0) if others else GONE
+        elif others and node in others:
+            others.remove(node)
+        if others is not None and not others:
+            del self.replicas[file]
+
+    def _lose_files(self, node: int) -> list[int]:
+        """Files whose last copy was there; the producers that must run again for what is not done yet."""
+        if not self._has_files:
+            return []
+        lost = []
+        for file, place in enumerate(self.location):
+            if place == node:
+                self.dropped(file, node)
+                if self.location[file] == GONE:
+                    if self._producer_of(file) == NO_TASK:
+                        self.location[file] = EVERYWHERE
+                    lost.append(file)
+        for file in [file for file, others in self.replicas.items() if node in others]:
+            self.dropped(file, node)
+        return self._remake(lost)
+
+    def _remake(self, lost: list[int]) -> list[int]:
+        """Tasks that must run again, so that the lost files exist for those that still need them."""
+        again: list[int] = []
+        wanted = [file for file in lost if self._is_needed(file)]
+        for file in wanted:  # grows while we walk it
+            task = self._producer_of(file)
+            if task == NO_TASK or self.standing[task] != Standing.DONE:
+                continue  # nobody can make it again, or it is being made
+            self.standing[task] = Standing.READY
+            self._renew(task)
+            self.left += 1
+            self.ready_count += 1
+            again.append(task)
+            for child in self.work.children_of(task):
+                self.pending[child] += 1
+            wanted += [other for other in self.work.inputs_of(task) if self.location[other] == GONE]
+        for task in again:
+            self._wait_if_missing(task)
+        return [task for task in again if self.standing[task] == Standing.READY]
+
+    def _is_needed(self, file: int) -> bool:
+        task = self._producer_of(file)
+        return task != NO_TASK and any(self.standing[child] < Standing.DONE for child in self.work.children_of(task))
+
+    def _producer_of(self, file: int) -> int:
+        if not self._producer:
+            self._producer = array("i", [NO_TASK]) * len(self.work.file_bytes)
+            for task in range(len(self.work)):
+                for made in self.work.outputs_of(task):
+                    self._producer[made] = task
+        return self._producer[file]
+
+    def _is_whole(self, task: int) -> bool:
+        """Whether all that it reads exists; if not, it waits from now on."""
+        return not self._wait_if_missing(task)
+
+    def _wait_if_missing(self, task: int) -> bool:
+        if self._has_files and self.pending[task] and self.standing[task] == Standing.READY:
+            self.standing[task] = Standing.WAITING
+            self.ready_count -= 1
+        return self.standing[task] != Standing.READY
+
+    def missing(self, ticket: Ticket) -> Placeable:
+        """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
+        task = ticket.task
+        if self.standing[task] != Standing.READY or ticket.attempt <= self.generation[task] * STRIDE:
+            return Placeable([], [])
+        self._renew(task)
+        again = self._remake([file for file in self.work.inputs_of(task) if self.location[file] == GONE])
+        found = [other for other in again if self._is_whole(other)]
+        if self._is_whole(task):
+            found.append(task)
+        return self._placeable(found)
