@@ -1,12 +1,22 @@
-"""In CI a test that is skipped is a failure: what it needs is installed there, or the installation is broken."""
+"""What holds for all tests: they may be interrupted, and in CI a test that is skipped is a failure.
+
+What a skipped test needs is installed in CI, or the installation is broken.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pluggy
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell starts what is to run in the background with SIGINT ignored, and the programs under test inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(hookwrapper=True)

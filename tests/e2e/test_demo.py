@@ -122,7 +122,7 @@ def test_the_whole_demo_is_killed_and_resumed_and_ends_with_the_picture(tmp_path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     said = done.stdout + done.stderr

@@ -21,6 +21,7 @@ from support.ledgers import accepted, ledger_path, run_ids
 WIDTH = 40
 DEPTH = 50
 KILLS = 10
+JOBS = 2
 
 
 def write_workflow(directory: Path) -> Path:
@@ -48,14 +49,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an undisturbed run makes."""
     directory = tmp_path_factory.mktemp("expected")
     write_workflow(directory)
-    shoal(directory, "run", "Makeflow", "-j2", "--quiet")
+    shoal(directory, "run", "Makeflow", f"-j{JOBS}", "--quiet")
     return {path.name: path.read_bytes() for path in (directory / "o").iterdir()}
 
 
 def kill_at_random_moment(directory: Path, workflow: Path, dice: random.Random) -> None:
     """Starts a run, lets it get anywhere between its very start and a second of work, and kills it."""
     before = len(run_ids(workflow))
-    process = start(directory, "run", "Makeflow", "-j2", "--quiet")
+    process = start(directory, "run", "Makeflow", f"-j{JOBS}", "--quiet")
     if dice.random() < 0.8:  # otherwise it is killed before or while it starts
         wait_until(lambda: len(run_ids(workflow)) > before or process.poll() is not None, "the run starts")
     wait = dice.random() * 0.6
@@ -72,7 +73,7 @@ def test_killed_runs_resume_without_loss_or_repetition(tmp_path: Path, expected:
     workflow = write_workflow(directory)
     for _ in range(KILLS):
         kill_at_random_moment(directory, workflow, dice)
-    shoal(directory, "run", "Makeflow", "-j2", "--quiet")
+    shoal(directory, "run", "Makeflow", f"-j{JOBS}", "--quiet")
 
     assert {path.name: path.read_bytes() for path in (directory / "o").iterdir()} == expected
     results = Counter(record.place for record in accepted(workflow))
@@ -80,7 +81,8 @@ def test_killed_runs_resume_without_loss_or_repetition(tmp_path: Path, expected:
     assert set(results.values()) == {1}, "a result was accepted twice"
     executions = [len(path.read_text().split()) for path in (directory / "log").iterdir()]
     mean = sum(record.ended - record.started for record in accepted(workflow)) / (WIDTH * DEPTH)
-    repeated = sum(count - 1 for count in executions) * mean
+    # What had only to end when the kill came was not finished: on a slow machine that is most of what is repeated.
+    repeated = max(0, sum(executions) - len(executions) - JOBS * KILLS) * mean
     assert repeated <= 0.1 * KILLS, f"{repeated:.3f} s of finished work repeated over {KILLS} kills"
     for run in run_ids(workflow):
         assert marked_processes(run.encode()) == [], "a process of a killed run is still there"

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
+import msgspec
+
+from shoal.engine.sizes import read_kept
+from shoal.engine.workspace import Workspace
+from shoal.policy.sizing.sketch import Cell, Learned
 from support.command import shoal
 from support.ledgers import final_records
 
@@ -64,3 +71,53 @@ def test_with_fixed_sizing_nothing_is_limited(tmp_path: Path) -> None:
     write_hogs(tmp_path, [20, 500])
     shoal(tmp_path, "run", "flow.py", "all", "-j2", "--memory", "300M", "--sizing", "fixed", "--quiet")
     assert categories(tmp_path)["hog"]["retries"] == 0
+
+
+def test_what_outgrows_the_disk_is_tried_again_with_more_of_it(tmp_path: Path) -> None:
+    lines = ["from shoal import rule"]
+    for number in range(3):
+        command = f"head -c 70M /dev/zero > o{number}; sleep 1.5"
+        lines.append(f'rule("o{number}", run="{command}", category="writer")')
+    lines.append('rule("all", needs=["o0", "o1", "o2"], run="touch all")')
+    (tmp_path / "flow.py").write_text("\n".join(lines) + "\n")
+    shoal(tmp_path, "run", "flow.py", "all", "-j3", "--memory", "1G", "--disk", "120M", "--quiet", "--paranoid")
+    assert all((tmp_path / f"o{number}").stat().st_size == 70 << 20 for number in range(3))
+    writer = categories(tmp_path)["writer"]
+    assert writer["disk"]["seen"] == 70 << 20  # type: ignore[index]
+    assert writer["learned"]["disk"]["retries"] >= 1  # type: ignore[index]
+    assert writer["learned"]["disk"]["first"] >= 70 << 20  # type: ignore[index]
+    shoal(tmp_path, "run", "flow.py", "all", "-j3", "--memory", "1G", "--disk", "120M", "--quiet", "--force")
+    assert categories(tmp_path)["writer"]["retries"] == 0, "one after the other from the beginning"
+
+
+def test_the_plot_shows_every_category_and_what_was_ended(tmp_path: Path) -> None:
+    write_hogs(tmp_path, [200, 210, 205, 215], seconds=1.0)
+    shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "600M", "--quiet")
+    assert "retries" in shoal(tmp_path, "status", "--categories", "--plot", "out.svg").stdout.lower()
+    drawing = ElementTree.parse(tmp_path / "out.svg").getroot()
+    texts = [node.text or "" for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    retries = categories(tmp_path)["hog"]["retries"]
+    assert any(text.startswith(f"hog: {4 + retries} attempts, {retries} ended") for text in texts)  # type: ignore[operator]
+    assert any(text.startswith("touch: 1 attempt, 0 ended") for text in texts)
+    bars = [node.get("fill") for node in drawing.iter("{http://www.w3.org/2000/svg}rect")]
+    assert len(bars) > 2 * (5 + retries)  # type: ignore[operator]
+
+
+def test_sizes_kept_by_an_earlier_version_are_read(tmp_path: Path) -> None:
+    write_hogs(tmp_path, [20])
+    workspace = Workspace(str(tmp_path / "flow.py"))
+    workspace.make()
+    learned = Learned([Cell(100.0 * 2**20, 30.0, 60.0)], 100.0 * 2**20, 30)
+    Path(workspace.sizes).write_bytes(msgspec.msgpack.encode({"memory": {"hog": learned}}))
+    shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "2G", "--quiet")
+    kept = read_kept(workspace)
+    assert kept.memory["hog"].tasks == 31
+    assert kept.wall["hog"].tasks == 1
+    assert kept.shown["hog"]["cores"].first == 10_000
+
+
+def test_work_queues_sizing_gives_the_first_tasks_the_whole_machine(tmp_path: Path) -> None:
+    write_hogs(tmp_path, [20, 20, 20], seconds=0.4)
+    shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "600M", "--sizing", "work-queue", "--quiet")
+    ended = sorted((record.started, record.ended) for record in final_records(tmp_path / "flow.py"))
+    assert all(one[1] <= other[0] for one, other in pairwise(ended)), "one after the other"

@@ -197,7 +197,7 @@ def test_an_export_can_be_replayed_in_its_turn(here: Path) -> None:
 def test_a_forecast_says_where_its_durations_come_from(here: Path) -> None:
     name = write(here, split_search_join(4))
     recorded = forecast(here, name, "--jobs", "2")
-    assert recorded["durations"] == {"from": "trace", "known": 8, "like_category": 0, "guessed": 0}
+    assert recorded["durations"] == {"from": "trace", "known": 8, "like_category": 0, "declared": 0, "guessed": 0}
     assert recorded["lower_bound"] <= recorded["makespan"]
     scaled = forecast(here, name, "time=0.5", "--jobs", "2")
     assert scaled["makespan"] == pytest.approx(recorded["makespan"] / 2)
@@ -207,7 +207,7 @@ def test_a_forecast_says_where_its_durations_come_from(here: Path) -> None:
     assert guessed["makespan"] == 3.0
     shoal(here, "run", "--workflow", "Makeflow", "--quiet")
     measured = forecast(here, "--workflow", "Makeflow", "--jobs", "2")
-    assert measured["durations"] == {"from": "ledger", "known": 3, "like_category": 0, "guessed": 0}
+    assert measured["durations"] == {"from": "ledger", "known": 3, "like_category": 0, "declared": 0, "guessed": 0}
     assert 0 < measured["makespan"] < 3.0
 
 

@@ -87,9 +87,14 @@ def test_environment_counts_before_resources_as_in_the_original() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", 1.5, None, True])
-def test_a_resource_that_is_no_whole_number_asks_for_nothing(value: object) -> None:
-    makeflow = read({"rules": [{"command": "x", "resources": {"cores": value}}]})
-    assert build_graph(makeflow).profile_of(0).resources.get("cores") == FRACTION
+def test_a_resource_that_is_no_whole_number_asks_for_nothing_where_the_original_is_stood_in_for(value: object) -> None:
+    makeflow = read({"rules": [{"command": "x", "resources": {"memory": value}}]})
+    assert dict(build_graph(makeflow, by_jobs=True).profile_of(0).resources.amounts) == {"jobs": FRACTION}
+    if value is None:
+        assert build_graph(makeflow).profile_of(0).resources.get("memory") == 0
+    else:
+        with pytest.raises(InputError, match="memory must be a whole number"):
+            build_graph(makeflow)
 
 
 def test_rules_without_a_category_see_the_variables_of_the_default_category() -> None:

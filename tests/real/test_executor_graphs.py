@@ -16,7 +16,7 @@ import shoal
 from shoal.futures import CallError, DependencyFailed
 from support.command import wait_until
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

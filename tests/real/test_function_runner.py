@@ -32,7 +32,7 @@ from shoal.runner.function import (
     task_payload,
 )
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Loop:
@@ -402,18 +402,18 @@ def start_child_then_wait(path: str) -> None:
 
 def test_a_time_out_ends_the_call_and_everything_it_started(loop: Loop, tmp_path: Path) -> None:
     path = tmp_path / "child"
-    calls = [loop.request(add, 1), loop.request(start_child_then_wait, str(path), timeout=0.5), loop.request(add, 3)]
+    calls = [loop.request(add, 1), loop.request(start_child_then_wait, str(path), timeout=2.0), loop.request(add, 3)]
     results = loop.run(*calls)
     assert outcomes(results) == ["ok", "timeout", "lost"]
     assert results[1].error is not None
     assert isinstance(pickle.loads(results[1].error), TimeoutError)
-    assert 0.5 <= results[1].ended - results[1].started < 5
+    assert 2.0 <= results[1].ended - results[1].started < 30
     child = int(path.read_text())
     wait_until(lambda: gone(child), "end of the call's child")
 
 
 def test_the_time_a_call_waits_in_its_bundle_does_not_count(loop: Loop) -> None:
-    calls = [loop.request(time.sleep, 0.3, timeout=5.0), loop.request(time.sleep, 0.3, timeout=0.5)]
+    calls = [loop.request(time.sleep, 1.0), loop.request(time.sleep, 0, timeout=0.9)]
     assert outcomes(loop.run(*calls)) == ["ok", "ok"]
 
 
@@ -529,7 +529,7 @@ def burn(seconds: float, size_bytes: int) -> int:
 
 def test_cpu_time_and_peak_memory_are_those_of_the_call(loop: Loop) -> None:
     large, small = loop.run(loop.request(burn, 0.1, 200_000_000), loop.request(burn, 0.1, 1000))
-    assert 0.08 <= large.cpu_user + large.cpu_system < 1.0
+    assert 0.08 <= large.cpu_user + large.cpu_system < 3.0
     assert 0.08 <= small.cpu_user + small.cpu_system < 0.3
     assert large.max_rss_bytes >= 200_000_000
     assert 1_000_000 < small.max_rss_bytes < 100_000_000

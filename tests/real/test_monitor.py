@@ -139,14 +139,14 @@ def test_disk_and_files_are_those_of_the_named_directories(tmp_path: Path) -> No
 
 
 def test_a_shared_page_is_counted_once(tmp_path: Path) -> None:
-    forks = "[os.fork() or (time.sleep(0.4), os._exit(0)) for _ in range(4)]; [os.wait() for _ in range(4)]"
+    forks = "[os.fork() or (time.sleep(1), os._exit(0)) for _ in range(4)]; [os.wait() for _ in range(4)]"
     summary = measured(tmp_path, "-L", "memory: 200", "--", *hog(100, forks))
     assert 100 <= summary["memory"][0] <= 140
     assert summary["max_concurrent_processes"][0] == summary["total_processes"][0] == 5
 
 
 def test_processes_that_ran_at_the_same_time_are_added_up(tmp_path: Path) -> None:
-    one = " ".join([*PYTHON, f"'{hog(50, 'time.sleep(0.5)')[-1]}'"])
+    one = " ".join([*PYTHON, f"'{hog(50, 'time.sleep(1)')[-1]}'"])
     summary = measured(tmp_path, "--sh", f"{one} & {one} & wait")
     assert 100 <= summary["memory"][0] <= 130
 
@@ -245,7 +245,7 @@ def test_a_command_that_will_not_end_is_ended_when_asked_twice(tmp_path: Path, b
 
 
 def test_the_command_dies_with_the_monitor(tmp_path: Path, begin: Begin) -> None:
-    script = "echo $$ > pid; exec sleep 60"
+    script = "echo $$ > pid; exec sleep 600"
     started = begin("--sh", script)
     wait_until(lambda: holds(tmp_path / "pid"), "the command begins")
     started.kill()
@@ -280,7 +280,7 @@ def test_the_series_can_be_followed_while_the_command_runs(tmp_path: Path, begin
 
 def test_files_that_were_open_are_listed(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("text")
-    summary = measured(tmp_path, "--with-inotify", "--sh", "sleep 0.3 < in > made")
+    summary = measured(tmp_path, "--with-inotify", "--sh", "sleep 1 < in > made")
     assert [str(tmp_path / "in"), 1] in summary["input_files"]
     assert [str(tmp_path / "made"), 0] in summary["output_files"]
     assert str(tmp_path / "made") in (tmp_path / "out.files").read_text()

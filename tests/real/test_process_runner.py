@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -13,16 +14,25 @@ import pytest
 
 from shoal.policy.retry import Outcome
 from shoal.runner.output import Slots
-from shoal.runner.proc import marked_processes, started_at
+from shoal.runner.proc import become_subreaper, marked_processes, started_at
 from shoal.runner.process import ProcessEnd, ProcessRunner, Running
 from shoal.runner.table import ProcessTable, read_table
 from support.command import wait_until
 
 RUN = f"test{os.getpid()}"
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
+def heir() -> Iterator[None]:
+    """What loses its parent falls to us, as to every process that has a runner."""
+    assert become_subreaper()
+    yield
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def runner(tmp_path: Path, heir: None) -> Iterator[ProcessRunner]:
     slots = Slots(str(tmp_path))
     table = ProcessTable(str(tmp_path / "table"))
     made = ProcessRunner(RUN, os.environ, slots, table, time.time)
@@ -125,8 +135,8 @@ def test_peak_that_cannot_be_told_from_our_own_is_not_reported(runner: ProcessRu
 
 
 def test_memory_limit_ends_the_whole_tree_and_says_how_much_it_was(runner: ProcessRunner) -> None:
-    hungry = "python3 -c 'import time; b = bytearray(80_000_000); time.sleep(60)'"
-    end = run(runner, f"setsid sleep 60 & {hungry}", memory=40_000_000)
+    hungry = "python3 -c 'import time; b = bytearray(80_000_000); time.sleep(600)'"
+    end = run(runner, f"setsid sleep 600 & {hungry}", memory=40_000_000)
     assert end.outcome is Outcome.EXHAUSTED
     assert "more than its 38.1 MiB" in end.message
     wait_until(nothing_left, "everything of the task is gone")
@@ -139,7 +149,7 @@ def test_tree_is_looked_at_while_it_lives(runner: ProcessRunner) -> None:
 
 
 def test_time_limit_ends_the_whole_tree(runner: ProcessRunner) -> None:
-    end = run(runner, "sleep 60 & sleep 60 & wait", timeout=0.2)
+    end = run(runner, "sleep 600 & sleep 600 & wait", timeout=0.2)
     assert end.outcome is Outcome.TIMEOUT
     wait_until(nothing_left, "everything of the task is gone")
 
@@ -155,7 +165,7 @@ def test_task_that_ignores_sigterm_is_killed_after_a_grace_period(
 
 def test_cancel_ends_what_escaped_by_double_fork_and_setsid(runner: ProcessRunner, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    runner.start(time.time(), 1, 1, f"setsid sh -c '(sleep 60 & echo $! > {ready}; sleep 60) &'; sleep 60")
+    runner.start(time.time(), 1, 1, f"setsid sh -c '(sleep 600 & echo $! > {ready}; sleep 600) &'; sleep 600")
     wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), "the escaped process runs")
     escaped = int(ready.read_text())
     runner.kill(1, Outcome.CANCELLED, "cancelled")
@@ -165,13 +175,13 @@ def test_cancel_ends_what_escaped_by_double_fork_and_setsid(runner: ProcessRunne
 
 
 def test_background_process_does_not_outlive_its_task(runner: ProcessRunner) -> None:
-    end = run(runner, "sleep 60 > /dev/null 2>&1 & echo $!")
+    end = run(runner, "sleep 600 > /dev/null 2>&1 & echo $!")
     pid = int(output(runner, end))
     wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), "the background process is gone")
 
 
 def test_table_names_pid_and_start_moment_of_what_runs(runner: ProcessRunner, tmp_path: Path) -> None:
-    started = runner.start(time.time(), 1, 1, "sleep 60")
+    started = runner.start(time.time(), 1, 1, "sleep 600")
     assert isinstance(started, Running)
     assert (started.pid, started.boot_time) in read_table(str(tmp_path / "table"))
     assert started_at(started.pid, started.boot_time)

@@ -19,6 +19,7 @@ from shoal.broker.messages import (
     Kill,
     Retry,
     Start,
+    TaskGrew,
     TasksEnded,
 )
 from shoal.model.generate import SHAPES
@@ -115,6 +116,26 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     assert one.digest() == other.digest()
     assert one.entries == other.entries
     assert one.next_random == other.next_random
+
+
+def test_the_seeds_meet_tasks_that_outgrow_memory_and_disk_on_nodes_that_change() -> None:
+    seen: set[str] = set()
+    for seed in range(300):
+        cause: dict[int, str] = {}
+        changes = False
+        for _, event, commands in run_seed(seed).entries:
+            changes = changes or isinstance(event, CapacityChanged)
+            for command in commands:
+                match command:
+                    case Kill(task, outcome=Outcome.EXHAUSTED):
+                        assert isinstance(event, TaskGrew)
+                        cause[task] = event.resource
+                    case Retry(task, outcome=Outcome.EXHAUSTED) | GiveUp(task, outcome=Outcome.EXHAUSTED):
+                        seen.add(f"{type(command).__name__} {cause[task]}{' changing' * changes}")
+                    case Start(sizes=(cores, _, _)) if cores > FRACTION:
+                        seen.add("wide")
+    kinds = {f"{verdict} {name}" for verdict in ("Retry", "GiveUp") for name in ("memory", "disk")}
+    assert seen >= kinds | {"Retry memory changing", "Retry disk changing", "wide"}
 
 
 def test_another_seed_gives_another_trace() -> None:

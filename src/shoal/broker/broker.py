@@ -107,6 +107,8 @@ class Broker:
         self.patience = patience
         """How often a lane may be passed over before room is kept for it."""
         self.draining = False
+        self.has_peers = False
+        """Others may have room for what this node has become too small for: it is not given up for that."""
         self.places = 0
         """Number of the last place."""
         self._nearly_empty: list[Bundle] = []
@@ -209,13 +211,14 @@ class Broker:
             push(task)
 
     def give_away(self, tasks: Sequence[int]) -> list[Ticket]:
-        """Lets go of queued tasks; another broker has them from now on."""
+        """Lets go of tasks that do not run; another broker has them from now on."""
         tickets = []
         for task in tasks:
             tickets.append(
                 Ticket(task, self.attempt.get(task, 0), self.failures.get(task, 0), self.losses.get(task, 0))
             )
-            self.queue.remove(task)
+            if self.state[task] is State.QUEUED:
+                self.queue.remove(task)
             self._move(task, Move.LEAVE)
         return tickets
 
@@ -316,7 +319,7 @@ class Broker:
             counter[task] = counter.get(task, 0) + 1
         delay = None
         lane = self.columns.lane[task]
-        if outcome is not Outcome.CANCELLED and self.contract.could_fit(lane):
+        if outcome is not Outcome.CANCELLED and (self.has_peers or self.contract.could_fit(lane)):
             retries = self.lanes[lane].retries
             delay = retry_delay(
                 outcome, self.failures.get(task, 0), self.losses.get(task, 0), retries, self.retry_pause

@@ -15,7 +15,7 @@ went away empty-handed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import ceil, inf
 from random import Random
 from typing import TypeAlias
@@ -41,12 +41,15 @@ from shoal.broker.peers import (
     Ticket,
     Woken,
 )
+from shoal.broker.states import State
 from shoal.broker.tiers import Tiers
 from shoal.model.resources import FRACTION
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Pace, Release, Stealing, policy_named
 from shoal.policy.placement import ANYWHERE
 
 MOST_PARKED = 64
+MOST_UNWANTED = 10_000
+"""Cancelled tasks that are remembered; whatever was under way when they were cancelled has arrived long before."""
 SURPLUS = 2
 """So many tasks per core in the Shared queue are more than will be started soon: others are told."""
 Event: TypeAlias = BrokerEvent | TasksPlaced | Heard | PeersChanged | LittleLeft | PolicyChanged
@@ -73,6 +76,7 @@ class Member:
         assert isinstance(broker.queue, Tiers), "a member's broker has a Local and a Shared queue"
         self.here = here
         self.broker = broker
+        broker.has_peers = True
         self.tiers = broker.queue
         self.roster = roster
         self.stealing = stealing or Stealing()
@@ -83,7 +87,7 @@ class Member:
         self.parcels = Parcels()
         self.parked: dict[int, None] = {}
         """Peers that left empty-handed, the one that waits longest first."""
-        self.unwanted: set[int] = set()
+        self.unwanted: dict[int, None] = {}
         """Cancelled tasks; one that is on its way to us then ends when it arrives."""
         self.little_left = False
         self._round = 0
@@ -102,6 +106,8 @@ class Member:
         self._cores_at = broker.contract.names.index("cores")
         needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
         self._least = min((need for need in needs if need), default=FRACTION)
+        self._real_lanes = sum(1 for need in broker.contract.needs if need)
+        """Lanes whose tasks ask for something."""
         self._handlers: dict[type, Callable[..., None]] = {
             TasksPlaced: self._on_placed,
             Heard: self._on_heard,
@@ -132,6 +138,11 @@ class Member:
         """Cores on which something could start at once."""
         return max(0, self.broker.contract.free[self._cores_at] // self._least)
 
+    def _unable(self) -> tuple[int, ...]:
+        """Lanes of which nothing could be started at once."""
+        fits = self.broker.contract.fits
+        return tuple([lane for lane, made in enumerate(self.broker.lanes) if made.origin < 0 and not fits(lane)])
+
     def _set_policy(self, name: str) -> None:
         policy = policy_named(name)
         self.policy = name
@@ -149,6 +160,7 @@ class Member:
         """Finds a node for each; what stays is started if there is room."""
         outgoing: dict[int, list[Ticket]] = {}
         kept: list[Ticket] = []
+        local: list[int] = []
         if not event.holdings or self.little_left:
             kept = self._fitting(event.tickets, commands)
         else:
@@ -158,13 +170,18 @@ class Member:
                 seconds = lanes[lane_of[ticket.task]].mean_duration
                 node = self.placement.choose(here, holdings, seconds) if holdings else ANYWHERE
                 if node == here:
-                    self.tiers.make_local(ticket.task)
+                    local.append(ticket.task)
                     kept.append(ticket)
                 elif node == ANYWHERE or node not in peers:
                     kept.append(ticket)
                 else:
                     outgoing.setdefault(node, []).append(ticket)
             kept = self._fitting(kept, commands)
+            if local:
+                fitting = {ticket.task for ticket in kept}
+                for task in local:
+                    if task in fitting:
+                        self.tiers.make_local(task)
         for peer, tickets in outgoing.items():
             commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(self.tiers.shared))))
         self._take_in(now, kept, commands)
@@ -189,10 +206,10 @@ class Member:
             task = ticket.task
             if task in held:
                 continue  # it is here already, by another way
-            if task in self.unwanted or lane_of[task] in hopeless:
-                self.tiers.local.pop(task, None)
-                if task not in self.unwanted:
-                    commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+            if task in self.unwanted:
+                continue
+            if lane_of[task] in hopeless:
+                commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
             else:
                 fitting.append(ticket)
         return fitting
@@ -226,16 +243,29 @@ class Member:
             del self.parked[peer]
             commands.append(Send(peer, Woken(load)))
 
-    def _give(self, now: float, peer: int, round: int, commands: list[MemberCommand]) -> None:
-        """Answers a thief with its share."""
-        shared = self.tiers.shared
-        count = len(shared) if self.broker.draining else ceil(self.stealing.share * len(shared))
+    def _give(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
+        """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
+        shared, round = self.tiers.shared, asked.round
+        load = self._load_for(asked.unable)
+        count = load if self.broker.draining else ceil(self.stealing.share * load)
         if not count:
             commands.append(Send(peer, Parcel(0, [], 0, round)))
             self._park(peer)
             return
-        tickets = self.broker.give_away(self.tiers.lightest(shared, count))
+        tickets = self.broker.give_away(self.tiers.lightest(shared, count, self._lanes_of(asked.unable)))
         commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
+
+    def _load_for(self, unable: tuple[int, ...]) -> int:
+        """What there is for a thief that can start nothing of some lanes."""
+        shared = self.tiers.shared
+        without = self._lanes_of(unable)
+        return len(shared) - sum(shared.queued_in(lane) for lane in without) if without else len(shared)
+
+    def _lanes_of(self, unable: tuple[int, ...]) -> list[int]:
+        """Lanes of our Shared queue that another broker means; we may have made further ones from them."""
+        if not unable:
+            return []
+        return [lane for lane in self.tiers.shared.lanes() if self.broker.origin(lane) in unable]
 
     def _park(self, peer: int) -> None:
         if len(self.parked) < MOST_PARKED:
@@ -255,12 +285,15 @@ class Member:
         broker = self.broker
         if broker.draining or broker.awaiting_ready or self.tiers or not self.idle_cores():
             return
+        unable = self._unable()
+        if len(unable) == self._real_lanes:
+            return  # whatever ends next makes room
         asked = self.roster.sample(self._random, self.here, self.stealing.asked(self.roster.others()))
         if self._promising != ANYWHERE and self._promising not in asked:
             asked[0] = self._promising
         self._promising = ANYWHERE
         self._open(now, len(asked))
-        question = LoadAsked(self._round)
+        question = LoadAsked(self._round, unable)
         for peer in asked:
             commands.append(Send(peer, question))
 
@@ -278,7 +311,7 @@ class Member:
             best = max(self._answers)
             self._answers.remove(best)
             self._deadline = now + self.stealing.patience
-            commands.append(Send(best[1], TasksAsked(self._round)))
+            commands.append(Send(best[1], TasksAsked(self._round, self._unable())))
             return
         self._is_open = False
         self._next_try = now + self._pace.next()
@@ -290,9 +323,9 @@ class Member:
         if peer not in self.roster.known:
             return  # what it held is placed anew: a late word from it must not bring back a task
         match message:
-            case LoadAsked(round):
+            case LoadAsked(round, unable):
                 self._let_go(commands)
-                load = len(self.tiers.shared)
+                load = self._load_for(unable)
                 if not load:
                     self._park(peer)
                 commands.append(Send(peer, LoadTold(round, load)))
@@ -305,9 +338,9 @@ class Member:
                         self._next_victim(now, commands)
                 elif load:
                     self._promising = peer
-            case TasksAsked(round):
+            case TasksAsked():
                 self._let_go(commands)
-                self._give(now, peer, round, commands)
+                self._give(now, peer, message, commands)
             case Parcel():
                 self._on_parcel(now, peer, message, commands)
             case Got(number, load):
@@ -319,7 +352,7 @@ class Member:
                 if not self._is_open and not self.tiers and self.idle_cores() and not self.broker.draining:
                     self._open(now, 0)
                     self._promising = ANYWHERE
-                    commands.append(Send(peer, TasksAsked(self._round)))
+                    commands.append(Send(peer, TasksAsked(self._round, self._unable())))
 
     def _on_parcel(self, now: float, peer: int, parcel: Parcel, commands: list[MemberCommand]) -> None:
         answers_us = self._is_open and parcel.round == self._round and not self._asked
@@ -349,6 +382,8 @@ class Member:
     def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
         commands += self.broker.handle(now, event)
         self.release.completed(now, len(event.results))
+        if self.broker.contract.hopeless:
+            self._hand_back(self.broker.contract.hopeless, commands)
 
     def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
         """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
@@ -370,17 +405,24 @@ class Member:
 
     def _on_cancel(self, now: float, event: CancelAsked, commands: list[MemberCommand]) -> None:
         held = self.broker.state
-        self.unwanted.update(task for task in event.tasks if task not in held)
+        self.unwanted.update((task, None) for task in event.tasks if task not in held)
+        while len(self.unwanted) > MOST_UNWANTED:
+            del self.unwanted[next(iter(self.unwanted))]
         commands += self.broker.handle(now, event)
 
     def _on_capacity(self, now: float, event: CapacityChanged, commands: list[MemberCommand]) -> None:
         """What the node has become too small for may fit elsewhere."""
-        broker = self.broker
-        lacking = [bool(lane.resources.lacking_in(event.node)) for lane in broker.lanes]
-        misfits = [task for task in self.tiers.waiting() if lacking[broker.columns.lane[task]]]
+        lanes = self.broker.lanes
+        self._hand_back([at for at, lane in enumerate(lanes) if lane.resources.lacking_in(event.node)], commands)
+        commands += self.broker.handle(now, event)
+
+    def _hand_back(self, hopeless: Collection[int], commands: list[MemberCommand]) -> None:
+        """Lets go of what waits in these lanes, for its turn or for its next attempt."""
+        broker, lane_of = self.broker, self.broker.columns.lane
+        waits = (State.QUEUED, State.RESTING)
+        misfits = [task for task, state in broker.state.items() if state in waits and lane_of[task] in hopeless]
         for ticket in broker.give_away(misfits):
-            commands.append(HandBack(ticket, broker.lanes[broker.columns.lane[ticket.task]].resources))
-        commands += broker.handle(now, event)
+            commands.append(HandBack(ticket, broker.lanes[lane_of[ticket.task]].resources))
 
     def _on_drain(self, now: float, event: DrainAsked, commands: list[MemberCommand]) -> None:
         """Nothing starts here any more: others may have all of it."""

@@ -29,6 +29,8 @@ class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """An idle broker asks what there is to take."""
 
     round: int
+    unable: tuple[int, ...] = ()
+    """Lanes of which it could start nothing now, as numbered in the beginning: it would only hand their tasks on."""
 
 
 class LoadTold(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -40,6 +42,8 @@ class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """An idle broker asks for its share; the answer is a parcel, an empty one if there is nothing left."""
 
     round: int
+    unable: tuple[int, ...] = ()
+    """As in `LoadAsked`."""
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True):

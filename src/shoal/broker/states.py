@@ -54,6 +54,7 @@ TRANSITIONS: dict[tuple[int, int], State] = {
     (State.RESTING, Move.WAKE): State.QUEUED,
     (State.RESTING, Move.CANCEL): State.ABSENT,
     (State.RESTING, Move.FAIL): State.ABSENT,
+    (State.RESTING, Move.LEAVE): State.ABSENT,
     (State.ENDING, Move.SUCCEED): State.ABSENT,
     (State.ENDING, Move.FAIL): State.ABSENT,
 }

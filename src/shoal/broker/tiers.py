@@ -1,12 +1,12 @@
 """Two queues that look like one to a broker: Local, for tasks whose data is here, and Shared, which thieves may empty.
 
-The broker takes from Local first. Which tasks are Local is decided when they arrive (`local` names them); a retry goes
-back to where the task was.
+The broker takes from Local first. Which tasks are Local is decided when they arrive (`local` names them); a task that
+is tried again is Shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import nsmallest
 
 from shoal.policy.order import LaneQueue, Queue
@@ -85,15 +85,20 @@ class Tiers:
             del self.local[task]
             self.shared.push(task)
 
-    def lightest(self, queue: Queue, count: int) -> list[int]:
-        """The tasks that cost the least to move, the oldest among equals: the owner serves the others himself."""
+    def lightest(self, queue: Queue, count: int, without: Collection[int] = ()) -> list[int]:
+        """The tasks that cost the least to move, the oldest among equals: the owner serves the others himself.
+
+        Those of the lanes in `without` stay.
+        """
         assert isinstance(queue, LaneQueue)
-        if count >= len(queue):
+        if count >= len(queue) and not without:
             return list(queue.live)
+        lane_of = queue.columns.lane
+        live = [task for task in queue.live if lane_of[task] not in without] if without else queue.live
         if self._weight:
-            return nsmallest(count, queue.live, key=self._weight.__getitem__)
+            return nsmallest(count, live, key=self._weight.__getitem__)
         found = []
-        for task in queue.live:
+        for task in live:
             found.append(task)
             if len(found) == count:
                 break

@@ -135,7 +135,7 @@ def _caption(category: str, rows: Sequence[Attempt]) -> str:
     given = sum(row.given * row.seconds for row in rows)
     used = sum(min(row.used, row.given) * row.seconds for row in rows if not row.exhausted)
     retries = sum(row.exhausted for row in rows)
-    waste = f", {1 - used / given:.0%} of memory times time wasted" if given else ""
+    waste = f", {1 - used / given:.0%} of what they were given was of no use" if given else ""
     return f"{clip(category, 40)}: {count(len(rows), 'attempt')}, {retries:,} ended over their size{waste}"
 
 

@@ -1,4 +1,4 @@
-"""The options that describe a cluster, and what is to be simulated on it: for `shoal simulate` and `shoal plan --nodes`.
+"""The options that describe a cluster, and what is simulated on it: of `shoal simulate` and `shoal plan --nodes`.
 
 Reads what the user wrote and refuses in one sentence what cannot be; the simulation is `shoal.engine.forecast`.
 """
@@ -27,6 +27,7 @@ MOST_CORES = 10_000
 POLICY = "flds"
 SUBMISSIONS = ("all", "one")
 _OF_CLUSTERS = ("policy", "bandwidth", "latency", "shared_rate", "speed", "submission", "seed", "cores")
+_LEDGER = re.compile(r"((?:.*/)?)\.shoal/([^/]+?)(?:/ledger)?/?")
 _RATE = re.compile(r"\s*([0-9.]+)\s*([kMGT]?)(b|bit|bits)(?:/s|ps)?\s*")
 _PREFIX = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = re.compile(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us|µs|)\s*")
@@ -111,13 +112,12 @@ def find_subject(arguments: argparse.Namespace) -> tuple[Subject, Resources | No
         work = make_workload(first, arguments.seed or 0)
         return Subject(work.name, work), None
     from shoal.engine.forecast import subject_of
+    from shoal.model.resources import FRACTION, Resources
 
     expected, node = expectation(arguments)
     subject = subject_of(expected)
-    per_node = arguments.cores * 10_000 if arguments.cores else node.get("cores")
-    from shoal.model.resources import Resources
-
-    node = Resources.of({**dict(node.amounts), "cores": per_node})
+    if arguments.cores:
+        node = Resources.of({**dict(node.amounts), "cores": arguments.cores * FRACTION})
     refuse_larger_tasks(expected, node, "--cores N")
     return subject, node
 
@@ -129,10 +129,25 @@ def expectation(arguments: argparse.Namespace) -> tuple[Expectation, Resources]:
     from shoal.engine.expect import expect
     from shoal.engine.load import find_workflow
 
-    named, words = split_words(arguments.words, arguments.workflow)
+    named, words = of_ledger(arguments.words) or split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(find_workflow(named))
     node = node_for(arguments, path)
     return expect(path, words, arguments.like), node
+
+
+def of_ledger(words: list[str]) -> tuple[str, list[str]] | None:
+    """If the first word is the ledger of a run, the workflow that was run, and what it was asked for."""
+    found = _LEDGER.fullmatch(words[0]) if words else None
+    if found is None:
+        return None
+    from shoal.engine.history import read_history
+    from shoal.engine.workspace import Workspace
+
+    workflow = found[1] + found[2]
+    last = read_history(Workspace(workflow)).last_run
+    if last is None:
+        raise InputError(f"there is no ledger of a run in {words[0]!r}")
+    return workflow, words[1:] or list(last.targets)
 
 
 def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) -> None:

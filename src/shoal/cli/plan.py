@@ -1,15 +1,19 @@
-"""`shoal plan`: what would run and why; touches nothing."""
+"""`shoal plan`: what would run and why, and with `--nodes` how long a whole run would take; runs nothing."""
 
 from __future__ import annotations
 
 import argparse
 
+from shoal.cli.cluster import add_cluster, given_for_clusters
 from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.cli.run import add_machine, node_for
+from shoal.errors import InputError
 
-SUMMARY = """Shows what 'shoal run' would run and for which reasons, without running or writing anything."""
+SUMMARY = """Shows what 'shoal run' would run and for which reasons, without running or writing anything. With --nodes
+it predicts a whole run on clusters of several sizes, as 'shoal simulate' does, and says which to take; that also works
+for a workload in place of FILE."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
-EXAMPLE = "shoal plan flow.py all --verbose"
+EXAMPLE = "shoal plan flow.py all --nodes 1..64 --policy flds,mlb --plot scaling.svg"
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -18,10 +22,24 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="list every task with its reason")
     parser.add_argument("-f", "--force", action="store_true", help="as if everything had to run")
     parser.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
+    parser.add_argument(
+        "--nodes", metavar="RANGE", help="sizes of a cluster: 1..64 (doubling), 1..64:4x, 10..50:10 or 1,2,4"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="with --nodes: draw makespan and cost into an SVG file")
+    add_cluster(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    if arguments.nodes is not None:
+        from shoal.cli.scaling import show_scaling
+
+        return show_scaling(arguments)
+    for option, value in (("--plot", arguments.plot), ("--order", arguments.order), ("--like", arguments.like)):
+        if value is not None:
+            raise InputError(f"{option} goes with --nodes only", remedy="say for how many, such as --nodes 1..64")
+    for option in given_for_clusters(arguments):
+        raise InputError(f"{option} goes with --nodes only", remedy="say for how many, such as --nodes 1..64")
     return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
 
 

@@ -48,7 +48,7 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None or is_workload(arguments) or given_for_clusters(arguments):
         return on_cluster(arguments)
-    return on_one_node(arguments)
+    return on_this_node(arguments)
 
 
 def on_cluster(arguments: argparse.Namespace) -> int:
@@ -73,27 +73,17 @@ def on_cluster(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def on_one_node(arguments: argparse.Namespace) -> int:
+def on_this_node(arguments: argparse.Namespace) -> int:
     """A run on one node, where no data is moved."""
     import json
 
-    from shoal.model.graph import ancestors
+    from shoal.engine.forecast import on_one_node
     from shoal.policy.order import DEFAULT_ORDER
-    from shoal.sim.predict import predict
 
     expected, node = expectation(arguments)
-    graph = expected.workflow.graph
     refuse_larger_tasks(expected, node, "--jobs N")
     order = arguments.order or DEFAULT_ORDER
-    forecast = predict(
-        graph,
-        expected.durations,
-        node,
-        order,
-        wanted=ancestors(graph, expected.workflow.targets),
-        input_bytes=expected.input_bytes,
-        overhead=expected.overheads.per_task,
-    )
+    forecast = on_one_node(expected, node, order)
     if arguments.json:
         print(json.dumps(as_data(expected, forecast, node, order)))
     else:
@@ -113,7 +103,7 @@ def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: s
         "order": order,
         "durations": expected.counts(),
         "overheads": {"per_task": expected.overheads.per_task, "at_ends": expected.overheads.at_ends},
-        "makespan": forecast.makespan + expected.overheads.at_ends,
+        "makespan": forecast.makespan,
         "utilisation": forecast.utilisation,
         "work": forecast.work,
         "critical_path": forecast.critical_path,
@@ -130,11 +120,10 @@ def as_text(expected: Expectation, forecast: Forecast, node: Resources, order: s
 
     cores = node.get("cores") / FRACTION
     on = f"{cores:g} core{'s' * (cores != 1)}"
-    makespan = forecast.makespan + expected.overheads.at_ends
     lines = [
         f"{expected.workflow.path}: {count(forecast.tasks, 'task')} on {on}, order {order}",
         f"durations: {expected.sentence()}",
-        f"predicted makespan: {show_seconds(makespan)}, utilisation {show_percent(forecast.utilisation, 1.0)}",
+        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {show_percent(forecast.utilisation, 1.0)}",
         f"lower bounds: {show_seconds(forecast.area)} for the work on {on}, "
         f"{show_seconds(forecast.critical_path)} along the critical path",
     ]

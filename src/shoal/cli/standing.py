@@ -36,8 +36,16 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     return f"{name}: ended at {show_moment(state.end.time, now)} after {took} ({how}), {done}"
 
 
-def describe(follower: Follower, phase: Phase, now: float, *, every: bool = False) -> list[str]:
-    """The whole picture, as lines."""
+def beside(predicted: float, took: float) -> str:
+    """`predicted 41.2 s, took 43.0 s (+4 %)`."""
+    off = f" ({100 * (took / predicted - 1):+.0f} %)" if predicted > 0 else ""
+    return f"predicted {show_seconds(predicted)}, took {show_seconds(took)}{off}"
+
+
+def describe(
+    follower: Follower, phase: Phase, now: float, *, every: bool = False, predicted: float | None = None
+) -> list[str]:
+    """The whole picture, as lines; `predicted` is how long the run should have taken, if that is known."""
     state = follower.state
     name = follower.workspace.workflow.rsplit("/", 1)[-1]
     lines = [headline(name, follower, phase, now)]
@@ -56,6 +64,8 @@ def describe(follower: Follower, phase: Phase, now: float, *, every: bool = Fals
         left = state.time_left(now)
         about = f", {show_left(left)}" if left is not None else ""
         lines.append(f"{show_rate(state.rate(now))}{about}" if state.done else "nothing is done yet")
+    if predicted is not None and state.end is not None:
+        lines.append(beside(predicted, state.end.time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is Phase.RUNNING:
         lines += _running(state, now, most)
@@ -90,7 +100,7 @@ def _failed(state: RunState, most: int) -> list[str]:
     return lines
 
 
-def state_as_data(follower: Follower, phase: Phase, now: float) -> dict[str, Any]:
+def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: float | None = None) -> dict[str, Any]:
     """The same for programs; times are seconds since the epoch."""
     state = follower.state
     start, end = state.start, state.end
@@ -103,6 +113,8 @@ def state_as_data(follower: Follower, phase: Phase, now: float) -> dict[str, Any
         "started": start.time if start else None,
         "ended": end.time if end else None,
         "outcome": end.outcome if end else None,
+        "took": end.time - start.time if start and end else None,
+        "predicted": predicted,
         "targets": start.targets if start else [],
         "to_run": state.to_run(),
         "up_to_date": state.up_to_date(),

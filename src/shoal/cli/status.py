@@ -130,7 +130,7 @@ def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Nam
         return task_table(follower, phase)
     if arguments.nodes:
         return node_table(follower, phase)
-    return describe(follower, phase, now, every=arguments.verbose)
+    return describe(follower, phase, now, every=arguments.verbose, predicted=_predicted(follower, phase))
 
 
 def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> object:
@@ -143,4 +143,15 @@ def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Name
         return tasks_as_data(follower, phase)
     if arguments.nodes:
         return nodes_as_data(follower, phase)
-    return state_as_data(follower, phase, now)
+    return state_as_data(follower, phase, now, predicted=_predicted(follower, phase))
+
+
+def _predicted(follower: Follower, phase: Phase) -> float | None:
+    """How long a finished run should have taken, from what was known before it."""
+    from shoal.engine.follow import Phase
+
+    if phase is not Phase.ENDED:
+        return None
+    from shoal.engine.foresight import foreseen
+
+    return foreseen(follower.workspace, follower.state)

@@ -1,4 +1,4 @@
-"""Forecasts on a modelled cluster: from what is expected of a workflow, or a workload, to times with error bars.
+"""Forecasts: from what is expected of a workflow, or of a workload, to times; on clusters with error bars.
 
 A forecast is one simulated run with the expected durations. Its error bars are the shortest and longest of a few more,
 with durations drawn from what was measured: a task that was not measured itself takes as long as some other of its
@@ -16,11 +16,13 @@ import msgspec
 
 from shoal.engine.expect import Expectation
 from shoal.model.graph import ancestors
+from shoal.model.rank import upward_lengths
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work, from_graph
 from shoal.sim.cluster.result import Played
 from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec
+from shoal.sim.predict import CategoryForecast, Forecast, predict
 
 SAMPLES = 5
 MOST_SAMPLED = 400_000
@@ -167,6 +169,35 @@ def _predict(subject: Subject, works: Sequence[Work], spec: ClusterSpec, policy:
     if len(times) == 1:
         return Prediction(policy, spec.nodes, played[0], times[0])
     return Prediction(policy, spec.nodes, played[0], times[0], min(times), max(times), len(times) - 1)
+
+
+def on_one_node(expected: Expectation, node: Resources, order: str, done: bytearray | None = None) -> Forecast:
+    """A run on one node, with what a run takes beside its tasks; those that are done already take no time.
+
+    Overheads hold cores but are no work: only the makespan has them.
+    """
+    graph, overheads = expected.workflow.graph, expected.overheads
+    wanted = ancestors(graph, expected.workflow.targets)
+    seconds = [
+        length if wanted[task] and graph.actions[task] is not None and not (done and done[task]) else 0.0
+        for task, length in enumerate(expected.durations)
+    ]
+    held = [
+        length + overheads.per_task if wanted[task] and not (done and done[task]) else 0.0
+        for task, length in enumerate(seconds)
+    ]
+    found = predict(graph, held, node, order, wanted=wanted, input_bytes=expected.input_bytes)
+    makespan = found.makespan + overheads.at_ends
+    categories = {name: CategoryForecast(row.tasks) for name, row in found.categories.items()}
+    work = 0.0
+    for task, length in enumerate(seconds):
+        if length:
+            profile = graph.profile_of(task)
+            categories[profile.category].seconds += length
+            work += length * profile.resources.get("cores") / FRACTION
+    area = work / (node.get("cores") / FRACTION)
+    longest = max(upward_lengths(graph, seconds), default=0.0)
+    return Forecast(found.tasks, makespan, area / makespan if makespan else 0.0, work, longest, area, categories)
 
 
 def advise(predictions: Sequence[Prediction]) -> Advice:

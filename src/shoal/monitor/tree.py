@@ -219,8 +219,14 @@ def _look_closer(process: Process) -> None:
 
 
 def _without_double_counting(processes: list[Process]) -> int:
-    """Bytes of the tree with each shared page divided among those who share it; not below the largest process."""
-    return max(sum(map(_share, processes)), max(process.resident for process in processes))
+    """Bytes of the tree with each shared page divided among those who share it; not below the largest process.
+
+    Asked twice: what a process had that has ended meanwhile may have been counted again, as the part of the others.
+    """
+    first = sum(map(_share, processes))
+    second = [_share(process) for process in processes]
+    gone = sum(process.resident for process, share in zip(processes, second, strict=True) if not share)
+    return max(min(first, sum(second)) - gone, max(process.resident for process in processes))
 
 
 def _share(process: Process) -> int:

@@ -30,7 +30,7 @@ Order: TypeAlias = Plain | tuple[int, int, bytes, float, bytes, bytes, int, int,
 NO_LIMIT = -1.0
 NO_MEMORY_LIMIT = 0
 _VERSION = 2
-_PIECE = 1 << 20
+_PIECE = 1 << 16
 
 
 class Link:

@@ -91,9 +91,7 @@ class Peaks:
         own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
         resident = sum(process.resident for process in own)
         if len(own) > 1 and resident > self.resident * (1 + _NEWS):
-            largest = max(process.resident for process in own)
-            # Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice.
-            resident = max(largest, min(sum(map(_share, own)), sum(map(_share, own))))
+            resident = _without_double_counting(own)
         virtual = sum(process.virtual for process in own)
         swap = sum(_swapped(process.pid) for process in own) if _SWAP else 0
         self.resident = max(self.resident, resident)
@@ -115,6 +113,18 @@ _SWAP = _swap_exists()
 
 def _swapped(pid: int) -> int:
     return figures(read_small(f"/proc/{pid}/status")).get(b"VmSwap", 0) * 1024
+
+
+def _without_double_counting(processes: list[Process]) -> int:
+    """Bytes of a tree with each shared page divided among those who share it; not below the largest process.
+
+    Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice. So would
+    that of a process that ends, whose part the others take over.
+    """
+    first = sum(map(_share, processes))
+    second = [_share(process) for process in processes]
+    gone = sum(process.resident for process, share in zip(processes, second, strict=True) if not share)
+    return max(min(first, sum(second)) - gone, max(process.resident for process in processes))
 
 
 def _share(process: Process) -> int:
@@ -186,7 +196,8 @@ class Trees:
             return False
         if process.parent != self._own:
             return process.parent > 1 and process.parent not in found
-        return not read_small(f"/proc/{process.pid}/cmdline")
+        # Or it has become that since we asked for its mark.
+        return not read_small(f"/proc/{process.pid}/cmdline") or any(marks_of(process.pid, self._run))
 
     def _settle(
         self,

@@ -90,7 +90,12 @@ def _settle(directory: str) -> None:
     os.chdir(directory)
 
 
+_parted: list[bool] = []
+"""Not empty in a child that a call forked: it shares the page, and must not touch it."""
+
+
 def _part_from_runner() -> None:
+    _parted.append(True)
     os.close(BELL_FD)
 
 
@@ -107,6 +112,8 @@ def run_bundle(page: Page, calls: Calls, usage: Usage) -> None:
         times[STARTED] = began
         words[RUNNING] = slot + 1
         outcome, body = (SKIPPED, b"") if memory[FLAGS + slot] else perform(function, payload)
+        if _parted:  # it came back from the call as well
+            os._exit(0)
         ended = monotonic()
         user, system, peak = usage.of_call(ended - began)
         printed = lseek(OUTPUT_FD, 0, SEEK_END)

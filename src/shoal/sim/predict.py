@@ -1,7 +1,7 @@
 """Predicts a run: the real flow and broker over a virtual node on which nothing goes wrong, and what bounds it below.
 
 Unlike `shoal.sim.run` this checks nothing and keeps no trace, so that large workflows take seconds. How long each task
-takes is an argument, and so is what a core spends beside each task.
+takes is an argument. Overheads are not modelled: starting a task costs nothing here.
 """
 
 from __future__ import annotations
@@ -61,25 +61,17 @@ def predict(
     *,
     wanted: bytearray | None = None,
     input_bytes: Sequence[int] = (),
-    done: Sequence[int] = (),
-    overhead: float = 0.0,
 ) -> Forecast:
-    """Runs the wanted tasks, or all, on one node; every task must fit there. A task that runs nothing takes no time.
-
-    Those in `done` need not run. Each task that runs costs its core `overhead` seconds more, which are no work.
-    """
+    """Runs the wanted tasks, or all, on one node; every task must fit there. A task that runs nothing takes no time."""
     counts = [
         action is not None and (wanted is None or bool(wanted[task])) for task, action in enumerate(graph.actions)
     ]
-    for task in done:
-        counts[task] = False
     seconds = [length if counted else 0.0 for length, counted in zip(durations, counts, strict=True)]
     lengths = upward_lengths(graph, seconds)
     columns = TaskColumns(graph.profile, ranks(graph), input_bytes, lengths)
     lanes = [Lane(profile.resources if profile.resources.amounts else _LITTLE, 0) for profile in graph.profiles]
-    held = [length + overhead for length in seconds] if overhead else seconds
-    virtual = VirtualNode(graph, node, held, Fates(Random(0), CALM, len(graph)))
-    makespan = _run(DagFlow(graph, wanted), done, Broker(node, columns, lanes, order=order), virtual)
+    virtual = VirtualNode(graph, node, seconds, Fates(Random(0), CALM, len(graph)))
+    makespan = _run(DagFlow(graph, wanted), Broker(node, columns, lanes, order=order), virtual)
     categories: dict[str, CategoryForecast] = {}
     work = 0.0
     for task, counted in enumerate(counts):
@@ -97,10 +89,10 @@ def predict(
 _LITTLE = Resources((("cores", _LEAST_CORES),))
 
 
-def _run(flow: DagFlow, done: Sequence[int], broker: Broker, node: VirtualNode) -> float:
+def _run(flow: DagFlow, broker: Broker, node: VirtualNode) -> float:
     """Drives flow and broker to the end and returns when that is; what ends at one moment is one batch."""
     agenda: Agenda[Place] = Agenda()
-    commands = broker.handle(0.0, TasksReady(flow.ready(done)))
+    commands = broker.handle(0.0, TasksReady(flow.ready()))
     while True:
         _settle(flow, broker, node, agenda, commands)
         if not len(agenda):

@@ -8,7 +8,10 @@ Attempt numbers fence. When a node is lost its tasks are placed anew as a later 
 begin above all earlier ones (`STRIDE`); what is heard of an earlier one changes nothing. Files whose last copy went
 with the node are made again if something still needs them: their producers, and if need be the producers of theirs, are
 no longer done. Source files are still where they came from. A task that finds an input missing when it starts comes
-back here (`missing`) and waits until it exists again.
+back here (`missing`) and waits until it exists again; if nobody can make it any more the task is doomed.
+
+What this asks of a driver: the operations of one node are carried out in the order in which its broker caused them, and
+a parcel is sent only after `moved` has recorded it and not refused it.
 """
 
 from __future__ import annotations
@@ -61,6 +64,10 @@ class MemoryStore:
         self.owner = array("i", [NOBODY]) * tasks
         self.giver: dict[int, int] = {}
         """Who gave a task to its owner, if it was moved."""
+        self.lost: set[int] = set()
+        """Nodes that are gone for good."""
+        self._recorded: dict[int, int] = {}
+        """By giver: the number of the last parcel whose tasks were moved."""
         self.left = tasks
         """Tasks that are neither done nor given up."""
         self.ready_count = 0
@@ -70,6 +77,8 @@ class MemoryStore:
         self.replicas: dict[int, list[int]] = {}
         """Further nodes that have it."""
         self._producer = array("i")
+        self._is_empty = [not profile.resources.amounts for profile in work.profiles]
+        """By category: its tasks run nothing."""
         if self._has_files:
             self._find_sources(nodes)
 
@@ -90,8 +99,7 @@ class MemoryStore:
 
     def _settle(self, ready: list[int]) -> list[int]:
         """Completes those that ask for nothing: they use no core, and nobody runs them."""
-        profiles, category = self.work.profiles, self.work.category
-        empty = [not profile.resources.amounts for profile in profiles]
+        empty, category = self._is_empty, self.work.category
         found: list[int] = []
         for task in ready:  # grows while we walk it
             self.standing[task] = Standing.READY
@@ -135,12 +143,22 @@ class MemoryStore:
         tickets = [Ticket(task, generation[task] * STRIDE) for task in tasks]
         return Placeable(tickets, [self.holdings(task) for task in tasks] if self._has_files else [])
 
-    def give_up(self, task: int) -> list[int]:
-        """The task has failed for good or is not wanted; what can never run because of that."""
-        if self.standing[task] > Standing.READY:
+    def give_up(self, task: int, attempt: int | None = None) -> list[int]:
+        """The task has failed for good or is not wanted; what can never run because of that.
+
+        `attempt` is the last one, if it is a broker that gives up: of an earlier generation it changes nothing.
+        """
+        if self.standing[task] > Standing.READY or (attempt is not None and self._is_fenced(task, attempt)):
             return []
+        return self._end(task, Standing.FAILED)
+
+    def _is_fenced(self, task: int, attempt: int) -> bool:
+        return attempt < self.generation[task] * STRIDE
+
+    def _end(self, task: int, standing: Standing) -> list[int]:
+        """The task will not be done; returns what is doomed by that."""
         self.ready_count -= self.standing[task] == Standing.READY
-        self.standing[task] = Standing.FAILED
+        self.standing[task] = standing
         self.left -= 1
         doomed: list[int] = []
         stack = [task]
@@ -151,6 +169,8 @@ class MemoryStore:
                     self.left -= 1
                     doomed.append(child)
                     stack.append(child)
+                else:  # it has had what this one made before; what it has not got is found out when it is placed
+                    self.pending[child] -= 1
         return doomed
 
     def cancel(self, tasks: Iterable[int]) -> list[int]:
@@ -170,18 +190,39 @@ class MemoryStore:
             self.owner[task] = node
             self.giver.pop(task, None)
 
-    def moved(self, tickets: Iterable[Ticket], giver: int, node: int) -> None:
-        """One broker gives tasks to another; recorded before they are sent."""
+    def moved(self, tickets: Iterable[Ticket], giver: int, node: int, number: int = 0) -> Placeable:
+        """One broker gives tasks to another; recorded before they are sent.
+
+        If the receiver is gone already the tasks are to be placed anew, and nothing is to be sent. `number` is that of
+        the parcel: recording it a second time changes nothing, even if the giver has got the tasks back since.
+        """
+        if number:
+            if number <= self._recorded.get(giver, 0):
+                return Placeable([], [])
+            self._recorded[giver] = number
+        again: list[int] = []
         for ticket in tickets:
-            if self.owner[ticket.task] == giver:
-                self.owner[ticket.task] = node
-                self.giver[ticket.task] = giver
+            task = ticket.task
+            if self.owner[task] == giver:
+                if node in self.lost:
+                    if self.standing[task] == Standing.READY:
+                        self._renew(task)
+                        again.append(task)
+                else:
+                    self.owner[task] = node
+                    self.giver[task] = giver
+        return self._placeable(self._whole(again)) if again else Placeable([], [])
+
+    def recorded(self, giver: int) -> int:
+        """The number of the last parcel that was recorded for a node."""
+        return self._recorded.get(giver, 0)
 
     def lose(self, node: int) -> tuple[Placeable, dict[int, list[Ticket]]]:
         """A node is gone with all it had: what is to be placed anew, and by owner what it should have got from there.
 
-        The latter may or may not have arrived: the owner takes those that it has not got.
+        The latter may or may not have arrived: the owner claims those that it has not got.
         """
+        self.lost.add(node)
         again: list[int] = []
         promised: dict[int, list[Ticket]] = {}
         for task, owner in enumerate(self.owner):
@@ -194,7 +235,30 @@ class MemoryStore:
                 promised.setdefault(owner, []).append(Ticket(task, self.generation[task] * STRIDE))
                 del self.giver[task]
         again += self._lose_files(node)
-        return self._placeable([task for task in again if self._is_whole(task)]), promised
+        return self._placeable(self._whole(again)), promised
+
+    def claim(self, node: int, tickets: Iterable[Ticket]) -> Placeable:
+        """A node has not got these promised tasks; those that nobody else can have are placed anew by it."""
+        found = []
+        for ticket in tickets:
+            task = ticket.task
+            if (
+                self.standing[task] == Standing.READY
+                and self.owner[task] == node
+                and task not in self.giver
+                and ticket.attempt == self.generation[task] * STRIDE
+            ):
+                self._renew(task)
+                found.append(task)
+        return self._placeable(self._whole(found))
+
+    def hand_back(self, ticket: Ticket) -> Ticket | None:
+        """A broker cannot run a task and has let go of it: the ticket for another one, None if it does not count."""
+        task = ticket.task
+        if self.standing[task] != Standing.READY or self._is_fenced(task, ticket.attempt):
+            return None
+        self._renew(task)
+        return Ticket(task, self.generation[task] * STRIDE, ticket.failures, ticket.losses)
 
     def _renew(self, task: int) -> None:
         self.generation[task] += 1
@@ -230,7 +294,7 @@ class MemoryStore:
 
     def copied(self, file: int, node: int) -> None:
         """A node has got a copy."""
-        if self.location[file] >= 0 and self.location[file] != node:
+        if self.location[file] >= 0 and self.location[file] != node and node not in self.lost:
             others = self.replicas.setdefault(file, [])
             if node not in others:
                 others.append(node)
@@ -254,7 +318,7 @@ class MemoryStore:
             if place == node:
                 self.dropped(file, node)
                 if self.location[file] == GONE:
-                    if self._producer_of(file) == NO_TASK:
+                    if self._is_source(file):
                         self.location[file] = EVERYWHERE
                     lost.append(file)
         for file in [file for file, others in self.replicas.items() if node in others]:
@@ -277,9 +341,12 @@ class MemoryStore:
             for child in self.work.children_of(task):
                 self.pending[child] += 1
             wanted += [other for other in self.work.inputs_of(task) if self.location[other] == GONE]
-        for task in again:
-            self._wait_if_missing(task)
-        return [task for task in again if self.standing[task] == Standing.READY]
+        return self._whole(again)
+
+    def _is_source(self, file: int) -> bool:
+        """Whether it came from outside: nobody has to run to have it again."""
+        task = self._producer_of(file)
+        return task == NO_TASK or self._is_empty[self.work.category[task]]
 
     def _is_needed(self, file: int) -> bool:
         task = self._producer_of(file)
@@ -293,15 +360,29 @@ class MemoryStore:
                     self._producer[made] = task
         return self._producer[file]
 
-    def _is_whole(self, task: int) -> bool:
-        """Whether all that it reads exists; if not, it waits from now on."""
-        return not self._wait_if_missing(task)
+    def _whole(self, tasks: list[int]) -> list[int]:
+        """Those that can be placed at once. The others wait from now on, or end with what they wait for."""
+        found = []
+        for task in tasks:
+            if self.standing[task] != Standing.READY:
+                continue  # it was named twice
+            if self._has_files and self._is_hopeless(task):
+                self._end(task, Standing.DOOMED)
+            elif not self.pending[task]:
+                found.append(task)
+            else:
+                self.standing[task] = Standing.WAITING
+                self.ready_count -= 1
+        return [task for task in found if self.standing[task] == Standing.READY]
 
-    def _wait_if_missing(self, task: int) -> bool:
-        if self._has_files and self.pending[task] and self.standing[task] == Standing.READY:
-            self.standing[task] = Standing.WAITING
-            self.ready_count -= 1
-        return self.standing[task] != Standing.READY
+    def _is_hopeless(self, task: int) -> bool:
+        """Whether something that it reads is gone, and who could make it has failed."""
+        for file in self.work.inputs_of(task):
+            if self.location[file] == GONE:
+                producer = self._producer_of(file)
+                if producer == NO_TASK or self.standing[producer] > Standing.DONE:
+                    return True
+        return False
 
     def missing(self, ticket: Ticket) -> Placeable:
         """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
@@ -310,7 +391,4 @@ class MemoryStore:
             return Placeable([], [])
         self._renew(task)
         again = self._remake([file for file in self.work.inputs_of(task) if self.location[file] == GONE])
-        found = [other for other in again if self._is_whole(other)]
-        if self._is_whole(task):
-            found.append(task)
-        return self._placeable(found)
+        return self._placeable([*again, *self._whole([task])])

@@ -33,8 +33,11 @@ def build_graph(
     """One task per rule, in file order; a task is named by its first output or its command.
 
     `nest` gives the command for a rule that runs a sub-workflow. With `by_jobs` rules take one of the named resource
-    `jobs`, and of all others only what they declare; time limits are then left to a monitor.
+    `jobs`, and of all others only what they declare; time limits are then left to a monitor, and values that are none
+    ask for nothing, as in the original. Otherwise they are refused.
     """
+    if makeflow.doubts and not by_jobs:
+        raise makeflow.doubts[0]
     builder = GraphBuilder(makeflow.source)
     profiles = Profiles(makeflow, retries, by_jobs)
     try:
@@ -92,6 +95,7 @@ class Profiles:
     """Makes profiles and shares equal ones; rules in a row mostly have the same."""
 
     def __init__(self, makeflow: Makeflow, retries: int = 0, by_jobs: bool = False) -> None:
+        self._source = makeflow.source
         self._variables = makeflow.variables
         self._retries = retries
         self._by_jobs = by_jobs
@@ -117,6 +121,8 @@ class Profiles:
             value = own.get(name) or self._variables.latest(rule.category, name)
             if value is not None:
                 contract[name] = value
+        if not self._by_jobs:
+            self._refuse_doubtful(rule, own)
         wall_time = leading_number(contract.get("WALL_TIME", ""))
         profile = Profile(
             category="" if rule.category == DEFAULT_CATEGORY else rule.category,
@@ -126,6 +132,18 @@ class Profiles:
             environment=self._environment(rule, own),
         )
         return self._shared.setdefault(profile, profile)
+
+    def _refuse_doubtful(self, rule: MakeflowRule, own: dict[str, str]) -> None:
+        """A value that the file gives and that is no number; a path is taken for a variable of the user's own."""
+        for name in (*_CONTRACT, "WALL_TIME"):
+            value = own.get(name) or self._variables.assigned(rule.category, name) or ""
+            if value.strip("\"' \t") and "/" not in value and leading_number(value) is None:
+                raise InputError(
+                    f"{name} must be a number that is not negative, not {value!r}",
+                    file=self._source,
+                    line=rule.line,
+                    remedy=f"correct it where {name} is set for this rule, or leave it out",
+                )
 
     def _environment(self, rule: MakeflowRule, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """Exported variables the file gives a value, and the two names for a task's number of threads.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from shoal.errors import InputError
 from shoal.frontend.makeflow.variables import Variables
 
 DEFAULT_CATEGORY = "default"
@@ -75,3 +76,5 @@ class Makeflow:
     """Estimated sizes of files in bytes (`.SIZE`)."""
     default_category: str = DEFAULT_CATEGORY
     """The category whose variables the rules of all others see, too; JSON may name another one."""
+    doubts: list[InputError] = field(default_factory=list)
+    """What cannot be meant but is passed over in silence by the original, and so by whoever stands in for it."""

@@ -114,7 +114,7 @@ class _Reader:
         return found
 
     def _resources(self, value: Value, near: Value, path: str) -> dict[str, str]:
-        """The variables that resources set; only whole numbers count."""
+        """The variables that resources set; only whole numbers count, anything else is doubtful."""
         if not isinstance(value, dict):
             return {}
         found: dict[str, str] = {}
@@ -122,8 +122,12 @@ class _Reader:
             if key not in RESOURCES:
                 known = ", ".join(RESOURCES)
                 raise self._error(value, f"{path}.resources: there is no resource {key!r}", f"use one of {known}")
-            if isinstance(amount, int) and not isinstance(amount, bool):
-                found[RESOURCES[key]] = str(amount)
+            whole = amount if isinstance(amount, int) and not isinstance(amount, bool) else None
+            if whole is not None:
+                found[RESOURCES[key]] = str(whole)
+            if amount is not None and (whole is None or whole < 0):
+                what = f"{path}.resources: {key} must be a whole number that is not negative, not {_shown(amount)}"
+                self._makeflow.doubts.append(self._error(value, what, "leave it out if it is not known"))
         return found
 
     def _rule(self, value: Value, path: str) -> MakeflowRule:

@@ -1,7 +1,7 @@
 /* What the parts of the launcher share. `launcher.c` is the program; `wire.c` reads and writes messages; `slots.c`
  * keeps output; `command.c` turns an order into a process; `tree.c` looks at and ends whole process trees; `disk.c` looks
  * at what they have written; `series.c` writes down what was seen of them; `seat.c` gives a task with limits a control
- * group of its own. One thread does all of it; those of the seats start processes. */
+ * group of its own. A lock keeps the two threads of `launcher.c` apart; those of the seats only start processes. */
 #ifndef SHOAL_LAUNCHER_H
 #define SHOAL_LAUNCHER_H
 #ifndef _GNU_SOURCE

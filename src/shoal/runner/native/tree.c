@@ -177,7 +177,8 @@ static bool is_in_between(const Process *p) {
     if (p->owner || p->state == 'Z' || p->state == 'X') return false;
     if (p->parent != getpid()) return p->parent > 1 && !find(&seen, p->parent);
     snprintf(path, sizeof path, "/proc/%d/cmdline", p->pid);
-    return !read_small(path, word, sizeof word);
+    /* Or it has become that since we asked for its mark. */
+    return !read_small(path, word, sizeof word) || owner_by_mark(p->pid);
 }
 
 static void settle(Process *p) {
@@ -269,17 +270,26 @@ static bool has_own_memory(const Process *p) {
     return !parent || parent->resident != p->resident || parent->virtual != p->virtual || parent->owner != p->owner;
 }
 
-/* Bytes of a tree with each shared page divided among those who share it; not below the largest process. */
-static int64_t without_double_counting(const Running *r, int64_t largest) {
-    int64_t sum = 0;
+/* Bytes of a tree with each shared page divided among those who share it; `gone`: of those that have ended meanwhile. */
+static int64_t sum_of_shares(const Running *r, int64_t *gone) {
+    int64_t sum = *gone = 0;
     for (size_t i = 0; i < seen.size; i++) {
         const Process *p = &seen.items[i];
         if (p->owner != r->serial || !p->resident || !has_own_memory(p)) continue;
         int64_t share = figure_of(p->pid, "smaps_rollup", "Pss:");
         /* Not for us to know; or it has just ended, and has nothing any more. */
         if (share < 0) share = figure_of(p->pid, "status", "VmRSS:");
-        sum += share > 0 ? share * 1024 : 0;
+        if (share > 0) sum += share * 1024;
+        else *gone += p->resident;
     }
+    return sum;
+}
+
+/* The same, not below the largest process. Asked twice: what is shared between two answers, in a tree that is just
+   forking, would be counted twice. So would that of a process that ends, whose part the others take over. */
+static int64_t without_double_counting(const Running *r, int64_t largest) {
+    int64_t gone, first = sum_of_shares(r, &gone), second = sum_of_shares(r, &gone);
+    int64_t sum = (first < second ? first : second) - gone;
     return sum > largest ? sum : largest;
 }
 
@@ -362,11 +372,7 @@ static int64_t take_in(Running *r, double now) {
     }
     /* Telling shared pages apart is dear, so only where the sum would be news. */
     bool news = resident > r->peaks.resident + r->peaks.resident / 64;
-    /* Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice. */
-    for (int i = 0; count > 1 && news && i < 2; i++) {
-        int64_t shares = without_double_counting(r, largest);
-        if (!i || shares < resident) resident = shares;
-    }
+    if (count > 1 && news) resident = without_double_counting(r, largest);
     raise_to(&r->peaks.resident, resident);
     raise_to(&r->peaks.virtual, virtual);
     raise_to(&r->peaks.swap, swap);

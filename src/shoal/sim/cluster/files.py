@@ -37,6 +37,8 @@ class Activity(msgspec.Struct):
     """Nothing that happens to it counts any more."""
     fetched: list[int] = []
     """Files that will have a copy here."""
+    expects: int = 0
+    """Files that another task of the node is fetching."""
 
 
 class Shelf:
@@ -83,6 +85,8 @@ class NodeFiles:
         self.in_memory = Shelf(kind.page_cache or inf)
         self.copies = Shelf(kind.cache or inf)
         self.keeps = kind.cache >= 0
+        self.arriving: dict[int, list[Activity]] = {}
+        """Files on their way to this node, and the tasks that wait for them beside the one that fetches."""
         self.written = 0
         """Bytes that tasks have written here."""
 
@@ -122,15 +126,36 @@ class Files:
                 self.hits += 1
                 here.copies.touch(file)
                 self._read(here, file, size, legs)
+            elif file in here.arriving:
+                self.hits += 1
+                activity.expects += 1
+                here.arriving[file].append(activity)
             elif location == EVERYWHERE:
                 self._read_common(here, file, size, legs)
-                activity.fetched.append(file)
+                self._expect(activity, here, file)
             elif location < 0:
                 return False
             else:
                 self._read_remote(here, file, size, legs)
-                activity.fetched.append(file)
+                self._expect(activity, here, file)
         return True
+
+    def _expect(self, activity: Activity, here: NodeFiles, file: int) -> None:
+        activity.fetched.append(file)
+        if here.keeps:
+            here.arriving[file] = []
+
+    def arrived(self, activity: Activity) -> list[Activity]:
+        """What the task has fetched is here: those that waited for it."""
+        here = self.nodes[activity.node]
+        others = []
+        for file in activity.fetched:
+            for other in here.arriving.pop(file, ()):
+                other.expects -= 1
+                others.append(other)
+        if activity.fetched:
+            self.keep(activity)
+        return others
 
     def _read(self, here: NodeFiles, file: int, size: int, legs: list[Leg]) -> None:
         if here.in_memory.touch(file) or here.disk is None:

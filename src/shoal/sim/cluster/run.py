@@ -43,8 +43,19 @@ class Options(msgspec.Struct, frozen=True):
     patience: float | None = None
     """Seconds that work may wait beside its data; None: as the policy has it."""
     submission: str = "all"
-    """Where the first tasks go: hashed over all nodes, or to one."""
+    """Where the first tasks go: dealt out to all nodes in random order, or to one."""
+    estimated: bool = True
+    """Whether the mean length of each category is known beforehand, as it is from earlier runs."""
     seed: int = 0
+
+
+def mean_seconds(work: Work) -> list[float | None]:
+    """The mean length of the tasks of each category."""
+    total, count = [0.0] * len(work.profiles), [0] * len(work.profiles)
+    for category, seconds in zip(work.category, work.seconds, strict=True):
+        total[category] += seconds
+        count[category] += 1
+    return [one / many if many else None for one, many in zip(total, count, strict=True)]
 
 
 class ClusterRun:
@@ -69,6 +80,7 @@ class ClusterRun:
         self.activities: dict[int, dict[int, Activity]] = {}
         """By node and task: what runs."""
         self.tally = Tally(work, spec)
+        self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
         self.roster = Roster(range(spec.nodes))
@@ -79,7 +91,10 @@ class ClusterRun:
         """A node with an empty broker; the others are told by whoever lets it join."""
         options, work = self.options, self.work
         capacity = kind.resources()
-        lanes = [Lane(profile.resources, profile.retries) for profile in work.profiles]
+        lanes = [
+            Lane(profile.resources, profile.retries, mean_duration=mean)
+            for profile, mean in zip(work.profiles, self._means, strict=True)
+        ]
         order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
         tiers = Tiers(lambda: order(self.columns, cores, random), work.weight)
         broker = Broker(capacity, self.columns, lanes, queue=tiers)
@@ -121,9 +136,12 @@ class ClusterRun:
         tickets, holdings = placeable.tickets, placeable.holdings
         nodes = sorted(self.members)
         if self.options.submission == "one":
-            shares = {self.random.choice(nodes): range(len(tickets))}
+            shares: dict[int, Sequence[int]] = {self.random.choice(nodes): range(len(tickets))}
         else:
-            shares = {node: range(at, len(tickets), len(nodes)) for at, node in enumerate(nodes)}
+            dealt = list(range(len(tickets)))
+            if holdings:  # else one is like the other
+                self.random.shuffle(dealt)
+            shares = {node: dealt[at :: len(nodes)] for at, node in enumerate(nodes)}
         for node, share in shares.items():
             mine = [tickets[at] for at in share]
             self.store.owned([ticket.task for ticket in mine], node)
@@ -252,7 +270,7 @@ class ClusterRun:
             self.tally.stopped(self.now, activity)
             self.at(self.now, self.report, activity, Outcome.MISSING)
             return
-        if activity.legs:
+        if activity.legs or activity.expects:
             self.next_leg(activity)
         else:
             self.compute(activity)
@@ -267,7 +285,11 @@ class ClusterRun:
         elif activity.computed:
             self.end(activity, None)
         else:
-            self.compute(activity)
+            for other in self.files.arrived(activity):
+                if not other.over and not other.expects:
+                    self.next_leg(other)
+            if not activity.expects:
+                self.compute(activity)
 
     def watch(self, pipe: Pipe[Activity]) -> None:
         if len(pipe):
@@ -283,8 +305,6 @@ class ClusterRun:
             self.next_leg(activity)
 
     def compute(self, activity: Activity) -> None:
-        if activity.fetched:
-            self.files.keep(activity)
         kind = self.kinds[activity.node]
         seconds = self.work.seconds[activity.task] / kind.speed
         if kind.contention:

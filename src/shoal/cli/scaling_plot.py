@@ -1,0 +1,146 @@
+"""A drawing of predictions over numbers of nodes, as SVG: makespan and node hours, on logarithmic axes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, floor, log10
+
+import msgspec
+
+from shoal.cli.text import show_seconds
+from shoal.engine.forecast import Prediction
+
+_WIDTH, _PANEL = 760, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 56, 46
+_COLOURS = ("#0b62a4", "#c8500a", "#2e7d32", "#7b3fa0", "#9a7d0a", "#b0305c")
+_LEAST_APART = 34
+"""Pixels between two labels of the axis of nodes."""
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """A logarithmic axis between two values, from one pixel to another."""
+
+    least: float
+    most: float
+    begin: float
+    end: float
+
+    def at(self, value: float) -> float:
+        part = log10(value / self.least) / log10(self.most / self.least)
+        return self.begin + part * (self.end - self.begin)
+
+
+def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]], title: str) -> str:
+    """The whole file: a panel for the makespan with the lower bound below it, and one for the cost."""
+    policies = list(dict.fromkeys(each.policy for each in predictions))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_TOP + 2 * _PANEL}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{_LEFT}" y="20" font-size="14">{_escaped(title)}</text>',
+        *_legend(policies),
+    ]
+    counts = sorted({each.nodes for each in predictions})
+    across = _spanning([float(count) for count in counts], _LEFT, _WIDTH - _RIGHT, whole=False)
+    least = [(nodes, seconds) for nodes, seconds in bounds if seconds > 0]
+    times = [seconds for _, seconds in least]
+    for each in predictions:
+        times += [each.makespan, each.shortest or each.makespan, each.longest or each.makespan]
+    hours = [each.node_hours for each in predictions]
+    time = _spanning(times, _TOP + _PANEL - _BOTTOM, _TOP + 14)
+    cost = _spanning(hours, _TOP + 2 * _PANEL - _BOTTOM, _TOP + _PANEL + 14)
+    parts += _frame("makespan", across, time, counts, show_seconds)
+    parts += _frame("cost in node hours", across, cost, counts, lambda value: f"{value:g}")
+    parts.append(_line([(across.at(nodes), time.at(seconds)) for nodes, seconds in least], "#888", dashed=True))
+    for number, policy in enumerate(policies):
+        colour = _COLOURS[number % len(_COLOURS)]
+        mine = [each for each in predictions if each.policy == policy and each.makespan > 0]
+        parts += _error_bars(mine, across, time, colour)
+        for axis, points in (
+            (time, [(each.nodes, each.makespan) for each in mine]),
+            (cost, [(each.nodes, each.node_hours) for each in mine]),
+        ):
+            places = [(across.at(nodes), axis.at(value)) for nodes, value in points]
+            parts.append(_line(places, colour))
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool = True) -> Axis:
+    """An axis for all values; with `whole` from a round number to a round number."""
+    known = [value for value in values if value > 0] or [1.0]
+    least, most = min(known), max(known)
+    if whole:
+        least, most = _round(least, up=False), _round(most, up=True)
+    if least == most:
+        least, most = least / 2, most * 2
+    return Axis(least, most, begin, end)
+
+
+def _round(value: float, *, up: bool) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** floor(log10(value))
+    steps = [factor * power for factor in (1, 2, 5, 10)]
+    return next(step for step in steps if step >= value) if up else [step for step in steps if step <= value][-1]
+
+
+def _ticks(axis: Axis) -> list[float]:
+    """Round numbers on the axis, the fewer of each power of ten the more of these there are."""
+    powers = range(floor(log10(axis.least)), ceil(log10(axis.most)) + 1)
+    decades = log10(axis.most / axis.least)
+    factors = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 4 else (1.0,)
+    inside = [factor * 10.0**power for power in powers for factor in factors]
+    return [value for value in inside if axis.least * 0.999 <= value <= axis.most * 1.001]
+
+
+def _frame(label: str, across: Axis, up: Axis, counts: Sequence[int], show: Callable[[float], str]) -> list[str]:
+    """Grid and labels of one panel."""
+    parts = [f'<text x="{_LEFT}" y="{up.end - 6:.1f}">{label}</text>']
+    for value in _ticks(up):
+        y = up.at(value)
+        parts.append(f'<line x1="{across.begin}" y1="{y:.1f}" x2="{across.end}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{show(value)}</text>')
+    last = -1.0 * _LEAST_APART
+    for count in counts:
+        x = across.at(count)
+        if x - last >= _LEAST_APART:
+            last = x
+            parts.append(f'<line x1="{x:.1f}" y1="{up.begin}" x2="{x:.1f}" y2="{up.end}" stroke="#eee"/>')
+            parts.append(f'<text x="{x:.1f}" y="{up.begin + 16:.1f}" text-anchor="middle">{count:,}</text>')
+    middle = (across.begin + across.end) / 2
+    parts.append(f'<text x="{middle:.1f}" y="{up.begin + 32:.1f}" text-anchor="middle">nodes</text>')
+    return parts
+
+
+def _error_bars(predictions: Sequence[Prediction], across: Axis, up: Axis, colour: str) -> list[str]:
+    parts = []
+    for each in predictions:
+        if each.shortest and each.longest:
+            x, low, high = across.at(each.nodes), up.at(each.shortest), up.at(each.longest)
+            for x1, y1, x2, y2 in ((x, low, x, high), (x - 4, low, x + 4, low), (x - 4, high, x + 4, high)):
+                parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>')
+    return parts
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False) -> str:
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dashes = ' stroke-dasharray="6 4"' if dashed else ""
+    return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes}/>'
+
+
+def _legend(policies: Sequence[str]) -> list[str]:
+    """The policies with their colours, and the lower bound, in one row."""
+    parts = []
+    x = _LEFT
+    for number, name in enumerate([*policies, "lower bound"]):
+        is_bound = number == len(policies)
+        colour = "#888" if is_bound else _COLOURS[number % len(_COLOURS)]
+        parts.append(_line([(x, 36), (x + 24, 36)], colour, dashed=is_bound))
+        parts.append(f'<text x="{x + 30}" y="40">{_escaped(name)}</text>')
+        x += 48 + 8 * len(name)
+    return parts
+
+
+def _escaped(text: str) -> str:
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

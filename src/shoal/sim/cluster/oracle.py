@@ -1,0 +1,393 @@
+"""The onlooker of a cluster: sees all nodes, the store and the wire at once, and knows what must never happen.
+
+It looks at every event of every member, and the store is asked only through it. `check_broker` says whether a broker
+agrees with itself; here it is asked whether all of them together do (design §5):
+
+- A task is with one broker at a time. Of nodes that are here and known no two hold it, and no two run it.
+- A task starts only after everything it needs has been made, where no start is forbidden, and with an attempt number
+  that is higher than all before; what the store believes of files on living nodes is true.
+- A result counts once, until the store has a reason to have the task made again: no copy of what it made is left.
+- What a node says that was declared dead changes nothing in the store.
+- A task is pushed at most once per generation, and is not handed about without end.
+- No task is without a holder for longer than finding a dead node and repeating a parcel take.
+- Nobody gives up without a cause. In the end each task is done, failed, cancelled, or doomed by another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.broker.check import check_broker
+from shoal.broker.member import Event, Member, MemberCommand
+from shoal.broker.messages import GiveUp, TasksEnded
+from shoal.broker.parcels import LONGEST_PAUSE
+from shoal.broker.peers import Parcel, Ticket
+from shoal.broker.states import State
+from shoal.model.work import Work
+from shoal.policy.order import LaneQueue
+from shoal.policy.retry import MOST_LOSSES, Outcome
+from shoal.sim.cluster.files import Activity
+from shoal.sim.node import Violation
+from shoal.store.memory import STRIDE, Placeable, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.sim.cluster.faulty import FaultyRun
+
+MOST_MOVES = 50
+"""Of one task in one generation."""
+LONGEST_UNHELD = 60.0
+"""Seconds that a task may be with nobody while messages get lost."""
+
+
+class Life(msgspec.Struct):
+    """What the onlooker has seen of one task."""
+
+    generation: int = 0
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    moves: int = 0
+    pushes: int = 0
+    """The last four: in this generation; losses and failures go on when it was handed back."""
+    counted: bool = False
+    """Its result was accepted, and it has not been made again since."""
+    made: bool = False
+    """A result was accepted once."""
+    cancelled: bool = False
+    cause: str = ""
+    """Why it was given up."""
+    unheld_since: float | None = None
+
+
+class ClusterOracle:
+    """One for each run."""
+
+    def __init__(self, run: FaultyRun) -> None:
+        self.run, self.store, self.work = run, run.store, run.work
+        self.lives = [Life() for _ in range(len(self.work))]
+        self.needs = needs_of(self.work)
+        self.holder: dict[int, int] = {}
+        self._held: dict[int, list[int]] = {}
+        self.copies: list[set[int]] = [set() for _ in self.work.file_bytes]
+        """By file: nodes on which it really is."""
+        if not self.run.spec.shared_files and self.work.input_start:
+            for file, node in enumerate(self.store.location):
+                if node >= 0:
+                    self.copies[file].add(node)
+        self.healed_at: float | None = None
+
+    def counts(self, node: int) -> bool:
+        """Whether a node is here and known."""
+        return node in self.run.known and node in self.run.members
+
+    # ---- what members do -----------------------------------------------------------------------------------------
+
+    def before(self, node: int, event: Event) -> None:
+        """Charges failures to tasks, as their broker should."""
+        if not isinstance(event, TasksEnded) or node not in self.run.known:
+            return
+        broker = self.run.members[node].broker
+        seen: set[int] = set()
+        for result in event.results:
+            task = result.task
+            is_current = task in broker.running and broker.attempt[task] == result.attempt and task not in seen
+            if not is_current or broker.state[task] is State.ENDING:
+                continue
+            seen.add(task)
+            if result.outcome is Outcome.LOST:
+                self.lives[task].losses += 1
+            elif result.outcome in (Outcome.FAILED, Outcome.CRASHED):
+                self.lives[task].failures += 1
+
+    def after(self, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
+        member = self.run.members[node]
+        check_broker(member.broker)
+        check_tiers(member)
+        if node in self.run.known:
+            self._note_holders(node, member)
+            for command in commands:
+                if isinstance(command, GiveUp):
+                    self._expect_cause(command)
+
+    def _note_holders(self, node: int, member: Member) -> None:
+        state, holder = member.broker.state, self.holder
+        for task in self._held.get(node, ()):
+            if task not in state and holder.get(task) == node:
+                del holder[task]
+        for task in state:
+            other = holder.get(task)
+            if other is None:
+                holder[task] = node
+            elif other != node:
+                raise Violation(f"task {task} is with node {other} and with node {node}")
+        self._held[node] = list(state)
+
+    def _expect_cause(self, command: GiveUp) -> None:
+        life = self.lives[command.task]
+        match command.outcome:
+            case Outcome.CANCELLED:
+                is_just = life.cancelled
+            case Outcome.FAILED | Outcome.CRASHED:
+                is_just = life.failures > self.work.profiles[self.work.category[command.task]].retries
+            case Outcome.LOST:
+                is_just = life.losses > MOST_LOSSES
+            case _:
+                is_just = command.outcome is Outcome.MISSING
+        if not is_just:
+            raise Violation(f"{command} without a cause: {life}")
+
+    def started(self, node: int, task: int, attempt: int) -> None:
+        if node not in self.run.known:
+            return
+        life, standing = self.lives[task], self.store.standing[task]
+        if standing != Standing.READY and not life.cancelled:
+            raise Violation(f"task {task} starts on node {node} although it is {Standing(standing).name}")
+        if attempt <= life.attempt or attempt // STRIDE != self.store.generation[task]:
+            raise Violation(f"task {task}: attempt {attempt} after {life.attempt}, generation {life.generation}")
+        life.attempt = attempt
+        for other in self.run.known:
+            if task in self.run.activities.get(other, ()):
+                raise Violation(f"task {task} starts on node {node} while it runs on node {other}")
+        if self.run.members[node].broker.draining:
+            raise Violation(f"task {task} starts on node {node}, which drains")
+        unmade = [other for other in self.needs[task] if not self.lives[other].made]
+        if unmade:
+            raise Violation(f"task {task} starts before {unmade} were made")
+        self._check_files(task)
+
+    def _check_files(self, task: int) -> None:
+        if self.run.spec.shared_files:
+            return
+        for file in self.work.inputs_of(task):
+            for node in self.store.copies(file):
+                if self.counts(node) and node not in self.copies[file]:
+                    raise Violation(f"the store believes that file {file} is on node {node}")
+
+    def computes(self, activity: Activity) -> None:
+        if self.run.files.nodes[activity.node].keeps:
+            for file in activity.fetched:
+                self.copies[file].add(activity.node)
+
+    def wrote(self, activity: Activity) -> None:
+        for file in self.work.outputs_of(activity.task):
+            self.copies[file].add(activity.node)
+
+    def gone(self, node: int) -> None:
+        """The node is not here any more, or not known any more; what it holds does not count."""
+        self.holder = {task: other for task, other in self.holder.items() if other != node}
+        if node not in self.run.members:
+            for nodes in self.copies:
+                nodes.discard(node)
+
+    # ---- what is asked of the store ------------------------------------------------------------------------------
+
+    def complete(self, node: int, ended: list[tuple[int, int]]) -> tuple[list[int], Placeable]:
+        before = self._books(node)
+        accepted, placeable = self.store.complete(node, ended)
+        self._expect_unchanged(node, before)
+        for task in accepted:
+            life = self.lives[task]
+            if life.counted:
+                raise Violation(f"a second result of task {task} is accepted")
+            life.counted = life.made = True
+        if node in self.run.known:
+            refused = [task for task, _ in ended if task not in accepted and not self.lives[task].cancelled]
+            if refused:
+                raise Violation(f"results of {refused} by node {node} do not count")
+        if self.store.complete(node, ended) != ([], Placeable([], [])):
+            raise Violation(f"{ended} counted twice")
+        return accepted, placeable
+
+    def missing(self, node: int, ticket: Ticket) -> Placeable:
+        before = self._books(node)
+        placeable = self.store.missing(ticket)
+        self._expect_unchanged(node, before)
+        self._follow()
+        self.run.trace.saw("missing")
+        return placeable
+
+    def give_up(self, node: int, command: GiveUp) -> None:
+        before = self._books(node)
+        self.store.give_up(command.task, command.attempt)
+        self._expect_unchanged(node, before)
+        if node in self.run.known:
+            self.lives[command.task].cause = command.outcome.value
+
+    def hand_back(self, node: int, ticket: Ticket) -> Ticket | None:
+        before = self._books(node)
+        again = self.store.hand_back(ticket)
+        self._expect_unchanged(node, before)
+        life = self.lives[ticket.task]
+        charged = life.failures, life.losses
+        self._follow()
+        if again is not None:
+            life.failures, life.losses = charged
+            if (again.failures, again.losses) != charged:
+                raise Violation(f"{again} was charged {charged}")
+        self.run.trace.saw("handed back")
+        return again
+
+    def is_current(self, ticket: Ticket) -> bool:
+        """Whether the books still want it."""
+        task = ticket.task
+        return self.store.standing[task] == Standing.READY and ticket.attempt == self.store.generation[task] * STRIDE
+
+    def lose(self, node: int) -> tuple[Placeable, dict[int, list[Ticket]]]:
+        self.gone(node)
+        found = self.store.lose(node)
+        self._follow()
+        for owner in found[1]:
+            if owner not in self.run.known:
+                raise Violation(f"tasks are promised to node {owner}, which is gone")
+        self.run.trace.saw("lost")
+        return found
+
+    def claim(self, node: int, tickets: list[Ticket]) -> Placeable:
+        before = self._books(node)
+        placeable = self.store.claim(node, tickets)
+        self._expect_unchanged(node, before)
+        for ticket in placeable.tickets:
+            if ticket.task in self.holder:
+                raise Violation(f"node {node} claims task {ticket.task}, which node {self.holder[ticket.task]} has")
+        self._follow()
+        self.run.trace.saw("claimed" if placeable.tickets else "claimed in vain")
+        return placeable
+
+    def move(self, giver: int, node: int, parcel: Parcel) -> Placeable:
+        before = self._books(giver)
+        is_new = parcel.number > self.store.recorded(giver)
+        again = self.store.moved(parcel.tickets, giver, node, parcel.number)
+        self._expect_unchanged(giver, before)
+        if is_new and giver in self.run.known:
+            for ticket in parcel.tickets:
+                self._expect_few_moves(ticket, parcel)
+        self._follow()
+        if again.tickets:
+            self.run.trace.saw("refused")
+        return again
+
+    def _expect_few_moves(self, ticket: Ticket, parcel: Parcel) -> None:
+        life = self.lives[ticket.task]
+        life.moves += 1
+        life.pushes += not parcel.round
+        if life.pushes > 1:
+            raise Violation(f"task {ticket.task} is pushed a second time")
+        if life.moves > MOST_MOVES:
+            raise Violation(f"task {ticket.task} is handed about without end")
+
+    def _books(self, node: int) -> tuple[object, ...]:
+        """A picture of the books, if the node is not known: nothing in them may change then."""
+        if node in self.run.known:
+            return ()
+        store = self.store
+        arrays = (store.standing, store.pending, store.generation, store.owner, store.location)
+        return (*(bytes(each) for each in arrays), dict(store.giver), store.left, store.ready_count)
+
+    def _expect_unchanged(self, node: int, before: tuple[object, ...]) -> None:
+        if before and before != self._books(node):
+            raise Violation(f"node {node} was declared dead, and its word has changed the books")
+        if before:
+            self.run.trace.saw("fenced")
+
+    def _follow(self) -> None:
+        """Notes what is to be made again, and that the store had to."""
+        for task, life in enumerate(self.lives):
+            generation = self.store.generation[task]
+            if life.generation != generation:
+                life.generation, life.failures, life.losses, life.moves, life.pushes = generation, 0, 0, 0, 0
+            if life.counted and self.store.standing[task] != Standing.DONE:
+                life.counted = False
+                self.run.trace.saw("made again")
+                made = self.work.outputs_of(task)
+                if all(any(self.counts(node) for node in self.copies[file]) for file in made):
+                    raise Violation(f"task {task} is made again although everything it made is there")
+
+    # ---- over time -----------------------------------------------------------------------------------------------
+
+    def look_around(self) -> None:
+        """Looks for tasks that are with nobody for too long."""
+        run, now = self.run, self.run.now
+        waiting = {ticket.task for ticket in run.homeless}
+        waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
+        most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0
+        for task, life in enumerate(self.lives):
+            if self.store.standing[task] != Standing.READY or task in self.holder or task in waiting:
+                life.unheld_since = None
+            elif life.unheld_since is None:
+                life.unheld_since = now
+            elif now - max(life.unheld_since, self.healed_at or 0.0) > most:
+                raise Violation(
+                    f"task {task} is with nobody since {life.unheld_since:g}; the store thinks of node"
+                    f" {self.store.owner[task]}, from {self.store.giver.get(task)}"
+                )
+
+    def finish(self) -> dict[str, int]:
+        """How the tasks ended; each of them must have."""
+        ends: dict[str, int] = {}
+        for task, life in enumerate(self.lives):
+            end = Standing(self.store.standing[task]).name.lower()
+            if end in ("waiting", "ready"):
+                raise Violation(f"task {task} is {end} in the end")
+            if end == "failed":
+                end = "cancelled" if life.cancelled else life.cause
+                if not end:
+                    raise Violation(f"task {task} failed without a cause")
+            if end == "done" and not life.counted and self.work.profiles[self.work.category[task]].resources.amounts:
+                raise Violation(f"task {task} is done, but no result was accepted")
+            ends[end] = ends.get(end, 0) + 1
+        if self.store.left or self.store.ready_count:
+            raise Violation(f"the store has lost count: {self.store.left} left, {self.store.ready_count} ready")
+        if "doomed" in ends and len(ends.keys() - {"done", "doomed"}) == 0:
+            raise Violation("tasks are doomed although nothing failed")
+        return ends
+
+
+def check_tiers(member: Member) -> None:
+    """The Local queue has exactly the tasks that are marked as local."""
+    tiers = member.tiers
+    own = tiers.own
+    assert isinstance(own, LaneQueue)
+    queued = own.live.keys() if own is not tiers.shared else set()
+    if queued != tiers.local.keys():
+        raise Violation(f"node {member.here}: local are {list(tiers.local)}, but queued there {list(queued)}")
+
+
+def needs_of(work: Work) -> list[list[int]]:
+    """For each task the tasks that must have run before it; in the place of those that run nothing, what they need."""
+    found: list[dict[int, None]] = [{} for _ in range(len(work))]
+    left = list(work.waits_for)
+    order = [task for task, count in enumerate(left) if not count]
+    for task in order:  # grows while we walk it
+        runs = bool(work.profiles[work.category[task]].resources.amounts)
+        passed_on = {task: None} if runs else found[task]
+        for child in work.children_of(task):
+            found[child].update(passed_on)
+            left[child] -= 1
+            if not left[child]:
+                order.append(child)
+    return [list(each) for each in found]
+
+
+def lower_bound(run: FaultyRun) -> float:
+    """No schedule without faults can be shorter: all cores busy all the time, or the longest path on the fastest."""
+    work, kinds = run.work, [run.spec.kind(node) for node in range(run.spec.nodes)]
+    fastest = max(kind.speed for kind in kinds)
+    length = [0.0] * len(work)
+    total = 0.0
+    left = list(work.waits_for)
+    order = [task for task, count in enumerate(left) if not count]
+    for task in order:  # grows while we walk it
+        length[task] += work.seconds[task] / fastest
+        cores = work.profiles[work.category[task]].resources.get("cores")
+        total += work.seconds[task] * cores
+        for child in work.children_of(task):
+            length[child] = max(length[child], length[task])
+            left[child] -= 1
+            if not left[child]:
+                order.append(child)
+    rate = sum(kind.resources().get("cores") * kind.speed for kind in kinds)
+    return max(total / rate, max(length, default=0.0))

@@ -1,0 +1,122 @@
+"""A scenario: everything a simulated run of a cluster with faults depends on, drawn from one seed.
+
+Small on purpose, so that thousands can be run: at most a dozen nodes of a few cores, at most a few dozen tasks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from random import Random
+
+import msgspec
+
+from shoal.model.generate import CATEGORIES, SHAPES, several_lanes
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
+from shoal.model.work import Work, bytes_read, from_graph
+from shoal.policy.balance import POLICIES, Stealing
+from shoal.policy.order import ORDERS
+from shoal.sim.cluster.faults import CALM, ClusterFaults, swarm
+from shoal.sim.cluster.run import SUBMISSIONS, Options
+from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.sim.workloads.registry import make_workload
+
+NAMED = (
+    *("bag:tasks={}", "fan-out:tasks={},degree=3", "fan-in:tasks={},degree=3", "pipeline:tasks={},degree=4"),
+    *("stacking:tasks={},locality=3,aggregate=1", "all-pairs:side=5", "copyfile:files={}", "moldyn:molecules=1"),
+    *("fmri:volumes=6",),
+)
+LONGEST_TASK = 0.6
+LARGEST_FILE = 20_000_000
+"""Bytes; a tenth of a second on the slowest link."""
+
+
+class ClusterScenario(msgspec.Struct):
+    """One run of a cluster."""
+
+    seed: int
+    work: Work
+    spec: ClusterSpec
+    options: Options = Options()
+    faults: ClusterFaults = CALM
+    direct: bool = True
+    """The store answers at once; otherwise its answers take time, and what a broker asks of it waits in line."""
+
+    def can_lose_a_node_for_good(self) -> bool:
+        """Whether what waits on a node that starts nothing any more can always be run elsewhere."""
+        return self.spec.nodes > 1 and not self.spec.others and self.options.stealing.enabled
+
+
+def draw_cluster(seed: int) -> ClusterScenario:
+    """The scenario of a seed."""
+    random = Random(2 * seed)
+    spec = _draw_spec(random)
+    work = _draw_work(random, spec)
+    options = Options(
+        policy=random.choice(list(POLICIES)),
+        order=random.choice(list(ORDERS)),
+        stealing=Stealing(
+            enabled=random.random() < 0.95,
+            neighbours=random.choice((0, 0, 1, 4)),
+            share=random.choice((0.5, 0.5, 0.1, 1.0)),
+            longest_interval=random.choice((0.25, 1.0)),
+        ),
+        patience=random.choice((None, 0.1, 1.0)),
+        submission=random.choice(SUBMISSIONS),
+        seed=seed,
+    )
+    horizon = max(0.5, sum(work.seconds) / spec.cores())
+    faults = swarm(random, horizon) if random.random() < 0.9 else CALM
+    return ClusterScenario(seed, work, spec, options, faults, direct=not faults.outages and random.random() < 0.4)
+
+
+def _draw_spec(random: Random) -> ClusterSpec:
+    kind = NodeSpec(
+        cores=random.randint(1, 4),
+        memory=random.choice((0, 4 << 30)),
+        link=random.choice((2e8, 1.25e9)),
+        disk_rate=random.choice((5e8, float("inf"))),
+        cache=random.choice((0, 0, -1, LARGEST_FILE)),
+    )
+    nodes = random.randint(1, 12)
+    others: tuple[tuple[int, NodeSpec], ...] = ()
+    if nodes > 1 and random.random() < 0.3:
+        larger = msgspec.structs.replace(kind, cores=kind.cores + 2, memory=2 * kind.memory, speed=1.5)
+        others = ((random.randint(1, nodes - 1), larger),)
+    return ClusterSpec(
+        nodes,
+        kind,
+        others,
+        store_latency=random.choice((0.0005, 0.01)),
+        shared_files=random.random() < 0.15,
+        shared_rate=random.choice((1e9, float("inf"))),
+    )
+
+
+def _draw_work(random: Random, spec: ClusterSpec) -> Work:
+    tasks = random.randint(4, 45)
+    if random.random() < 0.4:
+        work = make_workload(random.choice(NAMED).format(tasks), random.randrange(1 << 30))
+        longest = max(work.seconds, default=0.0) or 1.0
+        seconds = array("d", (max(0.001, LONGEST_TASK * each / longest) for each in work.seconds))
+        sizes = array("q", (1 + size % LARGEST_FILE for size in work.file_bytes))
+        retries = random.choice((0, 1, 3))
+        profiles = [msgspec.structs.replace(profile, retries=retries) for profile in work.profiles]
+        weight = bytes_read(len(work), work.input_start, work.inputs, sizes)
+        return msgspec.structs.replace(work, seconds=seconds, file_bytes=sizes, profiles=profiles, weight=weight)
+    shape = SHAPES[random.choice(list(SHAPES))]
+    graph = shape(random, tasks, _draw_profiles(random, spec))
+    seconds = array("d", (random.uniform(0.02, LONGEST_TASK) for _ in range(len(graph))))
+    sizes = array("q", (random.choice((1, random.randint(1, LARGEST_FILE))) for _ in graph.file_names))
+    return from_graph(graph, seconds, sizes)
+
+
+def _draw_profiles(random: Random, spec: ClusterSpec) -> dict[str, Profile]:
+    """Several lanes, some as wide as the largest node; or all tasks alike."""
+    retries = random.choice((0, 1, 3))
+    if random.random() < 0.5:
+        largest = spec.kind(spec.nodes - 1).resources()
+        amounts = {name: amount for name, amount in largest.amounts if name != "cores"}
+        cores = Resources.of({**amounts, "cores": max(FRACTION, largest.get("cores"))})
+        return several_lanes(random, cores, retries)
+    return {category: Profile(category, retries=retries) for category in CATEGORIES}
