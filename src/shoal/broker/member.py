@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeAlias
 
 from shoal.broker.broker import Broker
-from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, TasksEnded, WakeAt
+from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
 from shoal.broker.messages import Event as BrokerEvent
 from shoal.broker.parcels import Parcels
 from shoal.broker.peers import (
@@ -34,6 +34,7 @@ from shoal.broker.peers import (
     Parcel,
     PeersChanged,
     PolicyChanged,
+    Prefetch,
     Roster,
     Send,
     TasksAsked,
@@ -53,7 +54,7 @@ MOST_UNWANTED = 10_000
 SURPLUS = 2
 """So many tasks per core in the Shared queue are more than will be started soon: others are told."""
 Event: TypeAlias = BrokerEvent | TasksPlaced | Heard | PeersChanged | LittleLeft | PolicyChanged
-MemberCommand: TypeAlias = Command | Send | HandBack
+MemberCommand: TypeAlias = Command | Send | Prefetch | HandBack
 
 
 class Member:
@@ -70,9 +71,13 @@ class Member:
         threshold: float = THRESHOLD,
         patience: float | None = None,
         stealing: Stealing | None = None,
+        look_ahead: int = 0,
         seed: int = 0,
     ) -> None:
-        """`patience`: seconds that work may wait beside its data, instead of the policy's own."""
+        """`patience`: seconds that work may wait beside its data, instead of the policy's own.
+
+        `look_ahead`: of so many queued tasks the inputs are fetched before they start.
+        """
         assert isinstance(broker.queue, Tiers), "a member's broker has a Local and a Shared queue"
         self.here = here
         self.broker = broker
@@ -90,6 +95,9 @@ class Member:
         self.unwanted: dict[int, None] = {}
         """Cancelled tasks; one that is on its way to us then ends when it arrives."""
         self.little_left = False
+        self.look_ahead = look_ahead
+        self._ahead: dict[int, None] = {}
+        """Tasks whose inputs were asked for before they start; the latest few."""
         self._round = 0
         self._is_open = False
         """A round is under way."""
@@ -130,6 +138,8 @@ class Member:
             commands += self.broker.handle(now, event)  # type: ignore[arg-type]
         if self._is_open or not self.tiers:
             self._look_for_work(now, commands)
+        elif self.look_ahead:
+            self._prepare(commands)
         if self._is_open or self.parcels.unsettled or self._next_try > now:
             self._set_timer(now, commands)
         return commands
@@ -221,16 +231,18 @@ class Member:
         local = self.tiers.local
         if not local:
             return
-        surplus = len(local) if self.little_left or self.broker.draining else self._surplus(len(local))
+        surplus = (
+            len(local) if self.little_left or self.broker.draining else self._surplus(len(local), next(iter(local)))
+        )
         if surplus:
             self.tiers.release(surplus)
             if not self.little_left:
                 self.release.has_released()
             self._wake_parked(commands)
 
-    def _surplus(self, local: int) -> int:
-        lane = self.broker.lanes[self.broker.columns.lane[next(iter(self.tiers.local))]] if self.tiers.local else None
-        return self.release.surplus(local, lane.mean_duration if lane is not None else None)
+    def _surplus(self, local: int, task: int) -> int:
+        """How many of so many tasks, of which this is one, are too many."""
+        return self.release.surplus(local, self.broker.lanes[self.broker.columns.lane[task]].mean_duration)
 
     def _wake_parked(self, commands: list[MemberCommand]) -> None:
         """Each of them takes half of what it finds, so a few are enough; they wake others in turn."""
@@ -272,6 +284,20 @@ class Member:
             self.parked[peer] = None
         if self.tiers.local:
             self.release.left_empty_handed()
+
+    def _prepare(self, commands: list[MemberCommand]) -> None:
+        """Has the inputs of what comes next fetched while others compute: one task for each that starts.
+
+        Not more, or what arrives in many parcels would fill the links with what is not needed soon.
+        """
+        starts = sum([type(command) is Start for command in commands])
+        for task in self.tiers.peek(self.look_ahead) if starts else ():
+            if starts and task not in self._ahead:
+                starts -= 1
+                if len(self._ahead) >= 4 * self.look_ahead:
+                    del self._ahead[next(iter(self._ahead))]
+                self._ahead[task] = None
+                commands.append(Prefetch(task))
 
     # ---- looking for work ----------------------------------------------------------------------------------------
 
@@ -373,7 +399,9 @@ class Member:
 
     def _keep_local(self, tickets: list[Ticket]) -> None:
         """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
-        room = len(tickets) - self._surplus(len(self.tiers.local) + len(tickets))
+        if not tickets:
+            return
+        room = len(tickets) - self._surplus(len(self.tiers.local) + len(tickets), tickets[0].task)
         for ticket in tickets[: max(0, room)]:
             self.tiers.make_local(ticket.task)
 

@@ -134,6 +134,12 @@ class Send(msgspec.Struct, frozen=True, tag=True):
     message: Message
 
 
+class Prefetch(msgspec.Struct, frozen=True, tag=True):
+    """Command: this task will probably start here soon; its inputs may be fetched already."""
+
+    task: int
+
+
 class HandBack(msgspec.Struct, frozen=True, tag=True):
     """Command: this node cannot run the task now or ever; whoever knows all nodes is to find another."""
 

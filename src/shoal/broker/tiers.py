@@ -69,6 +69,12 @@ class Tiers:
         both = self.shared.queued_in(lane)
         return both + self.own.queued_in(lane) if self.local else both
 
+    def peek(self, count: int) -> list[int]:
+        if not self.local:
+            return self.shared.peek(count)
+        found = self.own.peek(count)
+        return found + self.shared.peek(count - len(found)) if len(found) < count else found
+
     def learn(self, task: int, duration: float) -> None:
         self.shared.learn(task, duration)
         if self.own is not self.shared:

@@ -1,6 +1,8 @@
-"""An attempt that has ended, as the engine holds it until the broker has said what becomes of it."""
+"""An attempt that has ended, as the engine holds it until the broker has said what becomes of it, and who attends it."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import msgspec
 
@@ -59,3 +61,19 @@ class EndedAttempt(msgspec.Struct):
             self.usage,
             self.memory_limit,
         )
+
+
+class Attendant(Protocol):
+    """Whoever stands in for another program and does around every attempt what that program does."""
+
+    def dress(self, task: int, command: str) -> str:
+        """The command line that is started in place of the task's own."""
+
+    def started(self, task: int, attempt: int) -> None:
+        """An attempt is about to be handed to the launcher."""
+
+    def ended(self, attempt: EndedAttempt) -> None:
+        """An attempt ended, and nobody has heard of it yet; its outcome may still be changed."""
+
+    def collect(self) -> list[bytes]:
+        """Removes files that nothing needs any more; returns the places of the tasks that made them."""

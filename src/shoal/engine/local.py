@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -32,7 +32,7 @@ from shoal.broker.messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.engine.attempt import EndedAttempt
+from shoal.engine.attempt import Attendant, EndedAttempt
 from shoal.engine.books import Books, Listener
 from shoal.engine.calls import CallSide
 from shoal.engine.columns import columns_for, lanes_for
@@ -74,22 +74,6 @@ LOW_DISK_BYTES = 1 << 20
 MORE = "--resource {name}=N"
 """The option by which a user says that a machine has more than it seems."""
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-
-
-class Attendant(Protocol):
-    """Whoever stands in for another program and does around every attempt what that program does."""
-
-    def dress(self, task: int, command: str) -> str:
-        """The command line that is started in place of the task's own."""
-
-    def started(self, task: int, attempt: int) -> None:
-        """An attempt is about to be handed to the launcher."""
-
-    def ended(self, attempt: EndedAttempt) -> None:
-        """An attempt ended, and nobody has heard of it yet; its outcome may still be changed."""
-
-    def collect(self) -> list[bytes]:
-        """Removes files that nothing needs any more; returns the places of the tasks that made them."""
 
 
 class RunOptions(msgspec.Struct):

@@ -58,6 +58,10 @@ class Pace:
         self._interval = self._stealing.first_interval
 
 
+UNKNOWN_LENGTH = 1.0
+"""Seconds that a task is taken to last before one of its kind has ended."""
+
+
 class Release:
     """How much of a Local queue is let go: what would take longer than `patience` seconds at the present throughput.
 
@@ -93,9 +97,7 @@ class Release:
         if self.first == inf:
             return 0
         if gap is None:
-            if seconds is None:
-                return 0
-            gap = max(seconds / self._cores, 1e-9)
+            gap = max((UNKNOWN_LENGTH if seconds is None else seconds) / self._cores, 1e-9)
         return max(0, local - int(self.patience / gap))
 
     def has_released(self) -> None:

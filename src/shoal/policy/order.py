@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
+from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -50,6 +51,7 @@ class Queue(Protocol):
     def waiting(self) -> list[int]: ...
     def lanes(self) -> Iterable[int]: ...
     def queued_in(self, lane: int) -> int: ...
+    def peek(self, count: int) -> list[int]: ...
     def learn(self, task: int, duration: float) -> None: ...
     def serve(self, cores: int) -> None: ...
     def __len__(self) -> int: ...
@@ -102,6 +104,10 @@ class LaneQueue:
 
     def remove(self, task: int) -> None:
         self._leave(task)
+
+    def peek(self, count: int) -> list[int]:
+        """Tasks that will probably come out next: the newest, or the oldest. Good enough to prepare them."""
+        return list(islice(reversed(self.live) if self.newest_first else self.live, count))
 
     def learn(self, task: int, duration: float) -> None:
         """Most orders do not learn."""
@@ -174,6 +180,11 @@ class Heaped(LaneQueue):
     def push(self, task: int) -> None:
         lane, serial = self._enter(task)
         heappush(self.heaps.setdefault(lane, []), (self.key(task), serial, task))
+
+    def peek(self, count: int) -> list[int]:
+        heaps = (heap for heap in self.heaps.values() if heap)
+        found = nsmallest(count, (entry for heap in heaps for entry in heap[: 4 * count]))
+        return [task for _, serial, task in found if self.live.get(task) == serial]
 
     def pop(self, lanes: Sequence[int]) -> int:
         tops = []

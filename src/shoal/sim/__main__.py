@@ -1,39 +1,108 @@
-"""`python -m shoal.sim --seed 8123 [--trace]`: one simulated run, to see a seed of the tests again."""
+"""`python -m shoal.sim [--cluster] --seed 8123 [--trace]`: one simulated run, to see a seed of the tests again.
+
+`--seeds 0..10000` plays many of them instead, and says what was met and which of them broke a rule.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 
+from shoal.sim.cluster.scenario import draw_cluster
+from shoal.sim.cluster.strikes import ClusterSeedFailedError, run_cluster_seed
+from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.run import SeedFailedError, run_seed
 from shoal.sim.scenario import draw_scenario
 from shoal.sim.trace import Trace
 
+MOST_SHOWN = 10
+"""Seeds that broke a rule."""
+PROGRESS_EVERY = 1000
+
 
 def main() -> int:
     """Prints what was simulated and what came of it; status 1 if a rule was broken."""
-    parser = argparse.ArgumentParser(prog="python -m shoal.sim", description="Simulate one seeded run with faults.")
-    parser.add_argument("--seed", type=int, required=True)
+    parser = argparse.ArgumentParser(prog="python -m shoal.sim", description="Simulate seeded runs with faults.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int)
+    which.add_argument("--seeds", type=seed_range, metavar="FROM..TO", help="all of these, the last one left out")
+    parser.add_argument("--cluster", action="store_true", help="a cluster of nodes instead of one node")
     parser.add_argument("--trace", action="store_true", help="print every event with the commands that answered it")
     options = parser.parse_args()
-    scenario = draw_scenario(options.seed)
-    print(f"seed {options.seed}: {len(scenario.graph)} tasks on {scenario.node}, order {scenario.order}")
-    print(f"{scenario.faults}")
+    if options.seeds is not None:
+        return play_many(options.seeds, options.cluster)
+    print(described_cluster(options.seed) if options.cluster else described(options.seed))
+    trace: Trace | ClusterTrace
     try:
-        trace = run_seed(options.seed)
-    except SeedFailedError as failure:
+        trace = run_cluster_seed(options.seed) if options.cluster else run_seed(options.seed)
+    except (SeedFailedError, ClusterSeedFailedError) as failure:
         if options.trace:
             show(failure.trace)
         print(failure, file=sys.stderr)
         return 1
     if options.trace:
         show(trace)
-    print(f"{len(trace.entries)} events, makespan {trace.makespan:g} s, utilisation {trace.utilisation:.0%}")
+    used = f", utilisation {trace.utilisation:.0%}" if isinstance(trace, Trace) else f", met {trace.seen}"
+    print(f"{len(trace.entries)} events, makespan {trace.makespan:g} s{used}")
     print(f"ends {trace.ends}, digest {trace.digest()}")
     return 0
 
 
-def show(trace: Trace) -> None:
+def seed_range(text: str) -> range:
+    """`0..10000`; anything else is an error of the command line."""
+    first, dots, last = text.partition("..")
+    if not dots or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds such as 0..10000")
+    return range(int(first), int(last))
+
+
+def play_many(seeds: range, cluster: bool) -> int:
+    """Plays all of them; the first few that broke a rule are shown."""
+    events = 0
+    ends: Counter[str] = Counter()
+    met: Counter[str] = Counter()
+    broken: list[str] = []
+    for seed in seeds:
+        try:
+            trace = run_cluster_seed(seed) if cluster else run_seed(seed)
+        except (SeedFailedError, ClusterSeedFailedError) as failure:
+            broken.append(str(failure))
+            continue
+        events += len(trace.entries)
+        ends.update(trace.ends)
+        if isinstance(trace, ClusterTrace):
+            met.update(trace.seen)
+        if (seed + 1 - seeds.start) % PROGRESS_EVERY == 0:
+            print(f"{seed + 1 - seeds.start} seeds played, {len(broken)} broke a rule", flush=True)
+    print(f"{len(seeds)} seeds, {events} events, {len(broken)} broke a rule")
+    print(f"tasks ended: {_listed(ends)}")
+    if met:
+        print(f"met: {_listed(met)}")
+    for problem in broken[:MOST_SHOWN]:
+        print(problem, file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+
+def described(seed: int) -> str:
+    scenario = draw_scenario(seed)
+    return f"seed {seed}: {len(scenario.graph)} tasks on {scenario.node}, order {scenario.order}\n{scenario.faults}"
+
+
+def described_cluster(seed: int) -> str:
+    scenario = draw_cluster(seed)
+    work, spec = scenario.work, scenario.spec
+    return (
+        f"seed {seed}: {len(work)} tasks ({work.name}) on {spec.nodes} nodes with {spec.cores()} cores\n"
+        f"{scenario.options}\n{scenario.faults}"
+    )
+
+
+def show(trace: Trace | ClusterTrace) -> None:
     for line in trace.lines():
         print(line.decode())
 

@@ -24,6 +24,7 @@ from shoal.broker.peers import (
     Message,
     Parcel,
     PeersChanged,
+    Prefetch,
     Roster,
     Send,
     TasksPlaced,
@@ -38,11 +39,13 @@ from shoal.sim.cluster.run import ClusterRun
 from shoal.sim.cluster.scenario import ClusterScenario
 from shoal.sim.cluster.spec import NodeSpec
 from shoal.sim.cluster.trace import ClusterTrace
+from shoal.sim.node import Violation
 from shoal.store.memory import NOBODY, Placeable
 
 NOT_FOUND = 0.05
 """Seconds until a node that fetches a file from one that is dead gives up."""
 KILL_LATENCY = 0.01
+MOST_EVENTS = 60_000
 
 
 class FaultyRun(ClusterRun):
@@ -61,6 +64,8 @@ class FaultyRun(ClusterRun):
         """By node: what it asks of the store, oldest first."""
         self._told_until: dict[int, float] = {}
         """By node: when the last of what the store said to it arrives."""
+        self.ahead: list[Activity] = []
+        """What is fetched for tasks that have not been started."""
         self.homeless: list[Ticket] = []
         """Tasks for which no node that is known is large enough now."""
         self.unplaced: list[Placeable] = []
@@ -83,6 +88,8 @@ class FaultyRun(ClusterRun):
         self.oracle.before(node, event)
         commands = member.handle(self.now, event)
         self.trace.note(self.now, node, event, commands)
+        if len(self.trace.entries) > MOST_EVENTS:
+            raise Violation("the run does not come to an end")
         self.oracle.after(node, event, commands)
         self.obey(node, commands)
 
@@ -101,6 +108,8 @@ class FaultyRun(ClusterRun):
                     self.at(when, self.wake, node, None)
                 case GiveUp():
                     self.ask(node, self._give_up, command)
+                case Prefetch(task):
+                    self.prefetch(node, task)
                 case HandBack(ticket):
                     self.ask(node, self._hand_back, ticket)
                 case Kill(task):
@@ -196,7 +205,7 @@ class FaultyRun(ClusterRun):
     def find_another(self, node: int, ticket: Ticket) -> None:
         """A node that is large enough now, if there is one; else the task waits until one has come or grown."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
-        able = [other for other in self.known if other != node and not request.lacking_in(self.capacity[other])]
+        able = [other for other in self.known if not request.lacking_in(self.capacity[other])]
         if not able:
             self.homeless.append(ticket)
             return
@@ -224,6 +233,7 @@ class FaultyRun(ClusterRun):
             self.at(self.store_up, self.declare_lost, node, None)
             return
         del self.known[node]
+        self.files.nodes[node].keeps = False  # copies that it makes from now on are not in the books
         placeable, promised = self.oracle.lose(node)
         self.announce()
         for owner, tickets in promised.items():
@@ -281,8 +291,27 @@ class FaultyRun(ClusterRun):
         self.oracle.started(node, task, attempt)
         super().start(node, task, attempt)
         activity = self.activities[node].get(task)
-        if activity is not None and any(leg.source >= 0 and leg.source not in self.members for leg in activity.legs):
+        if activity is not None and self._reads_from_the_dead(activity):
             self.break_off(activity, Outcome.MISSING, NOT_FOUND)
+
+    def prefetch(self, node: int, task: int) -> None:
+        activity = Activity(node, task, 0, self.now, [], ahead=True)
+        self.files.fetch(activity)
+        if self._reads_from_the_dead(activity):
+            self.abandon(activity)
+        elif activity.legs:
+            self.ahead.append(activity)
+            self.next_leg(activity)
+        elif activity.fetched:
+            self.arrived(activity)
+
+    def _reads_from_the_dead(self, activity: Activity) -> bool:
+        return any(leg.source >= 0 and leg.source not in self.members for leg in activity.legs)
+
+    def arrived(self, activity: Activity) -> None:
+        self.oracle.arrives(activity)
+        activity.over = activity.ahead
+        super().arrived(activity)
 
     def break_off(self, activity: Activity, outcome: Outcome, after: float) -> None:
         """An attempt ends before its time; its node hears of it a little later."""
@@ -290,24 +319,27 @@ class FaultyRun(ClusterRun):
         self.at(self.now + after, self.report, activity, outcome)
 
     def stop(self, activity: Activity) -> None:
-        activity.over = True
         del self.activities[activity.node][activity.task]
         self.tally.stopped(self.now, activity)
+        self.abandon(activity)
+
+    def abandon(self, activity: Activity) -> None:
+        """Nothing comes of it any more; those on its node that wait for what it fetches begin anew."""
+        activity.over = True
         if 0 < activity.at <= len(activity.legs):
             pipe = activity.legs[activity.at - 1].pipe
             pipe.drop(self.now, {id(activity)})
             self.watch(pipe)
+        arriving = self.files.nodes[activity.node].arriving
+        for file in activity.fetched:
+            for other in arriving.pop(file, ()):
+                if not other.over:
+                    self.break_off(other, Outcome.UNBEGUN, 0.0)
 
     def _killed(self, activity: Activity | None, outcome: Outcome) -> None:
         if activity is not None and not activity.over:
             self.stop(activity)
             self.report(activity, outcome)
-
-    def compute(self, activity: Activity) -> None:
-        if activity.node not in self.known:
-            activity.fetched.clear()  # what it has fetched since is not in the books
-        self.oracle.computes(activity)
-        super().compute(activity)
 
     def end(self, activity: Activity, _: None) -> None:
         node, task = activity.node, activity.task

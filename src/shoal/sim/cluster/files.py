@@ -37,6 +37,8 @@ class Activity(msgspec.Struct):
     """Nothing that happens to it counts any more."""
     fetched: list[int] = []
     """Files that will have a copy here."""
+    ahead: bool = False
+    """It only fetches, for a task that has not been started yet."""
     expects: int = 0
     """Files that another task of the node is fetching."""
 
@@ -97,6 +99,8 @@ class Files:
     def __init__(self, work: Work, spec: ClusterSpec, store: MemoryStore) -> None:
         self.work, self.spec, self.store = work, spec, store
         self.any = bool(work.input_start) or bool(work.output_start)
+        self.is_distributed = bool(work.input_start) and not spec.shared_files
+        """Whether files are on nodes."""
         self.nodes: dict[int, NodeFiles] = {}
         self.common: Pipe[Activity] | None = Pipe(spec.shared_rate) if spec.shared_rate < inf else None
         self.moved = 0
@@ -116,6 +120,12 @@ class Files:
         here = self.nodes[node]
         legs = activity.legs
         for file in work.inputs_of(activity.task):
+            if activity.ahead:
+                if self._is_due(here, node, file):
+                    self.hits -= 1  # it will be found here when the task reads it, and yet it was moved
+                    self._read_remote(here, file, work.file_bytes[file], legs)
+                    self._expect(activity, here, file)
+                continue
             size = work.file_bytes[file]
             self.reads += 1
             if self.spec.shared_files:
@@ -134,11 +144,22 @@ class Files:
                 self._read_common(here, file, size, legs)
                 self._expect(activity, here, file)
             elif location < 0:
+                for other in activity.fetched:
+                    here.arriving.pop(other, None)
                 return False
             else:
                 self._read_remote(here, file, size, legs)
                 self._expect(activity, here, file)
         return True
+
+    def _is_due(self, here: NodeFiles, node: int, file: int) -> bool:
+        """Whether it is on other nodes only, and not yet on its way."""
+        return (
+            here.keeps
+            and self.store.location[file] >= 0
+            and file not in here.arriving
+            and (node not in self.store.copies(file))
+        )
 
     def _expect(self, activity: Activity, here: NodeFiles, file: int) -> None:
         activity.fetched.append(file)

@@ -21,9 +21,9 @@ import msgspec
 
 from shoal.broker.check import check_broker
 from shoal.broker.member import Event, Member, MemberCommand
-from shoal.broker.messages import GiveUp, TasksEnded
+from shoal.broker.messages import GiveUp, TasksEnded, TimePassed, WakeAt
 from shoal.broker.parcels import LONGEST_PAUSE
-from shoal.broker.peers import Parcel, Ticket
+from shoal.broker.peers import Got, Heard, LoadAsked, LoadTold, Parcel, Send, Ticket, Woken
 from shoal.broker.states import State
 from shoal.model.work import Work
 from shoal.policy.order import LaneQueue
@@ -41,6 +41,11 @@ MOST_MOVES = 50
 """Of one task in one generation."""
 LONGEST_UNHELD = 60.0
 """Seconds that a task may be with nobody while messages get lost."""
+
+
+CHAT = (LoadAsked, LoadTold, Got, Woken)
+ONE_IN = 16
+"""Of events at which nothing should change so many are looked at all the same."""
 
 
 class Life(msgspec.Struct):
@@ -79,6 +84,8 @@ class ClusterOracle:
                 if node >= 0:
                     self.copies[file].add(node)
         self.healed_at: float | None = None
+        self._quiet = 0
+        """Events since the last one at which more than a word was exchanged."""
 
     def counts(self, node: int) -> bool:
         """Whether a node is here and known."""
@@ -105,6 +112,9 @@ class ClusterOracle:
 
     def after(self, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
         member = self.run.members[node]
+        self._quiet = self._quiet + 1 if is_quiet(member, event, commands) else 0
+        if self._quiet % ONE_IN:
+            return
         check_broker(member.broker)
         check_tiers(member)
         if node in self.run.known:
@@ -167,7 +177,7 @@ class ClusterOracle:
                 if self.counts(node) and node not in self.copies[file]:
                     raise Violation(f"the store believes that file {file} is on node {node}")
 
-    def computes(self, activity: Activity) -> None:
+    def arrives(self, activity: Activity) -> None:
         if self.run.files.nodes[activity.node].keeps:
             for file in activity.fetched:
                 self.copies[file].add(activity.node)
@@ -325,6 +335,16 @@ class ClusterOracle:
                     f" {self.store.owner[task]}, from {self.store.giver.get(task)}"
                 )
 
+    def whereabouts(self) -> dict[int, str]:
+        """Where the tasks are that are not over, for whoever looks for a defect."""
+        found = {}
+        for task, standing in enumerate(self.store.standing):
+            if standing <= Standing.READY:
+                node = self.holder.get(task)
+                state = self.run.members[node].broker.state[task].name if node is not None else "with nobody"
+                found[task] = f"{Standing(standing).name}, node {node}, {state}, pending {self.store.pending[task]}"
+        return found
+
     def finish(self) -> dict[str, int]:
         """How the tasks ended; each of them must have."""
         ends: dict[str, int] = {}
@@ -344,6 +364,15 @@ class ClusterOracle:
         if "doomed" in ends and len(ends.keys() - {"done", "doomed"}) == 0:
             raise Violation("tasks are doomed although nothing failed")
         return ends
+
+
+def is_quiet(member: Member, event: Event, commands: Sequence[MemberCommand]) -> bool:
+    """Whether it is a word between brokers that moves no task, or a timer after which only words follow."""
+    if isinstance(event, Heard):
+        return isinstance(event.message, CHAT) and not member.tiers.local
+    if not isinstance(event, TimePassed) or member.broker.resting:
+        return False
+    return all(isinstance(command, Send | WakeAt) for command in commands)
 
 
 def check_tiers(member: Member) -> None:

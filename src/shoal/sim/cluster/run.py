@@ -18,7 +18,7 @@ import msgspec
 from shoal.broker.broker import Broker, Lane
 from shoal.broker.member import Event, Member, MemberCommand
 from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
-from shoal.broker.peers import HandBack, Heard, LittleLeft, Message, Parcel, Roster, Send, TasksPlaced, Ticket
+from shoal.broker.peers import HandBack, Heard, LittleLeft, Message, Parcel, Prefetch, Roster, Send, TasksPlaced, Ticket
 from shoal.broker.tiers import Tiers
 from shoal.model.work import Work
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Stealing
@@ -42,6 +42,8 @@ class Options(msgspec.Struct, frozen=True):
     threshold: float = THRESHOLD
     patience: float | None = None
     """Seconds that work may wait beside its data; None: as the policy has it."""
+    look_ahead: int = 1
+    """Per core: of so many queued tasks the inputs are fetched before they start."""
     submission: str = "all"
     """Where the first tasks go: dealt out to all nodes in random order, or to one."""
     estimated: bool = True
@@ -107,6 +109,7 @@ class ClusterRun:
             threshold=options.threshold,
             patience=options.patience,
             stealing=options.stealing,
+            look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
             seed=options.seed,
         )
         self.kinds[node] = kind
@@ -190,6 +193,8 @@ class ClusterRun:
                     activity.over = True
                     self.tally.stopped(self.now, activity)
                     self.tell(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
+            case Prefetch(task):
+                self.prefetch(node, task)
             case HandBack(ticket, _):
                 self.find_another(node, ticket)
             case Retry():
@@ -275,6 +280,21 @@ class ClusterRun:
         else:
             self.compute(activity)
 
+    def prefetch(self, node: int, task: int) -> None:
+        """Fetches what a task will read, as far as it exists and is not here; nobody waits for that yet."""
+        activity = Activity(node, task, 0, self.now, [], ahead=True)
+        self.files.fetch(activity)
+        if activity.legs:
+            self.next_leg(activity)
+        elif activity.fetched:
+            self.arrived(activity)
+
+    def arrived(self, activity: Activity) -> None:
+        """What it has fetched is here; others may have waited for that."""
+        for other in self.files.arrived(activity):
+            if not other.over and not other.expects and other.at >= len(other.legs):
+                self.compute(other)
+
     def next_leg(self, activity: Activity) -> None:
         """The next pipe, or what comes after the last one."""
         if activity.at < len(activity.legs):
@@ -285,10 +305,8 @@ class ClusterRun:
         elif activity.computed:
             self.end(activity, None)
         else:
-            for other in self.files.arrived(activity):
-                if not other.over and not other.expects:
-                    self.next_leg(other)
-            if not activity.expects:
+            self.arrived(activity)
+            if not activity.expects and not activity.ahead:
                 self.compute(activity)
 
     def watch(self, pipe: Pipe[Activity]) -> None:

@@ -59,9 +59,11 @@ def draw_cluster(seed: int) -> ClusterScenario:
             enabled=random.random() < 0.95,
             neighbours=random.choice((0, 0, 1, 4)),
             share=random.choice((0.5, 0.5, 0.1, 1.0)),
-            longest_interval=random.choice((0.25, 1.0)),
+            longest_interval=random.choice((0.25, 2.0, 2.0)),
         ),
         patience=random.choice((None, 0.1, 1.0)),
+        look_ahead=random.choice((0, 1, 1, 2)),
+        estimated=random.random() < 0.5,
         submission=random.choice(SUBMISSIONS),
         seed=seed,
     )

@@ -22,8 +22,9 @@ from shoal.sim.cluster.scenario import ClusterScenario, draw_cluster
 from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.node import Violation
 
-MOST_EVENTS = 120_000
 BETWEEN_LOOKS = 0.5
+LONGEST_RUN = 400.0
+"""Seconds without faults in which what is left must be done, pauses between attempts included."""
 AFTERWARDS = 1.0
 """Seconds that a run goes on when all is done, for what is still under way."""
 
@@ -65,9 +66,9 @@ class StruckRun(FaultyRun):
             raise Violation(f"done after {self.tally.last_end} seconds, which takes {least} at least")
 
     def _look(self, one: None, other: None) -> None:
-        if len(self.trace.entries) > MOST_EVENTS:
-            raise Violation("the run does not come to an end")
         self.oracle.look_around()
+        if self.now - (self.oracle.healed_at or 0.0) > LONGEST_RUN and self.mix is CALM:
+            raise Violation(f"the run stands still: {self.oracle.whereabouts()}")
         if self.store.left:
             self.at(self.now + BETWEEN_LOOKS, self._look, None, None)
 
@@ -110,15 +111,23 @@ class StruckRun(FaultyRun):
             return
         del self.members[node]
         for activity in list(self.activities[node].values()):
-            self.stop(activity)
+            if not activity.over:
+                self.stop(activity)
         self.oracle.gone(node)
         self.forget_requests(node)
-        for running in self.activities.values():
-            for activity in list(running.values()):
-                rest = activity.legs[max(0, activity.at - 1) :]
-                if any(leg.source == node for leg in rest):
-                    self.break_off(activity, Outcome.MISSING, NOT_FOUND)
+        self._break_off_readers(node)
         self.at(self.now + self.mix.lease * self.chance.uniform(0.5, 4.0), self._come_back, node, None)
+
+    def _break_off_readers(self, node: int) -> None:
+        """Others were fetching from it."""
+        for activity in [activity for running in self.activities.values() for activity in running.values()]:
+            if not activity.over and any(leg.source == node for leg in activity.legs[max(0, activity.at - 1) :]):
+                self.break_off(activity, Outcome.MISSING, NOT_FOUND)
+        for activity in self.ahead:
+            is_cut_off = activity.node == node or any(leg.source == node for leg in activity.legs)
+            if is_cut_off and not activity.over:
+                self.abandon(activity)
+        self.ahead = [activity for activity in self.ahead if not activity.over]
 
     def _come_back(self, node: int, _: None) -> None:
         if node in self.known:  # its former self has not been missed yet
@@ -146,7 +155,8 @@ class StruckRun(FaultyRun):
             return
         self.tell(node, DrainAsked())
         for activity in list(self.activities[node].values()):
-            self.break_off(activity, Outcome.LOST, self.chance.uniform(0.0, 0.1))
+            if not activity.over:
+                self.break_off(activity, Outcome.LOST, self.chance.uniform(0.0, 0.1))
         stays = self.scenario.can_lose_a_node_for_good() and self.chance.random() < self.mix.stays_full
         if not stays or not self._others_have_room(node):
             self.at(self.now + self.chance.expovariate(1.0), self.tell, node, DrainEnded())
