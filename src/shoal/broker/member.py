@@ -231,9 +231,8 @@ class Member:
         local = self.tiers.local
         if not local:
             return
-        surplus = (
-            len(local) if self.little_left or self.broker.draining else self._surplus(len(local), next(iter(local)))
-        )
+        everything = self.little_left or self.broker.draining
+        surplus = len(local) if everything else self._surplus(len(local), next(iter(local)))
         if surplus:
             self.tiers.release(surplus)
             if not self.little_left:
@@ -340,7 +339,8 @@ class Member:
             commands.append(Send(best[1], TasksAsked(self._round, self._unable())))
             return
         self._is_open = False
-        self._next_try = now + self._pace.next()
+        longest = max((lane.mean_duration for lane in self.broker.lanes if lane.mean_duration), default=0.0)
+        self._next_try = now + self._pace.next(longest)
 
     # ---- messages ------------------------------------------------------------------------------------------------
 

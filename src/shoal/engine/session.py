@@ -268,7 +268,8 @@ class Session:
                 continue  # only there until the graph derived a category from the command
             amounts = declared.setdefault(profile.category, {})
             for name, amount in profile.resources.amounts:
-                amounts[name] = max(amount, amounts.get(name, 0))
+                if profile.declares(name):
+                    amounts[name] = max(amount, amounts.get(name, 0))
         ledger.add(CategoriesDeclared(list(declared), [sorted(amounts.items()) for amounts in declared.values()]))
 
     def _write_sources(self, ledger: LedgerWriter, graph: Graph) -> None:

@@ -77,7 +77,7 @@ class Sizes:
         # Calls run in a worker together with others: what each of them uses cannot be told apart.
         calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
         for number, profile in enumerate(graph.profiles):
-            names = open_resources(profile.resources, node)
+            names = open_resources(profile, node)
             if names and number not in calls:
                 self.of_profile[number] = self._adviser(profile.category, profile.resources, names)
 

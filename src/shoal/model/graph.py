@@ -15,6 +15,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
+import msgspec
+
 from shoal.errors import InputError
 from shoal.model.task import Action, Call, Profile, category_of_command
 
@@ -177,14 +179,7 @@ class GraphBuilder:
         category = derive_category(action)
         derived = self._derived.get((number, category))
         if derived is None:
-            named = Profile(
-                category,
-                profile.resources,
-                profile.retries,
-                profile.timeout,
-                profile.environment,
-                profile.directory,
-            )
+            named = msgspec.structs.replace(profile, category=category)
             derived = self._derived[number, category] = self._profile_id(named, action)
         return derived
 

@@ -28,6 +28,13 @@ class Profile(msgspec.Struct, frozen=True):
     environment: tuple[tuple[str, str], ...] = ()
     directory: str | None = None
     """Working directory, relative to the workflow's; None is the workflow's own."""
+    cores_declared: bool = False
+    """Whether somebody asked for these cores; one core also stands in `resources` where nobody said anything."""
+
+    def declares(self, name: str) -> bool:
+        """Whether somebody said how much of this resource such a task needs."""
+        amount = self.resources.get(name)
+        return (self.cores_declared or amount != FRACTION) if name == "cores" else amount > 0
 
 
 class Call(msgspec.Struct, frozen=True):

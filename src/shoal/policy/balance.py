@@ -29,6 +29,8 @@ class Stealing(msgspec.Struct, frozen=True):
     first_interval: float = 0.001
     longest_interval: float = 0.25
     """Seconds between two tries of an idle broker. It never stops for good: work may appear at any time."""
+    part_of_task: float = 0.02
+    """Where tasks take long, so may the search for one: the longest interval is at least this part of a task."""
     patience: float = 0.05
     """Seconds after which an answer is no longer waited for."""
 
@@ -49,9 +51,11 @@ class Pace:
         self._random = random
         self._interval = stealing.first_interval
 
-    def next(self) -> float:
+    def next(self, seconds: float = 0.0) -> float:
+        """`seconds` is how long a task takes, as far as that is known."""
         interval = self._interval
-        self._interval = min(2 * interval, self._stealing.longest_interval)
+        stealing = self._stealing
+        self._interval = min(2 * interval, max(stealing.longest_interval, stealing.part_of_task * seconds))
         return interval * (0.5 + self._random.random())
 
     def reset(self) -> None:

@@ -53,10 +53,10 @@ class Scenario(msgspec.Struct):
         """For each profile the resources that it leaves open and that are learned."""
         if not self.peaks:
             return [()] * len(self.graph.profiles)
-        return [tuple(open_resources(profile.resources, self.node)) for profile in self.graph.profiles]
+        return [tuple(open_resources(profile, self.node)) for profile in self.graph.profiles]
 
     def _adviser(self, profile: Profile) -> Panel | None:
-        names = open_resources(profile.resources, self.node) if self.peaks else []
+        names = open_resources(profile, self.node) if self.peaks else []
         parts: dict[str, Part] = {name: new_part(name, self.node.get(name)) for name in names}
         return Panel(self.node, profile.resources.get("cores"), parts) if parts else None
 

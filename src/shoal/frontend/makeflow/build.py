@@ -130,8 +130,14 @@ class Profiles:
             retries=self._retries,
             timeout=wall_time[0] if wall_time is not None and wall_time[0] > 0 and not self._by_jobs else None,
             environment=self._environment(rule, own),
+            cores_declared=self._asks_for_cores(rule, own),
         )
         return self._shared.setdefault(profile, profile)
+
+    def _asks_for_cores(self, rule: MakeflowRule, own: dict[str, str]) -> bool:
+        """Whether the file does; in the environment stands what a task that runs a workflow was given itself."""
+        number = leading_number(own.get("CORES") or self._variables.assigned(rule.category, "CORES") or "")
+        return number is not None and number[0] > 0
 
     def _refuse_doubtful(self, rule: MakeflowRule, own: dict[str, str]) -> None:
         """A value that the file gives and that is no number; a path is taken for a variable of the user's own."""

@@ -104,7 +104,7 @@ def _settings(graph: Graph, task: int, makeflow: Makeflow) -> dict[str, str]:
     for name, amount in profile.resources.amounts:
         if name not in _VARIABLES:
             raise _cannot(graph, task, f"asks for {name!r}")
-        if name != "cores" or amount != FRACTION:
+        if profile.declares(name):
             found[_VARIABLES[name]] = _amount(name, amount)
     if profile.timeout is not None and profile.timeout < _LONGEST_TIMEOUT:
         found["WALL_TIME"] = _decimal(profile.timeout)

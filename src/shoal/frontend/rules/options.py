@@ -84,22 +84,27 @@ def make_profile(options: Mapping[str, object]) -> Profile:
         timeout=None if timeout is None else _timeout(timeout),
         environment=_environment(options.get("env", {})),
         directory=_directory(options.get("cwd")),
+        cores_declared="cores" in options or "cores" in _named(options),
     )
 
 
 def _resources(options: Mapping[str, object]) -> Resources:
     declared: dict[str, object] = {"cores": 1}
     declared.update({name: options[name] for name in BUILT_IN if name in options})
-    named = options.get("resources", {})
-    if not isinstance(named, Mapping):
-        raise InputError(f"resources must be a dict of names and amounts, not {named!r}")
-    for name, amount in named.items():
+    for name, amount in _named(options).items():
         if not isinstance(name, str) or not name:
             raise InputError(f"resources names {name!r}, which is not a name")
         if name in options:
             raise InputError(f"{name} is given twice", remedy=f"leave it out of resources=, or drop {name}=")
         declared[name] = amount
     return Resources.parse(declared)  # type: ignore[arg-type]  # it checks each value itself
+
+
+def _named(options: Mapping[str, object]) -> Mapping[object, object]:
+    named = options.get("resources", {})
+    if not isinstance(named, Mapping):
+        raise InputError(f"resources must be a dict of names and amounts, not {named!r}")
+    return named
 
 
 def _category(value: object) -> str:

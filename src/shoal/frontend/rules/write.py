@@ -103,7 +103,7 @@ def _options(profile: Profile, derived: str) -> dict[str, object]:
     amounts = {"cores": 0} | dict(profile.resources.amounts)
     for name in _BUILT_IN:
         amount = amounts.pop(name, 0)
-        if amount != (FRACTION if name == "cores" else 0):
+        if profile.declares(name):
             found[name] = _size(amount) if name in BYTE_RESOURCES else _count(amount)
     if amounts:
         found["resources"] = {name: _count(amount) for name, amount in amounts.items()}

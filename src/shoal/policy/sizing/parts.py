@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.model.resources import FRACTION, Resources
+from shoal.model.resources import Resources
+from shoal.model.task import Profile
 from shoal.policy.sizing.cores import CoreNeed, LearnedCores
 from shoal.policy.sizing.panel import SIZED
 from shoal.policy.sizing.sizer import Sizer
@@ -12,14 +13,9 @@ UNIT = 1 << 20
 """Memory and disk are given in steps of this."""
 
 
-def open_resources(request: Resources, node: Resources) -> list[str]:
-    """What a task does not say it needs and the node has; one core is what is taken to be meant where nobody said."""
-    found = []
-    for name in SIZED:
-        declared = request.get(name)
-        if node.get(name) and (declared == FRACTION if name == "cores" else not declared):
-            found.append(name)
-    return found
+def open_resources(profile: Profile, node: Resources) -> list[str]:
+    """What nobody said such tasks need, and the node has."""
+    return [name for name in SIZED if node.get(name) and not profile.declares(name)]
 
 
 def new_part(

@@ -275,7 +275,7 @@ class ClusterRun:
             self.tally.stopped(self.now, activity)
             self.at(self.now, self.report, activity, Outcome.MISSING)
             return
-        if activity.legs or activity.expects:
+        if activity.legs or activity.expects or activity.fetched:
             self.next_leg(activity)
         else:
             self.compute(activity)
