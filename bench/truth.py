@@ -142,7 +142,7 @@ def main() -> int:
         f"{load:.1f}. The gap is what a core waits between two tasks. `python bench/truth.py` makes this table.",
         "",
         "| workflow | tasks | half took, s | predicted, s | full took, s | error | all errors, % | gap, ms "
-        f"| within {100 * ALLOWED:.0f} % |",
+        f"| median within {100 * ALLOWED:.0f} % |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row for row, _ in rows),
         "",

@@ -54,6 +54,7 @@ def profiles(draw: st.DrawFn, *, full: bool) -> Profile:
         timeout=draw(st.none() | st.integers(1, 10**6).map(float) | st.integers(1, 10**9).map(lambda n: n / 1000)),
         environment=tuple(sorted(draw(st.dictionaries(names, texts | st.just(""), max_size=2)).items())),
         directory=draw(st.none() | texts) if full else None,
+        cores_declared=draw(st.booleans()),
     )
 
 
@@ -91,6 +92,7 @@ def summary(graph: Graph, *, leave_out: tuple[str, ...] = ()) -> list[tuple[Any,
                 graph.output_names(task),
                 [graph.names[other] for other in graph.after_of(task)],
                 (profile.category, profile.resources, profile.retries, profile.timeout, profile.directory),
+                profile.declares("cores"),
                 environment,
             )
         )

@@ -27,7 +27,7 @@ def follower_of(tmp_path: Path) -> Follower:
     node = [("cores", 20_000), ("memory", 1000 * MB)]
     for record in (
         RunStarted("r", 9.0, 1, 2, "boot", "here", "0", [], node, 4, 4),
-        CategoriesDeclared(["known", "learned"], [[("cores", 10_000), ("memory", 300 * MB)], [("cores", 10_000)]]),
+        CategoriesDeclared(["known", "learned"], [[("cores", 10_000), ("memory", 300 * MB)], []]),
         TasksPlanned([0, 1, 2, 3], ["a", "b", "c", "d"], ["known", "learned", "learned", "learned"]),
         ended(0, "ok", 200, 300),
         ended(1, "exhausted", 0, 100, final=False),
@@ -54,6 +54,28 @@ def test_a_size_that_was_exceeded_and_never_topped_is_marked_so(tmp_path: Path) 
     follower = follower_of(tmp_path)
     follower.state.take(ended(3, "exhausted", 0, 700, final=True))
     assert ">700M" in category_table(follower, Phase.RUNNING)[2]
+
+
+def test_an_attempt_that_was_ended_for_its_disk_says_nothing_of_memory(tmp_path: Path) -> None:
+    follower = follower_of(tmp_path)
+    over = ended(3, "exhausted", 20, 700, final=True)
+    over = msgspec.structs.replace(over, message="used 2 MiB of disk, more than its 1 MiB, after 0.10 s")
+    follower.state.take(over)
+    assert "~150M" in category_table(follower, Phase.RUNNING)[2]
+
+
+def test_cores_are_those_of_the_busiest_moment_or_the_average_where_only_that_is_known(tmp_path: Path) -> None:
+    follower = follower_of(tmp_path)
+    assert categories_as_data(follower, Phase.RUNNING)[1]["cores"]["seen"] == 0.5
+    follower.state.take(msgspec.structs.replace(ended(3, "ok", 20, 700), usage=Usage(cores=1750)))
+    assert categories_as_data(follower, Phase.RUNNING)[1]["cores"]["seen"] == 1.75
+    assert tasks_as_data(follower, Phase.RUNNING)[3]["cores"] == 1.75
+
+
+def test_the_footprint_counts_what_lies_in_directories_that_a_task_made(tmp_path: Path) -> None:
+    follower = follower_of(tmp_path)
+    follower.state.take(msgspec.structs.replace(ended(3, "ok", 20, 700), usage=Usage(disk=9 * MB)))
+    assert categories_as_data(follower, Phase.RUNNING)[1]["disk"]["seen"] == 9 * MB
 
 
 def test_every_task_is_listed_with_its_last_attempt(tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ def test_resources_of_a_rule_count_before_those_of_its_category() -> None:
     assert profile.timeout == 60
 
 
+def test_one_core_that_is_asked_for_can_be_told_from_none() -> None:
+    document = {
+        "categories": {"c": {"resources": {"cores": 1}}},
+        "rules": [{"command": "x"}, {"command": "x", "resources": {"cores": 1}}, {"command": "x", "category": "c"}],
+    }
+    graph = build_graph(read(document))
+    assert [graph.profile_of(task).declares("cores") for task in range(3)] == [False, True, True]
+
+
 def test_environment_counts_before_resources_as_in_the_original() -> None:
     rule = {"command": "x", "resources": {"cores": 2}, "environment": {"CORES": "3"}}
     assert build_graph(read({"rules": [rule]})).profile_of(0).resources.get("cores") == 3 * FRACTION

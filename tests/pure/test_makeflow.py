@@ -383,6 +383,27 @@ def test_resources_not_given_in_the_file_come_from_the_environment() -> None:
     assert profile_of("o:\n\tx\n", {"CORES": "3"}).resources.get("cores") == 3 * FRACTION
 
 
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        ("o:\n\tx\n", False),
+        ("CORES=1\no:\n\tx\n", True),
+        ("o:\nCORES=1\n\tx\n", True),
+        (".MAKEFLOW CATEGORY c\nCORES=1\no:\n\tx\n", True),
+        ("CORES=0\no:\n\tx\n", False),
+    ],
+)
+def test_one_core_that_a_file_asks_for_can_be_told_from_none(text: str, declared: bool) -> None:
+    profile = profile_of(text)
+    assert profile.resources.get("cores") == FRACTION
+    assert profile.declares("cores") is declared
+
+
+def test_one_core_in_the_environment_is_what_the_task_around_was_given_and_no_wish() -> None:
+    assert not profile_of("o:\n\tx\n", {"CORES": "1"}).declares("cores")
+    assert profile_of("o:\n\tx\n", {"CORES": "2"}).declares("cores")
+
+
 def test_wall_time_is_the_timeout() -> None:
     assert profile_of(".MAKEFLOW WALL_TIME 50\no:\n\tx\n").timeout == 50
     assert profile_of("o:\n\tx\n").timeout is None

@@ -88,6 +88,16 @@ def test_changed_command_runs_it_and_everything_behind() -> None:
     assert made.why(1) == "'b.txt', which it needs, runs"
 
 
+def test_saying_that_one_core_is_wanted_changes_no_task() -> None:
+    contents = []
+    for profile in (Profile(), Profile(cores_declared=True)):
+        builder = GraphBuilder("Makeflow")
+        builder.task("", "make b", outputs=["b.txt"], profile=profile)
+        graph = builder.build()
+        contents.append((place_of(graph, 0), content_of(graph, 0)))
+    assert contents[0] == contents[1]
+
+
 def test_changed_source_is_named() -> None:
     graph = chain()
     made = plan(graph, after_a_run(graph), files(graph, a_txt=(11, 100)))

@@ -118,6 +118,14 @@ def test_options_become_one_shared_profile() -> None:
     assert (profile.directory, profile.category) == ("sub", "k")
 
 
+@pytest.mark.parametrize(
+    ("options", "declared"),
+    [("", False), ("memory='1G'", False), ("cores=1", True), ("resources={'cores': 1}", True), ("cores=0", True)],
+)
+def test_one_core_that_is_asked_for_can_be_told_from_none(options: str, declared: bool) -> None:
+    assert profile_of(options).declares("cores") is declared
+
+
 def test_true_is_not_taken_for_one_even_after_one_was_seen() -> None:
     error = refusal("task('a', run='true', retries=1)\ntask('b', run='true', retries=True)")
     assert (error.line, error.message) == (2, "retries must be a whole number, 0 or more, not True")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
 from shoal.policy.sizing.cores import CoreNeed, LearnedCores
 from shoal.policy.sizing.labels import Labels, labelled_category
 from shoal.policy.sizing.panel import NONE_TRIED, SIZED, Durations, Panel
@@ -65,9 +66,11 @@ def test_what_was_learned_of_cores_is_the_beginning_of_the_next_run_and_gives_wa
 
 
 def test_what_a_task_declares_is_not_sized_nor_what_the_node_has_not_got() -> None:
-    assert open_resources(Resources.parse({"cores": 1}), NODE) == ["cores", "memory", "disk"]
-    assert open_resources(Resources.parse({"cores": 2, "memory": "1G"}), NODE) == ["disk"]
-    assert open_resources(Resources.parse({"cores": 1}), Resources.parse({"cores": 8})) == ["cores"]
+    assert open_resources(Profile(), NODE) == ["cores", "memory", "disk"]
+    assert open_resources(Profile(cores_declared=True), NODE) == ["memory", "disk"]
+    assert open_resources(Profile("", Resources.parse({"cores": 2, "memory": "1G"})), NODE) == ["disk"]
+    assert open_resources(Profile("", Resources(), cores_declared=True), NODE) == ["memory", "disk"]
+    assert open_resources(Profile(), Resources.parse({"cores": 8})) == ["cores"]
 
 
 def panel_of(*names: str) -> Panel:

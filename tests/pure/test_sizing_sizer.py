@@ -34,6 +34,15 @@ def test_a_category_nothing_is_known_of_begins_with_a_share_and_then_everything(
     assert sizer.describe().maximum == "na"
 
 
+@pytest.mark.parametrize("places", [1, 2, 3, 4, 7, 64])
+@pytest.mark.parametrize("hopeful", [False, True])
+def test_as_many_unknown_tasks_fit_as_the_node_was_divided_among_whatever_its_size(places: int, hopeful: bool) -> None:
+    megabyte = 1 << 20
+    for size in (8 * megabyte * places, 79_033_368_575, 25_274_851_329):
+        first = Sizer(size, unit=megabyte, places=places, hopeful=hopeful).ask()
+        assert size // first >= (places if hopeful else min(places, 4)), f"{first} of {size}"
+
+
 def test_equal_tasks_soon_get_little_more_than_they_need() -> None:
     sizer = Sizer(NODE)
     feed(sizer, [500.0] * 10)

@@ -153,6 +153,14 @@ def test_the_graph_of_a_trace_has_its_tasks_commands_files_and_resources() -> No
     assert graph.profile_of(2).category == "search"
 
 
+def test_one_core_that_was_recorded_counts_as_asked_for() -> None:
+    value = split_search_join(3).value()
+    assert value["workflow"]["execution"]["tasks"][1]["coreCount"] == 1
+    del value["workflow"]["execution"]["tasks"][2]["coreCount"]
+    graph = trace_graph(read(value), "trace.json")
+    assert [graph.profile_of(task).declares("cores") for task in (1, 2)] == [True, False]
+
+
 def test_a_parent_without_a_file_in_between_comes_first_all_the_same() -> None:
     value = tiny()
     tasks(value)[1]["inputFiles"] = []

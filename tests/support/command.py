@@ -11,6 +11,7 @@ from pathlib import Path
 
 SHOAL = [sys.executable, "-m", "shoal"]
 PATIENCE = 60.0
+_started: list[subprocess.Popen[bytes]] = []
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -41,8 +42,8 @@ def shoal(directory: Path, *words: str, expect: int | None = 0) -> subprocess.Co
 
 
 def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Starts `shoal WORDS` in the background."""
-    return subprocess.Popen(
+    """Starts `shoal WORDS` in the background; it is ended with the test, if not before."""
+    process = subprocess.Popen(
         [*SHOAL, *words],
         cwd=directory,
         env=environment(),
@@ -50,6 +51,16 @@ def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    _started.append(process)
+    return process
+
+
+def end_started() -> None:
+    """Ends what `start` has left running, as a test does that fails half-way: its launcher then ends all tasks."""
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.wait()
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:

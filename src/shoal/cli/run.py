@@ -41,7 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
         choices=SIZINGS,
         default=SIZINGS[0],
         metavar="MODE",
-        help=f"memory for tasks that declare none: {', '.join(SIZINGS)}",
+        help=f"how cores, memory and disk that tasks do not declare are learned: {', '.join(SIZINGS)}",
     )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.cli.text import clip, show_seconds
-from shoal.engine.follow import CategoryState, Follower, Phase
+from shoal.engine.follow import CategoryState, Follower, Phase, cores_used
 from shoal.engine.sizes import Shown, read_kept
 from shoal.model.resources import BYTE_RESOURCES, FRACTION, show_bytes
 from shoal.policy.sizing.panel import SIZED, Durations
@@ -64,8 +64,6 @@ def _maximum(category: CategoryState, name: str, shown: Shown | None) -> dict[st
     Of GPUs nothing is seen: they cannot be measured.
     """
     declared = category.declared.get(name)
-    if name == "cores" and shown is not None:
-        declared = None  # one core stands there for want of anything better
     if declared is not None and name not in BYTE_RESOURCES:
         return {"declared": declared / FRACTION, "seen": _seen(category, name), "exceeded": None}
     exceeded = category.exhausted_at if name == "memory" and category.exhausted_at >= category.most_memory else 0
@@ -166,7 +164,7 @@ def tasks_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
                 "state": how,
                 "category": state.category_of.get(task, ""),
                 "attempts": started.attempt if started else last.attempt if last else 0,
-                "cores": round((last.user + last.system) / seconds, 3) if last and seconds > 0 else None,
+                "cores": round(cores_used(last), 3) if last and seconds > 0 else None,
                 "memory": (max(last.max_rss, last.usage.tree_memory) or None) if last else None,
                 "memory_limit": (last.memory_limit or None) if last else None,
                 "seconds": round(seconds, 6) if last else None,

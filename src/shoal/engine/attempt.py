@@ -1,4 +1,4 @@
-"""An attempt that has ended, as the engine holds it until the broker has said what becomes of it; who attends attempts."""
+"""An attempt that has ended, as the engine holds it until the broker has said what becomes of it; who attends it."""
 
 from __future__ import annotations
 

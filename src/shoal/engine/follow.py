@@ -28,6 +28,8 @@ from shoal.ledger.records import (
 
 RATE_SECONDS = 10.0
 _RECENT = 5000
+_OF_DISK = " of disk"
+"""In the message of an attempt that was ended for what it wrote; of others with that outcome it was memory."""
 
 
 class Phase(Enum):
@@ -55,7 +57,7 @@ class CategoryState(msgspec.Struct):
     most_disk: int = 0
     """The largest footprint of the outputs of one task."""
     exhausted_at: int = 0
-    """The largest size that an attempt exceeded."""
+    """The largest size of memory that an attempt exceeded."""
     first_size: int = 0
     """What the last first attempt was given of memory."""
     retries: int = 0
@@ -74,14 +76,22 @@ class CategoryState(msgspec.Struct):
         if not record.final:
             self.retries += 1
         if record.outcome == "exhausted":
-            self.exhausted_at = max(self.exhausted_at, record.memory_limit)
+            if _OF_DISK not in record.message:
+                self.exhausted_at = max(self.exhausted_at, record.memory_limit)
             return
         if record.memory_limit:
             self.used += min(memory, record.memory_limit) * seconds
         self.most_memory = max(self.most_memory, memory)
-        if seconds > 0:
-            self.most_cores = max(self.most_cores, (record.user + record.system) / seconds)
-        self.most_disk = max(self.most_disk, sum(size for size, _ in record.outputs if size > 0))
+        self.most_cores = max(self.most_cores, cores_used(record))
+        self.most_disk = max(self.most_disk, record.usage.disk, sum(size for size, _ in record.outputs if size > 0))
+
+
+def cores_used(record: TaskEnded) -> float:
+    """The cores an attempt kept busy at its busiest; on average where nothing else is recorded."""
+    if record.usage.cores:
+        return record.usage.cores / 1000
+    seconds = record.ended - record.started
+    return (record.user + record.system) / seconds if seconds > 0 else 0.0
 
 
 class RunState:

@@ -19,7 +19,7 @@ from shoal.engine.load import Workflow, unknown_target
 from shoal.engine.node import available_cores, free_disk
 from shoal.engine.replay_work import replay_task
 from shoal.errors import InputError
-from shoal.frontend.wfformat.graph import parents_without_files, requested
+from shoal.frontend.wfformat.graph import parents_without_files, profile_for, requested
 from shoal.frontend.wfformat.read import read_wfformat
 from shoal.frontend.wfformat.trace import Trace, TraceTask
 from shoal.model.graph import Graph, GraphBuilder, lookup_tasks
@@ -134,10 +134,10 @@ def replay_graph(trace: Trace, source: str, scales: Scales) -> Graph:
     makers = trace.producers()
     names = replay_names(trace, source)
     sizes = [scaled_size(file.size, scales.data) for file in trace.files]
-    profiles: dict[tuple[str, Resources], Profile] = {}
+    profiles: dict[Profile, Profile] = {}
     for task in trace.tasks:
         resources = requested(task, scales.memory_scale, scales.cores)
-        key = (task.category, resources)
+        profile = profile_for(task, resources)
         outputs = [names[file] for file in task.outputs]
         reads = tuple(names[file] for file in task.inputs)
         writes = tuple((names[file], sizes[file]) for file in task.outputs)
@@ -147,7 +147,7 @@ def replay_graph(trace: Trace, source: str, scales: Scales) -> Graph:
             inputs=reads,
             outputs=outputs,
             after=parents_without_files(task, makers),
-            profile=profiles.setdefault(key, Profile(*key)),
+            profile=profiles.setdefault(profile, profile),
         )
     read = {file for task in trace.tasks for file in task.inputs}
     sources = [file for file, maker in enumerate(makers) if maker < 0 and file in read]

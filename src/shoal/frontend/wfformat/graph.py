@@ -22,16 +22,16 @@ def trace_graph(trace: Trace, source: str) -> Graph:
     builder = GraphBuilder(source)
     makers = trace.producers()
     names = [file.id for file in trace.files]
-    profiles: dict[tuple[str, Resources], Profile] = {}
+    profiles: dict[Profile, Profile] = {}
     for task in trace.tasks:
-        key = (task.category, requested(task))
+        profile = profile_for(task, requested(task))
         builder.task(
             task.id,
             command_line(trace, task) or NO_COMMAND,
             inputs=[names[file] for file in task.inputs],
             outputs=[names[file] for file in task.outputs],
             after=parents_without_files(task, makers),
-            profile=profiles.setdefault(key, Profile(*key)),
+            profile=profiles.setdefault(profile, profile),
         )
     return builder.build()
 
@@ -49,6 +49,12 @@ def parents_without_files(task: TraceTask, makers: Sequence[int]) -> list[int]:
     """The parents that have to be named because no file leads to them."""
     by_files = {makers[file] for file in task.inputs}
     return [parent for parent in task.parents if parent not in by_files]
+
+
+def profile_for(task: TraceTask, resources: Resources) -> Profile:
+    """The profile of a task that is given this; cores that were recorded count as asked for."""
+    declared = task.execution is not None and task.execution.cores is not None
+    return Profile(task.category, resources, cores_declared=declared)
 
 
 def requested(task: TraceTask, memory_scale: float = 1.0, most_cores: float | None = None) -> Resources:

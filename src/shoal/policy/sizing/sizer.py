@@ -86,7 +86,7 @@ class Sizer:
         """
         self.node_size = max(node_size, self.unit)
         self.top = self.node_size if self.explicit_max is None else min(self.node_size, self.explicit_max)
-        share = self.node_size // places if places else 0
+        share = self._in_units(self.node_size // places) if places else 0
         self.bottom = min(self.top, max(self.explicit_min, self.unit, share))
         self._due = 0
 
@@ -148,7 +148,8 @@ class Sizer:
         if self.mode == "fixed":
             self._sizes = self._answers = [self.top]
             return
-        rows = outlook(self.known, self.top, self.bottom if self.hopeful else self.top / START_SHARE)
+        start = self.bottom if self.hopeful else max(self.unit, self._in_units(self.top / START_SHARE))
+        rows = outlook(self.known, self.top, start)
         if self.mode == "max":
             self._sizes = self._above_all(rows)
             self._answers = [self._roomy(size) for size in self._sizes]
@@ -182,6 +183,10 @@ class Sizer:
     def _fitted(self, size: float) -> float:
         return min(self.top, max(self.bottom, math.ceil(size / self.unit) * self.unit))
 
+    def _in_units(self, share: float) -> float:
+        """Rounded down, so that as many shares fit on the node as it was divided into."""
+        return share // self.unit * self.unit
+
     def _cost(self, size: float) -> float:
         if self.mode == "min-waste":
             return size
@@ -191,5 +196,5 @@ class Sizer:
         """The size with a margin; for throughput up to the share of as many equal tasks as fit anyway."""
         if self.mode == "min-waste":
             return self._fitted(size * MARGIN)
-        share = self.node_size // (self.node_size // size) // self.unit * self.unit
+        share = self._in_units(self.node_size // (self.node_size // size))
         return min(self.top, max(size, min(share, self._fitted(size * ROOM))))

@@ -9,8 +9,9 @@ overlaps and 12 x 19 tiles. The images are frames of the SDSS camera (2048 x 148
 other column half a frame higher, and one more), which gives those overlaps, 62.8 GB, and who reads what.
 
 Guesses, because the papers have them only in figures: the seconds of each stage (`STAGES`), their spread of 15 %, and
-that the inputs lie evenly but in no order on the nodes. The table of the projected images, not that of the corrected
-ones, comes before the coverage checks, as in the Rakefile from 2014 on.
+that the inputs lie evenly but in no order on the nodes. A table of images comes before the coverage checks: of the
+projected ones in the Rakefile from April 2014 on, and in the one before it, with which the published runs were probably
+made, of the corrected ones, so that all of these must be there before the first tile is begun.
 """
 
 from __future__ import annotations
@@ -71,8 +72,11 @@ def copyfile(seed: int, files: int = FILES, file_bytes: int = FILE_BYTES) -> Wor
     )
 
 
-def montage(seed: int, scale: float = 1.0) -> Work:
-    """The mosaic; `scale` makes it taller or shorter and leaves its width and its stages as they are."""
+def montage(seed: int, scale: float = 1.0, *, of_2013: bool = False) -> Work:
+    """The mosaic; `scale` makes it taller or shorter and leaves its width and its stages as they are.
+
+    `of_2013`: the table before the coverage checks is that of the corrected images.
+    """
     random = Random(seed)
     sky = _Sky(max(1, round(ROWS * scale)))
     maker = StageBuilder(random, STAGES, SPREAD)
@@ -88,7 +92,8 @@ def montage(seed: int, scale: float = 1.0) -> Work:
     table = maker.task("mConcatFit", fits, [200 * len(fits)])
     corrections = maker.task("mBgModel", table, [60 * len(raw)])
     corrected = [maker.task("mBackground", frame + corrections, [frame_bytes] * 2) for frame in projected]
-    catalogue = maker.task("mImgtbl", [frame[0] for frame in projected], [300 * len(raw)])
+    listed = corrected if of_2013 else projected
+    catalogue = maker.task("mImgtbl", [frame[0] for frame in listed], [300 * len(raw)])
     shrunk = []
     for box in sky.tiles(max(1, round(TILE_ROWS * scale))):
         covered = maker.task("mCoverageCheck", catalogue, [3000])

@@ -1,0 +1,296 @@
+"""A member among others: what it answers to events and messages, one behaviour at a time."""
+
+from __future__ import annotations
+
+from array import array
+from random import Random
+
+import pytest
+
+from shoal.broker.broker import Broker, Lane
+from shoal.broker.check import check_broker
+from shoal.broker.member import MOST_UNWANTED, Event, Member, MemberCommand
+from shoal.broker.messages import (
+    CancelAsked,
+    CapacityChanged,
+    DrainAsked,
+    GiveUp,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TimePassed,
+)
+from shoal.broker.peers import (
+    Got,
+    HandBack,
+    Heard,
+    LittleLeft,
+    LoadAsked,
+    LoadTold,
+    Parcel,
+    PeersChanged,
+    Roster,
+    Send,
+    TasksAsked,
+    TasksPlaced,
+    Ticket,
+    Woken,
+)
+from shoal.broker.tiers import Tiers
+from shoal.model.resources import FRACTION, Resources
+from shoal.policy.order import ORDERS, TaskColumns
+from shoal.policy.retry import Outcome
+
+TASKS = 1000
+WIDE = 500
+"""Tasks from this number on ask for four cores."""
+
+
+def member(
+    cores: int = 1,
+    *,
+    here: int = 0,
+    peers: int = 3,
+    policy: str = "mdl",
+    patience: float | None = None,
+    weight: tuple[int, ...] = (),
+) -> Member:
+    """Of a cluster in which tasks ask for one core, or for four."""
+    lanes = [Lane(Resources.of({"cores": count * FRACTION}), retries=1) for count in (1, 4)]
+    columns = TaskColumns(array("i", [0] * WIDE + [1] * (TASKS - WIDE)), input_bytes=weight)
+    tiers = Tiers(lambda: ORDERS["fifo"](columns, cores, Random(0)), weight)
+    broker = Broker(Resources.of({"cores": cores * FRACTION}), columns, lanes, queue=tiers)
+    return Member(here, broker, Roster(range(peers)), policy=policy, patience=patience)
+
+
+def tell(member: Member, event: Event, now: float = 0.0) -> list[MemberCommand]:
+    commands = member.handle(now, event)
+    check_broker(member.broker)
+    return commands
+
+
+def place(member: Member, tasks: range, now: float = 0.0) -> list[MemberCommand]:
+    return tell(member, TasksPlaced([Ticket(task) for task in tasks]), now)
+
+
+def sent(commands: list[MemberCommand]) -> list[tuple[int, object]]:
+    return [(command.peer, command.message) for command in commands if isinstance(command, Send)]
+
+
+def parcels(commands: list[MemberCommand]) -> list[Parcel]:
+    return [message for _, message in sent(commands) if isinstance(message, Parcel)]
+
+
+def given(commands: list[MemberCommand]) -> list[int]:
+    return [ticket.task for parcel in parcels(commands) for ticket in parcel.tickets]
+
+
+def started(commands: list[MemberCommand]) -> list[int]:
+    return [task for command in commands if isinstance(command, Start) for task in command.tasks]
+
+
+def test_an_idle_member_asks_several_peers_at_once() -> None:
+    asked = sent(tell(member(peers=20), TimePassed()))
+    assert len({peer for peer, _ in asked}) == 4
+    assert {type(message) for _, message in asked} == {LoadAsked}
+
+
+def test_the_richest_is_asked_and_then_the_second() -> None:
+    thief = member(peers=5)
+    asked = [peer for peer, _ in sent(tell(thief, TimePassed()))]
+    first, second = asked[:2]
+    round = 1
+    assert not sent(tell(thief, Heard(first, LoadTold(round, 3))))
+    assert sent(tell(thief, Heard(second, LoadTold(round, 9)))) == [(second, TasksAsked(round, (1,)))]
+    answer = sent(tell(thief, Heard(second, Parcel(0, [], 0, round))))
+    assert answer == [(first, TasksAsked(round, (1,)))]
+
+
+def test_a_round_without_an_answer_is_followed_by_another() -> None:
+    thief = member()
+    now = 0.0
+    rounds = 0
+    for _ in range(400):
+        commands = tell(thief, TimePassed(), now)
+        rounds += any(isinstance(message, LoadAsked) for _, message in sent(commands))
+        now += 0.1
+    assert rounds > 50
+
+
+def test_half_of_one_task_is_one() -> None:
+    victim = member()
+    place(victim, range(2))
+    assert given(tell(victim, Heard(1, TasksAsked(1)))) == [1]
+
+
+def test_what_was_run_in_the_meantime_is_not_given() -> None:
+    victim = member(cores=2)
+    place(victim, range(3))
+    tell(victim, TasksEnded([TaskResult(0, 1, Outcome.OK, 1.0)]))
+    assert parcels(tell(victim, Heard(1, TasksAsked(1)))) == [Parcel(0, [], 0, 1)]
+
+
+def test_thieves_get_the_tasks_with_the_least_data() -> None:
+    weights = tuple(100 - task % 100 for task in range(TASKS))
+    victim = member(weight=weights)
+    place(victim, range(9))
+    assert given(tell(victim, Heard(1, TasksAsked(1)))) == [8, 7, 6, 5]
+
+
+def test_thief_gets_nothing_that_it_could_not_start() -> None:
+    victim = member(cores=4)
+    place(victim, range(WIDE, WIDE + 3))
+    assert sent(tell(victim, Heard(1, LoadAsked(1, (1,))))) == [(1, LoadTold(1, 0))]
+    assert parcels(tell(victim, Heard(1, TasksAsked(2, (1,))))) == [Parcel(0, [], 0, 2)]
+    assert given(tell(victim, Heard(2, TasksAsked(1)))) == [WIDE + 1]
+
+
+def test_ready_task_is_pushed_to_its_data_at_most_once() -> None:
+    here, there = member(), member(here=1)
+    pushed = parcels(tell(here, TasksPlaced([Ticket(7)], [((1, 100),)])))
+    assert [parcel.tickets for parcel in pushed] == [[Ticket(7)]]
+    assert started(tell(there, Heard(0, pushed[0]))) == [7]
+    assert not there.parcels.unsettled
+
+
+def test_stolen_task_is_never_pushed() -> None:
+    thief = member(here=2)
+    commands = tell(thief, Heard(0, Parcel(1, [Ticket(7), Ticket(8)], 0, 1)))
+    assert started(commands) == [7]
+    assert not parcels(commands)
+
+
+def test_a_hot_spot_takes_more_than_it_can_run_soon_into_its_shared_queue() -> None:
+    hot = member(policy="flds", here=1, patience=10.0)
+    tickets = [Ticket(task) for task in range(200)]
+    tell(hot, Heard(0, Parcel(1, tickets, 0, 0)))
+    assert 0 < len(hot.tiers.local) <= 10
+    assert len(hot.tiers.shared) + len(hot.tiers.local) == 199
+
+
+def test_a_member_with_more_than_it_can_start_wakes_those_that_left_empty_handed() -> None:
+    victim = member()
+    tell(victim, Heard(2, TasksAsked(1)))
+    assert (2, Woken(9)) in sent(place(victim, range(10)))
+
+
+def test_who_is_woken_asks_at_once() -> None:
+    thief = member()
+    tell(thief, TimePassed())
+    tell(thief, TimePassed(), 0.06)
+    assert (2, TasksAsked(2, (1,))) in sent(tell(thief, Heard(2, Woken(5)), 0.0601))
+
+
+def test_when_little_is_left_data_does_not_decide() -> None:
+    here = member()
+    tell(here, LittleLeft())
+    commands = tell(here, TasksPlaced([Ticket(7)], [((1, 10**12),)]))
+    assert started(commands) == [7]
+
+
+def test_a_parcel_is_repeated_until_it_is_acknowledged() -> None:
+    victim = member()
+    place(victim, range(4))
+    first = parcels(tell(victim, Heard(1, TasksAsked(1))))[0]
+    assert parcels(tell(victim, TimePassed(), 0.6)) == [first]
+    tell(victim, Heard(1, Got(first.number)), 0.7)
+    assert not parcels(tell(victim, TimePassed(), 60.0))
+
+
+def test_a_parcel_that_comes_twice_is_taken_in_once_and_acknowledged_twice() -> None:
+    thief = member(here=2)
+    parcel = Parcel(1, [Ticket(7)], 0, 1)
+    assert started(tell(thief, Heard(0, parcel))) == [7]
+    tell(thief, TasksEnded([TaskResult(7, 1, Outcome.OK, 1.0)]), 1.0)
+    again = tell(thief, Heard(0, parcel), 2.0)
+    assert not started(again)
+    assert (0, Got(1, 0)) in sent(again)
+
+
+def test_what_a_peer_says_that_is_gone_does_not_count() -> None:
+    thief = member(here=2)
+    tell(thief, PeersChanged(Roster([1, 2])))
+    assert not tell(thief, Heard(0, Parcel(1, [Ticket(7)], 0, 1)))
+
+
+def test_parcels_to_a_peer_that_is_gone_are_forgotten() -> None:
+    victim = member()
+    place(victim, range(4))
+    tell(victim, Heard(1, TasksAsked(1)))
+    tell(victim, PeersChanged(Roster([0, 2])), 0.1)
+    assert not parcels(tell(victim, TimePassed(), 60.0))
+
+
+def test_a_cancelled_task_that_is_under_way_ends_when_it_arrives() -> None:
+    thief = member(here=2)
+    tell(thief, CancelAsked([7]))
+    assert started(tell(thief, Heard(0, Parcel(1, [Ticket(7), Ticket(8)], 0, 1)))) == [8]
+
+
+def test_cancelled_tasks_are_not_remembered_for_ever() -> None:
+    thief = member(here=2)
+    for first in range(0, 5 * MOST_UNWANTED, 1000):
+        tell(thief, CancelAsked(list(range(first, first + 1000))))
+    assert len(thief.unwanted) == MOST_UNWANTED
+
+
+def test_a_task_that_is_here_already_stays_where_it_is() -> None:
+    here = member()
+    place(here, range(3))
+    tell(here, TasksPlaced([Ticket(2)], [((0, 100),)]))
+    assert not here.tiers.local
+    tell(here, CancelAsked([2]))
+    assert 2 not in here.broker.state
+
+
+def test_what_a_node_is_too_small_for_is_handed_back_not_failed() -> None:
+    small = member(cores=1)
+    commands = tell(small, Heard(1, Parcel(1, [Ticket(WIDE), Ticket(3)], 0, 1)))
+    assert [command.ticket.task for command in commands if isinstance(command, HandBack)] == [WIDE]
+    assert started(commands) == [3]
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_what_waits_on_a_node_that_shrinks_is_handed_back_with_what_it_was_charged(rests: bool) -> None:
+    node = member(cores=4)
+    place(node, range(WIDE, WIDE + 1))
+    attempts = 2 if rests else 1
+    for attempt in range(1, attempts + 1):
+        tell(node, TasksEnded([TaskResult(WIDE, attempt, Outcome.LOST)]), float(attempt))
+    if not rests:
+        place(node, range(WIDE + 1, WIDE + 2))
+    commands = tell(node, CapacityChanged(Resources.of({"cores": FRACTION})), 3.0)
+    assert not any(isinstance(command, GiveUp) for command in commands)
+    handed = [command.ticket for command in commands if isinstance(command, HandBack)]
+    assert handed == ([Ticket(WIDE, 2, 0, 2)] if rests else [Ticket(WIDE + 1)])
+
+
+def test_an_attempt_that_is_lost_after_its_node_shrank_goes_to_another_node() -> None:
+    node = member(cores=4)
+    place(node, range(WIDE, WIDE + 1))
+    tell(node, CapacityChanged(Resources.of({"cores": FRACTION})), 1.0)
+    commands = tell(node, TasksEnded([TaskResult(WIDE, 1, Outcome.LOST)]), 2.0)
+    assert [command.ticket for command in commands if isinstance(command, HandBack)] == [Ticket(WIDE, 1, 0, 1)]
+
+
+def test_thieves_may_have_everything_of_a_node_that_drains() -> None:
+    full = member()
+    place(full, range(9))
+    tell(full, DrainAsked())
+    assert len(given(tell(full, Heard(1, TasksAsked(1))))) == 8
+
+
+def test_worst_case_submission_spreads_in_a_logarithm_of_rounds() -> None:
+    """All tasks to one of sixteen: each thief takes half, so after four rounds of asking all have some."""
+    members = [member(here=node, peers=16) for node in range(16)]
+    place(members[0], range(400))
+    have = [0]
+    for round in range(4):
+        for victim in list(have):
+            thief = len(have)
+            parcel = parcels(tell(members[victim], Heard(thief, TasksAsked(round + 1))))[0]
+            tell(members[thief], Heard(victim, parcel))
+            have.append(thief)
+    held = [len(each.broker.state) for each in members]
+    assert sum(held) == 400
+    assert min(held) >= 20
