@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from plots import Panel, drawn
+
 from shoal.model.work import Work
 from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.result import Played, Tally
@@ -91,7 +92,9 @@ def gigabytes(amount: float) -> str:
     return f"{amount / 1e9:,.1f}"
 
 
-def cluster(nodes: int, *, cores: int = 2, link: float = SIMULATED_LINK, cache: int = 0, latency: float = 2e-4) -> ClusterSpec:
+def cluster(
+    nodes: int, *, cores: int = 2, link: float = SIMULATED_LINK, cache: int = 0, latency: float = 2e-4
+) -> ClusterSpec:
     """So many equal nodes; a negative cache keeps nothing that was fetched."""
     return ClusterSpec(nodes=nodes, node=NodeSpec(cores=cores, link=link, cache=cache), latency=latency)
 

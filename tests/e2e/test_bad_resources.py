@@ -61,6 +61,7 @@ MAKEFLOW = [
     (".MAKEFLOW MEMORY -5", 1, "MEMORY must be a number, not '-5'"),
     (".MAKEFLOW CORES two", 1, "CORES must be a number, not 'two'"),
     ("MEMORY=lots", 2, "MEMORY must be a number that is not negative, not 'lots'"),
+    ("DISK=3Q", 2, "DISK must be a number that is not negative, not '3Q'"),
     ("CORES=-2", 2, "CORES must be a number that is not negative, not '-2'"),
     ("WALL_TIME=soon", 2, "WALL_TIME must be a number that is not negative, not 'soon'"),
     ("CORES=4000", 2, "'out' asks for cores 4000, but this machine has"),

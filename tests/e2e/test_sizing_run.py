@@ -90,6 +90,29 @@ def test_what_outgrows_the_disk_is_tried_again_with_more_of_it(tmp_path: Path) -
     assert categories(tmp_path)["writer"]["retries"] == 0, "one after the other from the beginning"
 
 
+def test_the_plot_of_memory_does_not_blame_what_was_ended_for_its_disk(tmp_path: Path) -> None:
+    (tmp_path / "Makeflow").write_text(".MAKEFLOW CATEGORY wide\nDISK=1\no:\n\thead -c 5000000 /dev/zero > o\n")
+    shoal(tmp_path, "run", "Makeflow", "--quiet", expect=1)
+    shoal(tmp_path, "status", "--categories", "--plot", "out.svg")
+    assert "wide: 1 attempt, 0 ended over their size" in (tmp_path / "out.svg").read_text()
+
+
+def test_a_declared_core_is_shown_as_declared_and_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import rule, task\n"
+        "rule('a', run='touch a', category='said', cores=1)\n"
+        "rule('b', run='touch b', category='unsaid')\n"
+        "task('all', needs=['a', 'b'])\n"
+    )
+    shoal(tmp_path, "run", "flow.py", "--quiet")
+    found = categories(tmp_path)
+    assert list(found) == ["said", "unsaid"], "a task that only groups others is no category"
+    assert found["said"]["cores"]["declared"] == 1.0  # type: ignore[index]
+    assert "cores" not in found["said"]["learned"]  # type: ignore[operator]
+    assert found["unsaid"]["cores"]["declared"] is None  # type: ignore[index]
+    assert "cores" in found["unsaid"]["learned"]  # type: ignore[operator]
+
+
 def test_the_plot_shows_every_category_and_what_was_ended(tmp_path: Path) -> None:
     write_hogs(tmp_path, [200, 210, 205, 215], seconds=1.0)
     shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "600M", "--quiet")

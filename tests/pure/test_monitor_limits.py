@@ -73,6 +73,11 @@ def test_a_quarter_of_a_core_more_is_forgiven() -> None:
     assert exceeded({"cores": 1.0}, {"cores": 1.26}) == {"cores": 1.0}
 
 
+def test_the_verdict_never_calls_two_equal_numbers_one_over_the_other() -> None:
+    said = verdict({"disk": 2.0}, {"disk": 2.0039}, 0.5)
+    assert said == "disk 2.004 MB is over the limit of 2 MB, 0.5 s after the start"
+
+
 def test_the_verdict_says_what_how_much_and_when() -> None:
     said = verdict({"memory": 10.0}, {"memory": 12.25}, 3.14159)
     assert said == "memory 12.2 MB is over the limit of 10 MB, 3.1 s after the start"

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from shoal.broker.peers import Parcel, Send
+from shoal.sim.cluster.faults import CALM
 from shoal.sim.cluster.faulty import FaultyRun
 from shoal.sim.cluster.oracle import lower_bound
 from shoal.sim.cluster.run import ClusterRun, Options
@@ -24,11 +25,13 @@ from shoal.sim.cluster.strikes import ClusterSeedFailedError, StruckRun, run_clu
 from shoal.sim.workloads.registry import make_workload
 from shoal.store.memory import MemoryStore
 
+MOST_MOVES = 8
 SEEDS = 600
 CHUNK = 50
 FOUND = [
     98,  # an input that was gone left the others of the task announced as being on their way, and nobody fetched them
     191,  # a file that came at once was for ever on its way to the next task that wanted it
+    1079,  # a node that was declared dead still changed the owner of a cancelled task
     224,  # a task that only its own node could run was handed back while that node grew again
 ]
 
@@ -136,18 +139,16 @@ def test_no_run_is_shorter_than_the_bound(workload: str) -> None:
 
 
 def test_no_task_goes_to_and_fro() -> None:
-    """Of tasks that wait for room each goes to a thief that has it."""
+    """A thief that takes half leaves the rest, and takes nothing that it cannot start."""
     for seed in range(30):
-        scenario = msgspec.structs.replace(draw_cluster(seed), faults=calm("bag:tasks=1").faults)
-        trace = run_cluster(scenario)
-        parcels = [
-            command.message
-            for _, _, _, commands in trace.entries
-            for command in commands
-            if isinstance(command, Send) and isinstance(command.message, Parcel)
-        ]
+        drawn = draw_cluster(seed)
+        stealing = msgspec.structs.replace(drawn.options.stealing, share=0.5)
+        options = msgspec.structs.replace(drawn.options, stealing=stealing)
+        trace = run_cluster(msgspec.structs.replace(drawn, options=options, faults=CALM))
+        sent = [command for _, _, _, commands in trace.entries for command in commands if isinstance(command, Send)]
+        parcels = [command.message for command in sent if isinstance(command.message, Parcel)]
         moves = Counter(ticket.task for parcel in parcels for ticket in parcel.tickets)
-        assert max(moves.values(), default=0) <= 2 * scenario.spec.nodes
+        assert max(moves.values(), default=0) <= MOST_MOVES
 
 
 BREAKING: dict[str, object] = {
@@ -165,12 +166,13 @@ def _move_blindly(store: MemoryStore, tickets: list[object], giver: int, node: i
     return store._placeable([])
 
 
-@pytest.mark.parametrize("name", BREAKING)
-def test_the_onlooker_sees_a_store_that_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "seed"), list(zip(BREAKING, (19, 111, 0, 146, 242), strict=True)))
+def test_the_onlooker_sees_a_store_that_is_broken(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed is one that showed it; when scenarios are drawn otherwise, one of the others does."""
     monkeypatch.setattr(MemoryStore, name, BREAKING[name])
     with pytest.raises(ClusterSeedFailedError):
-        for seed in range(400):
-            run_cluster_seed(seed)
+        for other in (seed, *range(1000)):
+            run_cluster_seed(other)
 
 
 def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:

@@ -1,8 +1,8 @@
 """`shoal status --categories --plot`: memory that attempts were given beside what they used, category by category.
 
 Attempts stand in the order in which they ended. What was given is a light area, what was used a dark one before it, so
-what is seen of the light one is waste; red are attempts that were ended because they used more than there was. Reading
-the ledger and drawing are here; how the table beside it comes about is left to `tables`.
+what is seen of the light one is waste; red are attempts that were ended because they used too much of it. Reading the
+ledger and drawing are here; how the table beside it comes about is left to `tables`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.text import clip, count
+from shoal.engine.follow import exceeded_memory
 from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import RunStarted, TaskEnded, TasksPlanned, decode
@@ -47,7 +48,7 @@ def read_attempts(workspace: Workspace) -> dict[str, list[Attempt]]:
             names.update(zip(record.first, record.categories, strict=True))
         elif isinstance(record, TaskEnded) and record.ended > record.started:
             used = max(record.max_rss, record.usage.tree_memory)
-            attempt = Attempt(record.memory_limit, used, record.ended - record.started, record.outcome == "exhausted")
+            attempt = Attempt(record.memory_limit, used, record.ended - record.started, exceeded_memory(record))
             found.setdefault(names.get(record.task, "unknown"), []).append(attempt)
     return dict(sorted(found.items()))
 

@@ -76,7 +76,7 @@ class CategoryState(msgspec.Struct):
         if not record.final:
             self.retries += 1
         if record.outcome == "exhausted":
-            if _OF_DISK not in record.message:
+            if exceeded_memory(record):
                 self.exhausted_at = max(self.exhausted_at, record.memory_limit)
             return
         if record.memory_limit:
@@ -84,6 +84,11 @@ class CategoryState(msgspec.Struct):
         self.most_memory = max(self.most_memory, memory)
         self.most_cores = max(self.most_cores, cores_used(record))
         self.most_disk = max(self.most_disk, record.usage.disk, sum(size for size, _ in record.outputs if size > 0))
+
+
+def exceeded_memory(record: TaskEnded) -> bool:
+    """Whether the attempt was ended for the memory it used, and not for its disk."""
+    return record.outcome == "exhausted" and _OF_DISK not in record.message
 
 
 def cores_used(record: TaskEnded) -> float:

@@ -261,11 +261,11 @@ class Session:
 
     @staticmethod
     def _write_categories(ledger: LedgerWriter, graph: Graph) -> None:
-        """The largest request of each category."""
+        """The largest request of each category that has anything to run; groups have not."""
         declared: dict[str, dict[str, int]] = {}
-        for profile in graph.profiles:
-            if not profile.category:
-                continue  # only there until the graph derived a category from the command
+        used = {number for number, action in zip(graph.profile, graph.actions, strict=True) if action is not None}
+        for number in sorted(used):
+            profile = graph.profiles[number]
             amounts = declared.setdefault(profile.category, {})
             for name, amount in profile.resources.amounts:
                 if profile.declares(name):

@@ -74,11 +74,16 @@ class Sizes:
         self._categories: dict[str, Category] = {}
         if mode == "fixed":
             return
-        # Calls run in a worker together with others: what each of them uses cannot be told apart.
-        calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
-        for number, profile in enumerate(graph.profiles):
+        # Calls run in a worker together with others: what each of them uses cannot be told apart. Groups use nothing.
+        commands: set[int] = set()
+        calls: set[int] = set()
+        for number, action in zip(graph.profile, graph.actions, strict=True):
+            if action is not None:
+                (calls if isinstance(action, Call) else commands).add(number)
+        for number in sorted(commands - calls):
+            profile = graph.profiles[number]
             names = open_resources(profile, node)
-            if names and number not in calls:
+            if names:
                 self.of_profile[number] = self._adviser(profile.category, profile.resources, names)
 
     def _adviser(self, category: str, request: Resources, names: list[str]) -> Adviser:

@@ -92,6 +92,8 @@ def verdict(over: dict[str, float], values: dict[str, float], after: float) -> s
     parts = []
     for name, limit in over.items():
         unit, decimals = FIELDS[name]
-        value = number(values[name], min(max(decimals, 1), 3))
+        least = min(max(decimals, 1), 3)
+        shown = (number(values[name], places) for places in range(least, 9))
+        value = next((text for text in shown if text != number(limit)), number(values[name]))
         parts.append(f"{name} {value} {unit} is over the limit of {number(limit)} {unit}")
     return f"{' and '.join(parts)}, {after:.1f} s after the start"

@@ -1,60 +1,34 @@
 """The store in memory: who waits for whom, what is done, who has which task, and where each file is.
 
-Waiting tasks live here, not in any broker. The hot operation is `complete`: idempotent per task and attempt, and
-answered with the children that became ready and where their inputs are, so that the broker that completed the last
-parent can place them at once.
+What the operations promise is told in `shoal.store.base`. Waiting tasks live here, not in any broker. The hot operation
+is `complete`, answered with the children that became ready and where their inputs are, so that the broker that
+completed the last parent can place them at once.
 
-Attempt numbers fence. When a node is lost its tasks are placed anew as a later *generation*, whose attempt numbers
-begin above all earlier ones (`STRIDE`); what is heard of an earlier one changes nothing. Files whose last copy went
-with the node are made again if something still needs them: their producers, and if need be the producers of theirs, are
-no longer done. Source files are still where they came from. A task that finds an input missing when it starts comes
-back here (`missing`) and waits until it exists again; if nobody can make it any more the task is doomed.
+When a node is lost its tasks are placed anew. Files whose last copy went with the node are made again if something
+still needs them: their producers, and if need be the producers of theirs, are no longer done. Source files are still
+where they came from. A task that finds an input missing when it starts comes back here (`missing`) and waits until it
+exists again; if nobody can make it any more the task is doomed.
 
-What this asks of a driver: the operations of one node are carried out in the order in which its broker caused them, and
-a parcel is sent only after `moved` has recorded it and not refused it.
+`rows.lua`, `tasks.lua` and `files.lua` do the same inside Redis, rule for rule: what changes here changes there.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
-
-import msgspec
 
 from shoal.broker.peers import Ticket
 from shoal.model.graph import NO_TASK
 from shoal.model.work import EVERYWHERE, Work
+from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, Placeable, Standing
 
-STRIDE = 1 << 16
-NOBODY = -1
-GONE = -2
-"""Location of a file that does not exist, or not any more."""
-
-
-class Standing(IntEnum):
-    """Where a task stands."""
-
-    WAITING = 0
-    READY = 1
-    DONE = 2
-    FAILED = 3
-    DOOMED = 4
-    """Something it needs failed or was cancelled."""
-
-
-class Placeable(msgspec.Struct):
-    """Tasks that are ready, and where their inputs are."""
-
-    tickets: list[Ticket]
-    holdings: list[tuple[tuple[int, int], ...]]
-    """Per ticket; empty if no task reads anything."""
+__all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
 
 class MemoryStore:
     """The books of one run."""
 
-    def __init__(self, work: Work, nodes: int, *, shared_files: bool = False) -> None:
+    def __init__(self, work: Work, nodes: int, *, shared_files: bool = False, lease: float = LEASE) -> None:
         """With `shared_files` all nodes see all files, so nothing is anywhere in particular."""
         tasks = len(work)
         self.work = work
@@ -66,6 +40,8 @@ class MemoryStore:
         """Who gave a task to its owner, if it was moved."""
         self.lost: set[int] = set()
         """Nodes that are gone for good."""
+        self._lease = lease
+        self._alive_until: dict[int, float] = {}
         self._recorded: dict[int, int] = {}
         """By giver: the number of the last parcel whose tasks were moved."""
         self.left = tasks
@@ -118,7 +94,7 @@ class MemoryStore:
             if self.standing[task] == Standing.READY and attempt > self.generation[task] * STRIDE:
                 accepted.append(task)
                 ready += self._release(task, node)
-        return accepted, self._placeable(self._settle(ready) if ready else ready)
+        return accepted, self._placeable(self._settle(ready) if ready else ready, node)
 
     def _release(self, task: int, node: int) -> list[int]:
         """The task is done; children for which it was the last one."""
@@ -138,8 +114,11 @@ class MemoryStore:
                 ready.append(child)
         return ready
 
-    def _placeable(self, tasks: list[int]) -> Placeable:
-        generation = self.generation
+    def _placeable(self, tasks: list[int], taker: int = NOBODY) -> Placeable:
+        generation, owner = self.generation, self.owner
+        if taker != NOBODY:
+            for task in tasks:
+                owner[task] = taker
         tickets = [Ticket(task, generation[task] * STRIDE) for task in tasks]
         return Placeable(tickets, [self.holdings(task) for task in tasks] if self._has_files else [])
 
@@ -182,20 +161,36 @@ class MemoryStore:
             self.give_up(task)
         return held
 
+    def standing_of(self, task: int) -> Standing:
+        """Where a task stands."""
+        return Standing(self.standing[task])
+
     # ---- who has what --------------------------------------------------------------------------------------------
 
     def owned(self, tasks: Iterable[int], node: int) -> None:
-        """A broker has these tasks now, from the store itself."""
+        """A broker has these tasks now, from the store itself; nothing happens if the node is lost."""
+        if node in self.lost:
+            return
         for task in tasks:
             self.owner[task] = node
             self.giver.pop(task, None)
 
+    def unowned(self, taker: int = NOBODY) -> Placeable:
+        """Tasks that are ready and that nobody has: whoever should have placed them is gone."""
+        if taker in self.lost:
+            return Placeable([], [])
+        standing, ready = self.standing, Standing.READY
+        found = [task for task, owner in enumerate(self.owner) if owner == NOBODY and standing[task] == ready]
+        return self._placeable(found, taker)
+
     def moved(self, tickets: Iterable[Ticket], giver: int, node: int, number: int = 0) -> Placeable:
         """One broker gives tasks to another; recorded before they are sent.
 
-        If the receiver is gone already the tasks are to be placed anew, and nothing is to be sent. `number` is that of
+        If the receiver is gone already the giver is to place them anew, and nothing is to be sent. `number` is that of
         the parcel: recording it a second time changes nothing, even if the giver has got the tasks back since.
         """
+        if giver in self.lost:
+            return Placeable([], [])
         if number:
             if number <= self._recorded.get(giver, 0):
                 return Placeable([], [])
@@ -211,17 +206,20 @@ class MemoryStore:
                 else:
                     self.owner[task] = node
                     self.giver[task] = giver
-        return self._placeable(self._whole(again)) if again else Placeable([], [])
+        return self._placeable(self._whole(again), giver) if again else Placeable([], [])
 
     def recorded(self, giver: int) -> int:
         """The number of the last parcel that was recorded for a node."""
         return self._recorded.get(giver, 0)
 
-    def lose(self, node: int) -> tuple[Placeable, dict[int, list[Ticket]]]:
+    def lose(self, node: int, taker: int = NOBODY) -> tuple[Placeable, dict[int, list[Ticket]]]:
         """A node is gone with all it had: what is to be placed anew, and by owner what it should have got from there.
 
         The latter may or may not have arrived: the owner claims those that it has not got.
         """
+        if taker in self.lost:
+            return Placeable([], []), {}
+        self._alive_until.pop(node, None)
         self.lost.add(node)
         again: list[int] = []
         promised: dict[int, list[Ticket]] = {}
@@ -235,7 +233,7 @@ class MemoryStore:
                 promised.setdefault(owner, []).append(Ticket(task, self.generation[task] * STRIDE))
                 del self.giver[task]
         again += self._lose_files(node)
-        return self._placeable(self._whole(again)), promised
+        return self._placeable(self._whole(again), taker), promised
 
     def claim(self, node: int, tickets: Iterable[Ticket]) -> Placeable:
         """A node has not got these promised tasks; those that nobody else can have are placed anew by it."""
@@ -250,20 +248,34 @@ class MemoryStore:
             ):
                 self._renew(task)
                 found.append(task)
-        return self._placeable(self._whole(found))
+        return self._placeable(self._whole(found), node)
 
-    def hand_back(self, ticket: Ticket) -> Ticket | None:
+    def hand_back(self, ticket: Ticket, taker: int = NOBODY) -> Ticket | None:
         """A broker cannot run a task and has let go of it: the ticket for another one, None if it does not count."""
         task = ticket.task
         if self.standing[task] != Standing.READY or self._is_fenced(task, ticket.attempt):
             return None
         self._renew(task)
+        self.owner[task] = taker
         return Ticket(task, self.generation[task] * STRIDE, ticket.failures, ticket.losses)
 
     def _renew(self, task: int) -> None:
         self.generation[task] += 1
         self.owner[task] = NOBODY
         self.giver.pop(task, None)
+
+    # ---- who is there --------------------------------------------------------------------------------------------
+
+    def renew(self, node: int, now: float = 0.0) -> bool:
+        """A node is alive, from now on for the length of a lease; False: it was declared lost and must end."""
+        if node in self.lost:
+            return False
+        self._alive_until[node] = now + self._lease
+        return True
+
+    def expired(self, now: float = 0.0) -> list[int]:
+        """Nodes whose lease is over and that nobody has declared lost yet, in order."""
+        return sorted(node for node, until in self._alive_until.items() if until < now)
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
@@ -294,7 +306,10 @@ class MemoryStore:
 
     def copied(self, file: int, node: int) -> None:
         """A node has got a copy."""
-        if self.location[file] >= 0 and self.location[file] != node and node not in self.lost:
+        if self.location[file] == EVERYWHERE:
+            if node not in self.lost:
+                self.location[file] = node
+        elif self.location[file] >= 0 and self.location[file] != node and node not in self.lost:
             others = self.replicas.setdefault(file, [])
             if node not in others:
                 others.append(node)
@@ -384,11 +399,11 @@ class MemoryStore:
                     return True
         return False
 
-    def missing(self, ticket: Ticket) -> Placeable:
+    def missing(self, ticket: Ticket, taker: int = NOBODY) -> Placeable:
         """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
         task = ticket.task
         if self.standing[task] != Standing.READY or ticket.attempt <= self.generation[task] * STRIDE:
             return Placeable([], [])
         self._renew(task)
         again = self._remake([file for file in self.work.inputs_of(task) if self.location[file] == GONE])
-        return self._placeable([*again, *self._whole([task])])
+        return self._placeable([*again, *self._whole([task])], taker)

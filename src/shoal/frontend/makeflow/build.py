@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from shoal.errors import InputError
-from shoal.frontend.makeflow.directives import LARGEST_SIZE, SIZE_RESOURCES, leading_number
+from shoal.frontend.makeflow.directives import LARGEST_SIZE, SIZE_RESOURCES, leading_number, read_number
 from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Makeflow, MakeflowRule
 from shoal.model.graph import Graph, GraphBuilder
 from shoal.model.resources import FRACTION, Resources
@@ -143,7 +143,8 @@ class Profiles:
         """A value that the file gives and that is no number; a path is taken for a variable of the user's own."""
         for name in (*_CONTRACT, "WALL_TIME"):
             value = own.get(name) or self._variables.assigned(rule.category, name) or ""
-            if value.strip("\"' \t") and "/" not in value and leading_number(value) is None:
+            plain = value.strip("\"' \t")
+            if plain and "/" not in plain and read_number(plain) is None:
                 raise InputError(
                     f"{name} must be a number that is not negative, not {value!r}",
                     file=self._source,

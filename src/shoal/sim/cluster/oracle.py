@@ -30,7 +30,7 @@ from shoal.policy.order import LaneQueue
 from shoal.policy.retry import MOST_LOSSES, Outcome
 from shoal.sim.cluster.files import Activity
 from shoal.sim.node import Violation
-from shoal.store.memory import STRIDE, Placeable, Standing
+from shoal.store.memory import GONE, STRIDE, Placeable, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ class ClusterOracle:
         self.holder: dict[int, int] = {}
         self._held: dict[int, list[int]] = {}
         self.copies: list[set[int]] = [set() for _ in self.work.file_bytes]
-        """By file: nodes on which it really is."""
+        """By file: nodes on which it really is, as far as the books should know."""
         if not self.run.spec.shared_files and self.work.input_start:
             for file, node in enumerate(self.store.location):
                 if node >= 0:
@@ -180,7 +180,8 @@ class ClusterOracle:
     def arrives(self, activity: Activity) -> None:
         if self.run.files.nodes[activity.node].keeps:
             for file in activity.fetched:
-                self.copies[file].add(activity.node)
+                if self.store.location[file] != GONE:  # else the books do not hear of it
+                    self.copies[file].add(activity.node)
 
     def wrote(self, activity: Activity) -> None:
         for file in self.work.outputs_of(activity.task):
@@ -204,6 +205,8 @@ class ClusterOracle:
             if life.counted:
                 raise Violation(f"a second result of task {task} is accepted")
             life.counted = life.made = True
+            for file in self.work.outputs_of(task):
+                self.copies[file] = {node}  # older ones are not in the books any more
         if node in self.run.known:
             refused = [task for task, _ in ended if task not in accepted and not self.lives[task].cancelled]
             if refused:
@@ -286,7 +289,9 @@ class ClusterOracle:
         life.pushes += not parcel.round
         if life.pushes > 1:
             raise Violation(f"task {ticket.task} is pushed a second time")
-        if life.moves > MOST_MOVES:
+        # A thief that takes all leaves the victim with nothing to start next, which then takes it back.
+        most = MOST_MOVES if self.run.options.stealing.share <= 0.5 else 3 * len(self.lives)
+        if life.moves > most:
             raise Violation(f"task {ticket.task} is handed about without end")
 
     def _books(self, node: int) -> tuple[object, ...]:

@@ -1,0 +1,142 @@
+"""What the reproductions of Pwrake's evaluation share: its cluster as a model, its queues, and what is measured of a run.
+
+With locality each node has a queue and tasks go where more than half of the richest node's input is (policy `pwrake`).
+Without it Pwrake has one queue for all cores (`OneQueueRun`), which is another thing than brokers that keep what becomes
+ready beside them: `mlb` is that, and is shown as well. Files lie on the nodes' disks either way, and are not copied when
+they are read from another node, as on Gfarm.
+
+The constants are guesses: the deck names the machines (8 cores of 2.33 GHz, 32 GiB, 1 Gb Ethernet) and none of these.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from shoal.model.work import Work
+from shoal.policy.balance import Stealing
+from shoal.sim.cluster.files import Activity
+from shoal.sim.cluster.run import ClusterRun, Options
+from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+
+ORDERS = ("fifo", "lifo", "lifo+hrf", "rank-overlap")
+DISK_RATE = 100e6
+"""Bytes per second: one SATA disk of 2008, of which 80 to 120 MB/s are said. Writing takes it at once; there is no
+write-back in the model, so whoever writes waits."""
+LINK = 117e6
+"""Bytes per second: 1 Gb/s less the headers of Ethernet, IP and TCP."""
+PAGE_CACHE = 28 * 10**9
+"""Bytes of the 34 there are; the rest is the system, Gfarm and eight programs."""
+OVERHEAD = 0.02
+"""Seconds per task for a shell on the node and opening files by way of FUSE."""
+SEQUENTIAL = ("mConcatFit", "mBgModel", "mImgtbl", "mAddShrunk", "mJPEG")
+"""Stages of the Montage that the deck leaves out of its times: single tasks, during which all others wait."""
+ONE_QUEUE = "one queue"
+PLACEMENTS = {
+    ONE_QUEUE: "off: one queue for all",
+    "mlb": "off: a queue per node, load decides",
+    "pwrake": "on: a queue per node, Pwrake's candidates",
+    "flds": "on: flds, Shoal's default",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The cluster of the deck, and what of it is varied to see how much it matters."""
+
+    nodes: int
+    cores: int = 8
+    disk_rate: float = DISK_RATE
+    page_cache: int = PAGE_CACHE
+
+    def spec(self) -> ClusterSpec:
+        node = NodeSpec(
+            cores=self.cores, link=LINK, disk_rate=self.disk_rate, page_cache=self.page_cache, cache=-1
+        )
+        return ClusterSpec(nodes=self.nodes, node=node, overhead=OVERHEAD)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run, or the mean of several. Times without the sequential stages, as in the deck; bytes with all."""
+
+    elapsed: float
+    cumulative: float
+    utilisation: float
+    from_memory: float
+    from_disk: float
+    moved: float
+
+
+def mean(runs: Sequence[Measured]) -> Measured:
+    columns = zip(*(tuple(vars(run).values()) for run in runs), strict=True)
+    return Measured(*(sum(column) / len(runs) for column in columns))
+
+
+class PwrakeRun(ClusterRun):
+    """Adds up the time of each stage; its queues learn how long tasks took with reading and writing, as Pwrake's do."""
+
+    def __init__(self, work: Work, spec: ClusterSpec, options: Options) -> None:
+        super().__init__(work, spec, options)
+        self.stage_seconds = dict.fromkeys((profile.category for profile in work.profiles), 0.0)
+
+    def end(self, activity: Activity, _: None) -> None:
+        stage = self.work.profiles[self.work.category[activity.task]].category
+        self.stage_seconds[stage] += self.now - activity.started
+        activity.computing = self.now - activity.started
+        super().end(activity, _)
+
+    def measured(self) -> Measured:
+        played = self.execute()
+        sequential = sum(self.stage_seconds.get(stage, 0.0) for stage in SEQUENTIAL)
+        elapsed = played.makespan - sequential
+        cumulative = sum(self.stage_seconds.values()) - sequential
+        files = self.files
+        return Measured(
+            elapsed, cumulative, cumulative / played.cores / elapsed, files.from_memory, files.from_disk, files.moved
+        )
+
+
+class OneQueueRun(PwrakeRun):
+    """One queue for all cores of all nodes: a core that becomes free takes what is next, wherever its input is."""
+
+    def join(self, node: int, kind: NodeSpec) -> None:
+        if not node:
+            super().join(node, msgspec.structs.replace(kind, cores=self.spec.cores()))
+            return
+        self.members[node] = self.members[0]
+        self.kinds[node] = kind
+        self.activities[node] = {}
+        self.files.join(node, kind)
+
+    def start(self, node: int, task: int, attempt: int) -> None:
+        """The queue says what starts because something ended on `node`; if no core is free there, on another."""
+        if self._idle(node) < 1:
+            node = max(self.activities, key=self._idle)
+        super().start(node, task, attempt)
+
+    def _idle(self, node: int) -> int:
+        return self.spec.node.cores - len(self.activities[node])
+
+
+def measure(work: Work, machine: Machine, placement: str, order: str, seed: int) -> Measured:
+    """One simulated run. Nothing is fetched ahead: a task of Pwrake reads when it runs."""
+    if placement == ONE_QUEUE:
+        still = Stealing(enabled=False)
+        options = Options(policy="mlb", order=order, stealing=still, look_ahead=0, submission="one", seed=seed)
+        return OneQueueRun(work, machine.spec(), options).measured()
+    options = Options(policy=placement, order=order, look_ahead=0, seed=seed)
+    return PwrakeRun(work, machine.spec(), options).measured()
+
+
+def with_seconds(work: Work, factor: float) -> Work:
+    """The same workload with computing that takes so many times as long."""
+    return msgspec.structs.replace(work, seconds=array("d", [factor * each for each in work.seconds]))
+
+
+def change(before: float, after: float) -> str:
+    """In per cent, with a sign."""
+    return f"{100 * (after / before - 1):+.0f} %"

@@ -1,0 +1,234 @@
+-- The operations beside `complete`. Each is given a list of integers and adds integers to its answer. After `files.lua`.
+
+local function tell_list(items, answer)
+  answer[#answer + 1] = #items
+  for _, item in ipairs(items) do
+    answer[#answer + 1] = item
+  end
+end
+
+-- task and attempt (-1: no attempt is known)
+function operations.give_up(given, answer)
+  local task, attempt = given[1], given[2]
+  local r = row(task)
+  if r.standing > READY or (attempt >= 0 and attempt < r.generation * STRIDE) then
+    tell_list({}, answer)
+  else
+    tell_list(end_task(task, FAILED), answer)
+  end
+end
+
+-- tasks
+function operations.cancel(given, answer)
+  local held = {}
+  for _, task in ipairs(given) do
+    local standing = row(task).standing
+    if standing == READY then
+      held[#held + 1] = task
+    end
+    if standing <= READY then
+      end_task(task, FAILED)
+    end
+  end
+  tell_list(held, answer)
+end
+
+-- node, then tasks
+function operations.owned(given)
+  if is_lost(given[1]) then
+    return
+  end
+  for at = 2, #given do
+    local r = open_row(given[at])
+    r.owner = given[1]
+    r.giver = NOBODY
+  end
+end
+
+-- taker
+function operations.unowned(given, answer)
+  local found = {}
+  if not is_lost(given[1]) then
+    each_with(ROWS, ROW_BYTES, 8, NOBODY, function(task)
+      if row(task).standing == READY then
+        found[#found + 1] = task
+      else
+        rows[task] = nil -- a million waiting tasks would fill the memory
+      end
+    end)
+  end
+  tell_placeable(found, given[1], answer)
+end
+
+-- giver, node, number, then tasks
+function operations.moved(given, answer)
+  local giver, node, number, again = given[1], given[2], given[3], {}
+  if number > 0 then
+    if number <= tonumber(redis.call('HGET', RECORDED, giver) or 0) then
+      tell_placeable({}, giver, answer)
+      return
+    end
+  end
+  local refused = is_lost(node)
+  for at = 4, #given do
+    local task = given[at]
+    local r = row(task)
+    if r.owner == giver then
+      if not refused then
+        open_row(task)
+        r.owner = node
+        r.giver = giver
+      elseif r.standing == READY then
+        renew(task)
+        again[#again + 1] = task
+      end
+    end
+  end
+  tell_placeable(whole(again), giver, answer)
+  if number > 0 then
+    redis.call('HSET', RECORDED, giver, number)
+  end
+end
+
+-- node, then task and attempt of each
+function operations.claim(given, answer)
+  local node, found = given[1], {}
+  for at = 2, #given, 2 do
+    local r = row(given[at])
+    if
+      r.standing == READY
+      and r.owner == node
+      and r.giver == NOBODY
+      and given[at + 1] == r.generation * STRIDE
+    then
+      renew(given[at])
+      found[#found + 1] = given[at]
+    end
+  end
+  tell_placeable(whole(found), node, answer)
+end
+
+-- task, attempt, taker
+function operations.hand_back(given, answer)
+  local task = given[1]
+  local r = row(task)
+  if r.standing == READY and given[2] >= r.generation * STRIDE then
+    renew(task)
+    r.owner = given[3]
+    answer[1] = r.generation * STRIDE
+  end
+end
+
+-- task, attempt, taker
+function operations.missing(given, answer)
+  local task = given[1]
+  local r = row(task)
+  local found = {}
+  if r.standing == READY and given[2] > r.generation * STRIDE then
+    renew(task)
+    found = remake(gone_inputs(task, {}))
+    for _, other in ipairs(whole({ task })) do
+      found[#found + 1] = other
+    end
+  end
+  tell_placeable(found, given[3], answer)
+end
+
+-- node, taker; after what is to be placed anew: owner, task and attempt of each that was promised
+function operations.lose(given, answer)
+  local node, taker, again, promised = given[1], given[2], {}, {}
+  if is_lost(taker) then
+    tell_placeable({}, taker, answer)
+    return
+  end
+  local mine = {}
+  each_with(ROWS, ROW_BYTES, 8, node, function(task)
+    mine[#mine + 1] = task
+  end)
+  each_with(ROWS, ROW_BYTES, 12, node, function(task)
+    local r = row(task)
+    if r.standing == READY and r.owner ~= node then
+      promised[#promised + 1] = r.owner
+      promised[#promised + 1] = task
+      promised[#promised + 1] = r.generation * STRIDE
+      open_row(task).giver = NOBODY
+    end
+  end)
+  for _, task in ipairs(mine) do
+    if row(task).standing == READY then
+      renew(task)
+      again[#again + 1] = task
+    end
+  end
+  for _, task in ipairs(lose_files(node)) do
+    again[#again + 1] = task
+  end
+  tell_placeable(whole(again), taker, answer)
+  for _, number in ipairs(promised) do
+    answer[#answer + 1] = number
+  end
+  redis.call('SADD', LOST, node)
+  redis.call('ZREM', LEASES, node)
+end
+
+local function milliseconds()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- node, milliseconds
+function operations.renew(given, answer)
+  if is_lost(given[1]) then
+    answer[1] = 0
+    return
+  end
+  redis.call('ZADD', LEASES, milliseconds() + given[2], given[1])
+  answer[1] = 1
+end
+
+function operations.expired(_, answer)
+  for at, node in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. milliseconds())) do
+    answer[at] = tonumber(node)
+  end
+end
+
+-- task
+function operations.holdings(given, answer)
+  tell_holdings(given[1], answer)
+end
+
+-- file
+function operations.copies(given, answer)
+  local f = file(given[1])
+  if f.location >= 0 then
+    answer[1] = f.location
+    for _, other in ipairs(f.others) do
+      answer[#answer + 1] = other
+    end
+  end
+end
+
+-- file, node
+function operations.copied(given)
+  local number, node = given[1], given[2]
+  local f = file(number)
+  if f.location == GONE or f.location == node or is_lost(node) then
+    return
+  end
+  if f.location == EVERYWHERE then
+    open_file(number).location = node
+    return
+  end
+  for _, other in ipairs(f.others) do
+    if other == node then
+      return
+    end
+  end
+  open_file(number)
+  f.others[#f.others + 1] = node
+end
+
+-- file, node
+function operations.dropped(given)
+  drop(given[1], given[2])
+end

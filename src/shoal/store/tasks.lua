@@ -1,0 +1,86 @@
+-- What happens to tasks: results, those that run nothing, failures. After `rows.lua`; the same as in `memory.py`.
+
+-- The task is done; adds children for which it was the last one to `ready`.
+local function release(task, node, ready)
+  local r = open_row(task)
+  r.standing = DONE
+  r.owner = NOBODY
+  left = left - 1
+  ready_count = ready_count - 1
+  if has_files then
+    for _, number in ipairs(outputs_of(task)) do
+      local f = open_file(number)
+      f.location = node
+      f.others = {}
+    end
+  end
+  for _, child in ipairs(children_of(task)) do
+    local c = open_row(child)
+    c.pending = c.pending - 1
+    if c.pending == 0 and c.standing == WAITING then
+      ready[#ready + 1] = child
+    end
+  end
+end
+
+-- Completes those that ask for nothing; the others are to be placed.
+local function settle(ready)
+  local found = {}
+  local at = 1
+  while at <= #ready do -- grows while we walk it
+    local task = ready[at]
+    local r = open_row(task)
+    r.standing = READY
+    ready_count = ready_count + 1
+    if r.empty == 1 then
+      release(task, EVERYWHERE, ready)
+    else
+      found[#found + 1] = task
+    end
+    at = at + 1
+  end
+  return found
+end
+
+-- The task will not be done; returns what is doomed by that.
+local function end_task(task, standing)
+  local r = open_row(task)
+  if r.standing == READY then
+    ready_count = ready_count - 1
+  end
+  r.standing = standing
+  left = left - 1
+  local doomed, stack = {}, { task }
+  while #stack > 0 do
+    for _, child in ipairs(children_of(table.remove(stack))) do
+      local c = open_row(child)
+      if c.standing == WAITING then
+        c.standing = DOOMED
+        left = left - 1
+        doomed[#doomed + 1] = child
+        stack[#stack + 1] = child
+      else
+        c.pending = c.pending - 1
+      end
+    end
+  end
+  return doomed
+end
+
+local operations = {}
+
+-- node, then task and attempt of each result
+function operations.complete(given, answer)
+  local node, ready = given[1], {}
+  answer[1] = 0
+  for at = 2, #given, 2 do
+    local task = given[at]
+    local r = row(task)
+    if r.standing == READY and given[at + 1] > r.generation * STRIDE then
+      answer[#answer + 1] = task
+      release(task, node, ready)
+    end
+  end
+  answer[1] = #answer - 1
+  tell_placeable(settle(ready), node, answer)
+end
