@@ -1,9 +1,9 @@
-"""What the reproductions of Pwrake's evaluation share: its cluster as a model, its queues, and what is measured of a run.
+"""What the reproductions of Pwrake's evaluation share: its cluster as a model, its queues, what is measured of a run.
 
 With locality each node has a queue and tasks go where more than half of the richest node's input is (policy `pwrake`).
-Without it Pwrake has one queue for all cores (`OneQueueRun`), which is another thing than brokers that keep what becomes
-ready beside them: `mlb` is that, and is shown as well. Files lie on the nodes' disks either way, and are not copied when
-they are read from another node, as on Gfarm.
+Without it Pwrake has one queue for all cores (`OneQueueRun`), which is another thing than brokers that keep what
+becomes ready beside them: `mlb` is that, and is shown as well. Files lie on the nodes' disks either way, and are not
+copied when they are read from another node, as on Gfarm.
 
 The constants are guesses: the deck names the machines (8 cores of 2.33 GHz, 32 GiB, 1 Gb Ethernet) and none of these.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import stdev
 
 import msgspec
 
@@ -23,6 +24,10 @@ from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
 
 ORDERS = ("fifo", "lifo", "lifo+hrf", "rank-overlap")
+COMPUTING = " by computing"
+"""Behind the name of an order: it learns how long tasks computed, as Shoal does, whose brokers have inputs fetched
+before a task starts; without it, how long they took with reading and writing, as Pwrake does."""
+OVERLAP_BY_COMPUTING = "rank-overlap" + COMPUTING
 DISK_RATE = 100e6
 """Bytes per second: one SATA disk of 2008, of which 80 to 120 MB/s are said. Writing takes it at once; there is no
 write-back in the model, so whoever writes waits."""
@@ -53,9 +58,7 @@ class Machine:
     page_cache: int = PAGE_CACHE
 
     def spec(self) -> ClusterSpec:
-        node = NodeSpec(
-            cores=self.cores, link=LINK, disk_rate=self.disk_rate, page_cache=self.page_cache, cache=-1
-        )
+        node = NodeSpec(cores=self.cores, link=LINK, disk_rate=self.disk_rate, page_cache=self.page_cache, cache=-1)
         return ClusterSpec(nodes=self.nodes, node=node, overhead=OVERHEAD)
 
 
@@ -69,15 +72,21 @@ class Measured:
     from_memory: float
     from_disk: float
     moved: float
+    error: float = 0.0
+    """Standard error of the elapsed time, if it is a mean."""
 
 
 def mean(runs: Sequence[Measured]) -> Measured:
     columns = zip(*(tuple(vars(run).values()) for run in runs), strict=True)
-    return Measured(*(sum(column) / len(runs) for column in columns))
+    found = Measured(*(sum(column) / len(runs) for column in columns))
+    error = stdev([run.elapsed for run in runs]) / len(runs) ** 0.5 if len(runs) > 1 else 0.0
+    return replace(found, error=error)
 
 
 class PwrakeRun(ClusterRun):
-    """Adds up the time of each stage; its queues learn how long tasks took with reading and writing, as Pwrake's do."""
+    """Adds up the time of each stage, with reading and writing."""
+
+    learns_computing = False
 
     def __init__(self, work: Work, spec: ClusterSpec, options: Options) -> None:
         super().__init__(work, spec, options)
@@ -86,7 +95,8 @@ class PwrakeRun(ClusterRun):
     def end(self, activity: Activity, _: None) -> None:
         stage = self.work.profiles[self.work.category[activity.task]].category
         self.stage_seconds[stage] += self.now - activity.started
-        activity.computing = self.now - activity.started
+        if not self.learns_computing:
+            activity.computing = self.now - activity.started
         super().end(activity, _)
 
     def measured(self) -> Measured:
@@ -124,12 +134,15 @@ class OneQueueRun(PwrakeRun):
 
 def measure(work: Work, machine: Machine, placement: str, order: str, seed: int) -> Measured:
     """One simulated run. Nothing is fetched ahead: a task of Pwrake reads when it runs."""
+    name = order.removesuffix(COMPUTING)
     if placement == ONE_QUEUE:
         still = Stealing(enabled=False)
-        options = Options(policy="mlb", order=order, stealing=still, look_ahead=0, submission="one", seed=seed)
-        return OneQueueRun(work, machine.spec(), options).measured()
-    options = Options(policy=placement, order=order, look_ahead=0, seed=seed)
-    return PwrakeRun(work, machine.spec(), options).measured()
+        options = Options(policy="mlb", order=name, stealing=still, look_ahead=0, submission="one", seed=seed)
+        run: PwrakeRun = OneQueueRun(work, machine.spec(), options)
+    else:
+        run = PwrakeRun(work, machine.spec(), Options(policy=placement, order=name, look_ahead=0, seed=seed))
+    run.learns_computing = name != order
+    return run.measured()
 
 
 def with_seconds(work: Work, factor: float) -> Work:

@@ -17,6 +17,7 @@ from pwrake_common import (
     DISK_RATE,
     ONE_QUEUE,
     ORDERS,
+    OVERLAP_BY_COMPUTING,
     PAGE_CACHE,
     PLACEMENTS,
     Machine,
@@ -35,19 +36,20 @@ MOST = 12
 
 @dataclass(frozen=True)
 class Scale:
-    """How tall the mosaic is, node counts, and how many seeds a mean is of."""
+    """How tall the mosaic is, nodes for the study of locality, node counts, and how many seeds a mean is of."""
 
     mosaic: float
+    most: int
     nodes: Sequence[int]
     seeds: int
     varied_seeds: int
 
 
 SIZES = {
-    "tiny": Scale(0.1, (1, 3), 1, 0),
-    "quick": Scale(0.5, (1, 3, 12), 2, 0),
-    "default": Scale(1.0, (1, 2, 3, 4, 6, 8, 12), 5, 2),
-    "full": Scale(1.0, (1, 2, 3, 4, 6, 8, 12), 20, 5),
+    "tiny": Scale(0.2, 3, (1, 3), 1, 0),
+    "quick": Scale(0.5, 6, (1, 3, 6), 2, 0),
+    "default": Scale(1.0, MOST, (1, 2, 3, 4, 6, 8, 12), 4, 1),
+    "full": Scale(1.0, MOST, (1, 2, 3, 4, 6, 8, 12), 20, 5),
 }
 VARIED: dict[str, tuple[Machine, float]] = {
     "disk of half the rate": (Machine(MOST, disk_rate=DISK_RATE / 2), 1.0),
@@ -87,7 +89,7 @@ def make(size: str, nodes: Sequence[int]) -> Report:
 
 def _locality(report: Report, scale: Scale) -> None:
     cases = [(placement, order) for placement in PLACEMENTS for order in ORDERS]
-    asked = [(Machine(MOST), *case) for case in cases]
+    asked = [(Machine(scale.most), *case) for case in cases]
     found = dict(zip(cases, means(scale.mosaic, asked, scale.seeds), strict=True))
     report.blocks.append("## Locality")
     rows = []
@@ -107,7 +109,7 @@ def _locality(report: Report, scale: Scale) -> None:
         ["LIFO to the best other, elapsed", "+5 %", change(others, lifo.elapsed)],
         ["utilisation is lowest with", "LIFO", min(candidates, key=lambda order: candidates[order].utilisation)],
     ]  # fmt: skip
-    report.table(["12 nodes of 8 cores", "deck", "here (FIFO, LIFO, LIFO+HRF, Rank Overlap)"], rows)
+    report.table([f"{scale.most} nodes of 8 cores", "deck", "here (FIFO, LIFO, LIFO+HRF, Rank Overlap)"], rows)
     least = min(1 - found["pwrake", order].cumulative / found[ONE_QUEUE, order].cumulative for order in ORDERS)
     report.bars.append(Bar("locality lowers cumulative time, in the worst of the orders", least, 0.24))
 
@@ -117,24 +119,33 @@ def _change(found: dict[tuple[str, str], Measured], order: str) -> str:
 
 
 def _scaling(report: Report, scale: Scale, nodes: Sequence[int]) -> None:
-    cases = [(Machine(count), "pwrake", order) for count in nodes for order in ORDERS]
+    orders = (*ORDERS, OVERLAP_BY_COMPUTING)
+    cases = [(Machine(count), "pwrake", order) for count in nodes for order in orders]
     found = means(scale.mosaic, cases, scale.seeds)
-    report.blocks.append("## Strong scaling, locality on: elapsed (s)")
-    rows, worst = [], 0.0
-    lines: dict[str, list[tuple[float, float]]] = {order: [] for order in ORDERS}
+    rows, worst, worst_by_computing = [], -1.0, -1.0
+    lines: dict[str, list[tuple[float, float]]] = {order: [] for order in orders}
     for at, count in enumerate(nodes):
-        times = [one.elapsed for one in found[at * len(ORDERS) : (at + 1) * len(ORDERS)]]
-        behind = times[-1] / min(times[:-1]) - 1
-        worst = max(worst, behind)
-        slowest = ORDERS[times.index(max(times))]
-        rows.append([str(count), *(f"{time:.1f}" for time in times), f"{behind:+.1%}", slowest])
-        for order, time in zip(ORDERS, times, strict=True):
+        mine = found[at * len(orders) : (at + 1) * len(orders)]
+        times = [one.elapsed for one in mine]
+        best = min(times[:3])
+        behind, by_computing = times[3] / best - 1, times[4] / best - 1
+        worst, worst_by_computing = max(worst, behind), max(worst_by_computing, by_computing)
+        slowest = orders[times.index(max(times))]
+        shown = [f"{one.elapsed:.1f} ± {one.error:.1f}" for one in mine]
+        rows.append([str(count), *shown, f"{behind:+.1%}", f"{by_computing:+.1%}", slowest])
+        for order, time in zip(orders, times, strict=True):
             lines[order].append((float(count), time))
-    report.table(["nodes", *ORDERS, "Rank Overlap to the best other", "slowest"], rows)
-    report.say("Deck: Rank Overlap is shortest at every count, FIFO is the slowest on 1 to 3 nodes.")
+    report.blocks.append(f"## Strong scaling, locality on: elapsed (s), means of {scale.seeds} seeds and their errors")
+    report.table(["nodes", *orders, "Rank Overlap to the best other", "the same by computing", "slowest"], rows)
+    report.say(
+        """Deck: Rank Overlap is shortest at every count, FIFO is the slowest on 1 to 3 nodes. "By computing": the order
+        learns how long tasks computed, as Shoal's brokers do, and not how long they took with reading and writing."""
+    )
     drawn = [Line(order, points) for order, points in lines.items()]
     report.panels.append(Panel("elapsed (s), locality on", "nodes of 8 cores", drawn, log_across=True, log_up=True))
     report.bars.append(Bar("Rank Overlap behind the best other order, at the worst count", worst, most=0.01))
+    name = "Rank Overlap that learns computing alone, behind the best other, at the worst count"
+    report.bars.append(Bar(name, worst_by_computing, most=0.01))
 
 
 def _sensitivity(report: Report, scale: Scale) -> None:
@@ -154,7 +165,9 @@ def _small_cache(report: Report, scale: Scale) -> None:
     """The deck says that on 1 to 3 nodes data does not fit into the cache."""
     rows = []
     for count in (1, 2, 3):
-        cases = [(Machine(count, page_cache=size), "pwrake", order) for size in (PAGE_CACHE, SMALLER) for order in ORDERS]
+        cases = [
+            (Machine(count, page_cache=size), "pwrake", order) for size in (PAGE_CACHE, SMALLER) for order in ORDERS
+        ]
         times = [one.elapsed for one in means(scale.mosaic, cases, scale.varied_seeds)]
         for at, label in enumerate(("28 GB", "14 GB")):
             mine = times[at * len(ORDERS) : (at + 1) * len(ORDERS)]

@@ -40,6 +40,8 @@ def test_live_trace_replays_to_the_same_commands(tmp_path: Path, monkeypatch: py
         "-j2",
         "--memory",
         "4G",
+        "--disk",
+        "8G",
         "--trace",
         str(trace),
         "--paranoid",
@@ -50,7 +52,7 @@ def test_live_trace_replays_to_the_same_commands(tmp_path: Path, monkeypatch: py
 
     monkeypatch.chdir(tmp_path)
     graph = load_workflow("flow.py", ["everything"]).graph
-    node = Resources.parse({"cores": 2, "memory": "4G"})
+    node = Resources.parse({"cores": 2, "memory": "4G", "disk": "8G"})
     lanes = lanes_for(graph, Sizes(graph, node, DEFAULT_MODE, Kept()))
     broker = Broker(node, columns_for(graph, Versions(graph), "lifo+hrf"), lanes)
     lines = trace.read_bytes().splitlines()

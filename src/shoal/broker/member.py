@@ -149,9 +149,11 @@ class Member:
         return max(0, self.broker.contract.free[self._cores_at] // self._least)
 
     def _unable(self) -> tuple[int, ...]:
-        """Lanes of which nothing could be started at once."""
-        fits = self.broker.contract.fits
-        return tuple([lane for lane, made in enumerate(self.broker.lanes) if made.origin < 0 and not fits(lane)])
+        """Lanes of which nothing could be started at once; with a single one that goes without saying."""
+        fits, lanes = self.broker.contract.fits, self.broker.lanes
+        if len(lanes) == 1:
+            return ()
+        return tuple([lane for lane, made in enumerate(lanes) if made.origin < 0 and not fits(lane)])
 
     def _set_policy(self, name: str) -> None:
         policy = policy_named(name)
@@ -257,7 +259,7 @@ class Member:
     def _give(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
         """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
         shared, round = self.tiers.shared, asked.round
-        load = self._load_for(asked.unable)
+        load = self._load_for(asked.unable) if asked.unable else len(shared)
         count = load if self.broker.draining else ceil(self.stealing.share * load)
         if not count:
             commands.append(Send(peer, Parcel(0, [], 0, round)))
@@ -269,8 +271,7 @@ class Member:
     def _load_for(self, unable: tuple[int, ...]) -> int:
         """What there is for a thief that can start nothing of some lanes."""
         shared = self.tiers.shared
-        without = self._lanes_of(unable)
-        return len(shared) - sum(shared.queued_in(lane) for lane in without) if without else len(shared)
+        return len(shared) - sum(shared.queued_in(lane) for lane in self._lanes_of(unable))
 
     def _lanes_of(self, unable: tuple[int, ...]) -> list[int]:
         """Lanes of our Shared queue that another broker means; we may have made further ones from them."""
@@ -310,8 +311,8 @@ class Member:
         broker = self.broker
         if broker.draining or broker.awaiting_ready or self.tiers or not self.idle_cores():
             return
-        unable = self._unable()
-        if len(unable) == self._real_lanes:
+        unable = self._unable() if len(broker.lanes) > 1 else ()
+        if unable and len(unable) == self._real_lanes:
             return  # whatever ends next makes room
         asked = self.roster.sample(self._random, self.here, self.stealing.asked(self.roster.others()))
         if self._promising != ANYWHERE and self._promising not in asked:
@@ -351,7 +352,7 @@ class Member:
         match message:
             case LoadAsked(round, unable):
                 self._let_go(commands)
-                load = self._load_for(unable)
+                load = self._load_for(unable) if unable else len(self.tiers.shared)
                 if not load:
                     self._park(peer)
                 commands.append(Send(peer, LoadTold(round, load)))

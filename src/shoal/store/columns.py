@@ -57,10 +57,16 @@ def summarize(store: MemoryStore) -> Summary:
     )
 
 
-def _packed(values: Sequence[Any], kind: str) -> bytes:
+def _numbers(values: Sequence[Any], kind: str) -> np.ndarray[Any, np.dtype[Any]]:
     import numpy as np
 
-    return np.ascontiguousarray(values if len(values) else (), dtype=kind).tobytes()
+    if isinstance(values, (bytes, bytearray)):  # a column of small numbers
+        return np.frombuffer(values, dtype="u1").astype(kind)
+    return np.asarray(values, dtype=kind)
+
+
+def _packed(values: Sequence[Any], kind: str) -> bytes:
+    return _numbers(values, kind).tobytes()
 
 
 def _kind(column: str) -> str:
@@ -107,7 +113,7 @@ def _rows(store: MemoryStore) -> np.ndarray[Any, np.dtype[Any]]:
         rows["giver"][task] = giver
     rows["standing"] = np.frombuffer(store.standing, dtype="u1")
     is_empty = np.array([not profile.resources.amounts for profile in work.profiles], dtype="u1")
-    rows["empty"] = is_empty[np.asarray(work.category if len(work) else (), dtype="i4")]
+    rows["empty"] = is_empty[_numbers(work.category, "<i4")]
     return rows
 
 
@@ -119,8 +125,8 @@ def _files(store: MemoryStore) -> np.ndarray[Any, np.dtype[Any]]:
     files["bytes"] = work.file_bytes
     files["producer"] = NO_TASK
     if len(work.output_start):
-        made_by = np.repeat(np.arange(len(work), dtype="i4"), np.diff(np.asarray(work.output_start)))
-        files["producer"][np.asarray(work.outputs, dtype="i8")] = made_by
+        made_by = np.repeat(np.arange(len(work), dtype="i4"), np.diff(_numbers(work.output_start, "<i4")))
+        files["producer"][_numbers(work.outputs, "<i4")] = made_by
     if len(store.location):
         files["location"] = store.location
     for file in store.replicas:
