@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from common import Bar, Report, gigabytes, main, run_all
 from plots import Line, Panel
-from pwrake_common import DISK_RATE, ORDERS, PAGE_CACHE, PLACEMENTS, Machine, Measured, change, mean, measure
+from pwrake_common import DISK_RATE, LINK, ORDERS, PAGE_CACHE, PLACEMENTS, Machine, Measured, change, mean, measure
 
 from shoal.sim.workloads.pwrake import FILE_BYTES, copyfile
 
@@ -40,6 +40,10 @@ def make(size: str, nodes: Sequence[int]) -> Report:
     files, seeds = FILES[size], SEEDS[size]
     report = Report("pwrake_copyfile", f"Pwrake's copyfile: {files} files of 3 GiB, {count} nodes of one core")
     machine = Machine(count, 1, page_cache=PAGE_CACHE * files // FILES["default"])  # less data, less cache
+    report.say(
+        f"""Guesses: a disk of {DISK_RATE / 1e6:g} MB/s per node through which all writing goes at once, links of {
+            LINK / 1e6:g} MB/s, a page cache of {machine.page_cache / 1e9:g} GB. Means of {len(seeds)} seeds."""
+    )
     found = _all_placements(report, files, machine, seeds)
     fifo, lifo = found["pwrake", "fifo"], found["pwrake", "lifo"]
     report.bars.append(

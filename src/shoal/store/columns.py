@@ -53,7 +53,7 @@ class Summary(msgspec.Struct, frozen=True):
 def summarize(store: MemoryStore) -> Summary:
     work = store.work
     return Summary(
-        work.name, len(work), bool(store.location), bool(work.input_start), bool(work.output_start), work.profiles
+        work.name, len(work), store.has_files, bool(work.input_start), bool(work.output_start), work.profiles
     )
 
 

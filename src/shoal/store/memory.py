@@ -47,15 +47,16 @@ class MemoryStore:
         self.left = tasks
         """Tasks that are neither done nor given up."""
         self.ready_count = 0
-        self._has_files = bool(work.input_start) and not shared_files
-        self.location = array("i", [GONE]) * len(work.file_bytes) if self._has_files else array("i")
+        self.has_files = bool(work.input_start) and not shared_files
+        """Whether files are in places that the store knows."""
+        self.location = array("i", [GONE]) * len(work.file_bytes) if self.has_files else array("i")
         """The first node that has each file, `EVERYWHERE`, or `GONE`."""
         self.replicas: dict[int, list[int]] = {}
         """Further nodes that have it."""
         self._producer = array("i")
         self._is_empty = [not profile.resources.amounts for profile in work.profiles]
         """By category: its tasks run nothing."""
-        if self._has_files:
+        if self.has_files:
             self._find_sources(nodes)
 
     def _find_sources(self, nodes: int) -> None:
@@ -103,7 +104,7 @@ class MemoryStore:
         self.owner[task] = NOBODY
         self.left -= 1
         self.ready_count -= 1
-        if self._has_files:
+        if self.has_files:
             for file in work.outputs_of(task):
                 self.location[file] = node
                 self.replicas.pop(file, None)
@@ -120,7 +121,7 @@ class MemoryStore:
             for task in tasks:
                 owner[task] = taker
         tickets = [Ticket(task, generation[task] * STRIDE) for task in tasks]
-        return Placeable(tickets, [self.holdings(task) for task in tasks] if self._has_files else [])
+        return Placeable(tickets, [self.holdings(task) for task in tasks] if self.has_files else [])
 
     def give_up(self, task: int, attempt: int | None = None) -> list[int]:
         """The task has failed for good or is not wanted; what can never run because of that.
@@ -326,7 +327,7 @@ class MemoryStore:
 
     def _lose_files(self, node: int) -> list[int]:
         """Files whose last copy was there; the producers that must run again for what is not done yet."""
-        if not self._has_files:
+        if not self.has_files:
             return []
         lost = []
         for file, place in enumerate(self.location):
@@ -381,7 +382,7 @@ class MemoryStore:
         for task in tasks:
             if self.standing[task] != Standing.READY:
                 continue  # it was named twice
-            if self._has_files and self._is_hopeless(task):
+            if self.has_files and self._is_hopeless(task):
                 self._end(task, Standing.DOOMED)
             elif not self.pending[task]:
                 found.append(task)

@@ -63,11 +63,10 @@ end
 -- giver, node, number, then tasks
 function operations.moved(given, answer)
   local giver, node, number, again = given[1], given[2], given[3], {}
-  if number > 0 then
-    if number <= tonumber(redis.call('HGET', RECORDED, giver) or 0) then
-      tell_placeable({}, giver, answer)
-      return
-    end
+  local last = tonumber(redis.call('HGET', RECORDED, giver) or 0)
+  if is_lost(giver) or (number > 0 and number <= last) then
+    tell_placeable({}, giver, answer)
+    return
   end
   local refused = is_lost(node)
   for at = 4, #given do

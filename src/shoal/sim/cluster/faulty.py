@@ -309,9 +309,11 @@ class FaultyRun(ClusterRun):
         return any(leg.source >= 0 and leg.source not in self.members for leg in activity.legs)
 
     def arrived(self, activity: Activity) -> None:
+        kept = list(self.files.nodes[activity.node].copies.files)
         self.oracle.arrives(activity)
         activity.over = activity.ahead
         super().arrived(activity)
+        self.oracle.let_go(activity.node, kept)
 
     def break_off(self, activity: Activity, outcome: Outcome, after: float) -> None:
         """An attempt ends before its time; its node hears of it a little later."""

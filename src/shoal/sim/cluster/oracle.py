@@ -183,6 +183,13 @@ class ClusterOracle:
                 if self.store.location[file] != GONE:  # else the books do not hear of it
                     self.copies[file].add(activity.node)
 
+    def let_go(self, node: int, kept: list[int]) -> None:
+        """Of what a node kept, something may have made room for what has come."""
+        shelf = self.run.files.nodes[node].copies.files
+        for file in kept:
+            if file not in shelf and node not in self.store.copies(file):
+                self.copies[file].discard(node)
+
     def wrote(self, activity: Activity) -> None:
         for file in self.work.outputs_of(activity.task):
             self.copies[file].add(activity.node)
