@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,9 +36,12 @@ MILLION = 1_000_000
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1]) % 50_000 + 2000
+    """In cluster mode the port 10,000 above is used as well."""
+    while True:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            if (port := int(one.getsockname()[1])) < 55_000:
+                return port
 
 
 def start(folder: Path, stack: ExitStack, cluster: bool) -> int:
@@ -52,7 +56,7 @@ def start(folder: Path, stack: ExitStack, cluster: bool) -> int:
     return port
 
 
-def _wait_for(port: int, condition) -> None:  # type: ignore[no-untyped-def]
+def _wait_for(port: int, condition: Callable[[redis.Redis], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     with redis.Redis(port=port) as client:
         while time.monotonic() < deadline:
@@ -65,6 +69,10 @@ def _wait_for(port: int, condition) -> None:  # type: ignore[no-untyped-def]
     raise SystemExit(f"the server at port {port} is not ready")
 
 
+def _is_whole(client: redis.Redis) -> bool:
+    return bool(client.cluster("INFO")["cluster_state"] == "ok")
+
+
 def addresses(folder: Path, stack: ExitStack, cluster: bool) -> list[str]:
     ports = [start(folder / name, stack, cluster) for name in ("abc" if cluster else "a")]
     if cluster:
@@ -72,7 +80,7 @@ def addresses(folder: Path, stack: ExitStack, cluster: bool) -> list[str]:
         made = ["redis-cli", "--cluster", "create", *places, "--cluster-yes"]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
         for port in ports:
-            _wait_for(port, lambda client: "cluster_state:ok" in str(client.execute_command("CLUSTER INFO")))
+            _wait_for(port, _is_whole)
     return [f"redis://127.0.0.1:{port}" for port in ports]
 
 

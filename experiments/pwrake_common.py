@@ -72,6 +72,8 @@ class Measured:
     from_memory: float
     from_disk: float
     moved: float
+    makespan: float
+    """With the sequential stages."""
     error: float = 0.0
     """Standard error of the elapsed time, if it is a mean."""
 
@@ -106,7 +108,13 @@ class PwrakeRun(ClusterRun):
         cumulative = sum(self.stage_seconds.values()) - sequential
         files = self.files
         return Measured(
-            elapsed, cumulative, cumulative / played.cores / elapsed, files.from_memory, files.from_disk, files.moved
+            elapsed,
+            cumulative,
+            cumulative / played.cores / elapsed,
+            files.from_memory,
+            files.from_disk,
+            files.moved,
+            played.makespan,
         )
 
 

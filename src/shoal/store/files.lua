@@ -60,6 +60,10 @@ end
 -- Those that can be placed at once. The others wait from now on, or end with what they wait for.
 local function whole(tasks)
   local found, still = {}, {}
+  need_rows(tasks)
+  if has_files then
+    need_files(all_links(tasks, 2))
+  end
   for _, task in ipairs(tasks) do
     local r = row(task)
     if r.standing == READY then -- else it was named twice
@@ -118,22 +122,28 @@ local function remake(lost)
   return whole(again)
 end
 
--- Calls `visit` with the number of every row of a column in which four bytes are those of `value`.
-local function each_with(key, row_bytes, offset, value, visit)
+local CHUNK = 32768 -- rows that are looked through at a time
+
+-- Numbers of the rows of a column in which the four bytes at `offset` are those of `value`; of tasks, only ready ones.
+local function rows_with(key, width, offset, value)
   local a, b, c, d = string.byte(struct.pack('<i4', value), 1, 4)
-  local byte = string.byte
-  local last = redis.call('STRLEN', key) / row_bytes - 1
+  local byte, found = string.byte, {}
+  local standing = key == ROWS and 16 - offset
+  local last = call('STRLEN', key) / width - 1
   for first = 0, last, CHUNK do
-    local text = redis.call('GETRANGE', key, first * row_bytes, (first + CHUNK) * row_bytes - 1)
+    local text = call('GETRANGE', key, first * width, (first + CHUNK) * width - 1)
     local number = first
-    for at = 1 + offset, #text, row_bytes do
-      local w, x, y, z = byte(text, at, at + 3)
-      if w == a and x == b and y == c and z == d then
-        visit(number)
+    for at = 1 + offset, #text, width do
+      if not standing or byte(text, at + standing) == READY then
+        local w, x, y, z = byte(text, at, at + 3)
+        if w == a and x == b and y == c and z == d then
+          found[#found + 1] = number
+        end
       end
       number = number + 1
     end
   end
+  return found
 end
 
 -- Files whose last copy was on a node; the tasks that must run again because of that.
@@ -141,8 +151,9 @@ local function lose_files(node)
   if not has_files then
     return {}
   end
-  local lost = {}
-  each_with(FILES, FILE_BYTES, 0, node, function(number)
+  local lost, here = {}, rows_with(FILES, FILE_BYTES, 0, node)
+  need_files(here)
+  for _, number in ipairs(here) do
     drop(number, node)
     local f = file(number)
     if f.location == GONE then
@@ -151,8 +162,8 @@ local function lose_files(node)
       end
       lost[#lost + 1] = number
     end
-  end)
-  for _, number in ipairs(redis.call('HKEYS', REPLICAS)) do
+  end
+  for _, number in ipairs(call('HKEYS', REPLICAS)) do
     drop(tonumber(number), node)
   end
   return remake(lost)

@@ -1,5 +1,7 @@
 -- The operations beside `complete`. Each is given a list of integers and adds integers to its answer. After `files.lua`.
 
+local OWNER_AT, GIVER_AT = 8, 12 -- in a row
+
 local function tell_list(items, answer)
   answer[#answer + 1] = #items
   for _, item in ipairs(items) do
@@ -38,8 +40,13 @@ function operations.owned(given)
   if is_lost(given[1]) then
     return
   end
+  local tasks = {}
   for at = 2, #given do
-    local r = open_row(given[at])
+    tasks[at - 1] = given[at]
+  end
+  need_rows(tasks)
+  for _, task in ipairs(tasks) do
+    local r = open_row(task)
     r.owner = given[1]
     r.giver = NOBODY
   end
@@ -49,13 +56,7 @@ end
 function operations.unowned(given, answer)
   local found = {}
   if not is_lost(given[1]) then
-    each_with(ROWS, ROW_BYTES, 8, NOBODY, function(task)
-      if row(task).standing == READY then
-        found[#found + 1] = task
-      else
-        rows[task] = nil -- a million waiting tasks would fill the memory
-      end
-    end)
+    found = rows_with(ROWS, ROW_BYTES, OWNER_AT, NOBODY)
   end
   tell_placeable(found, given[1], answer)
 end
@@ -63,7 +64,7 @@ end
 -- giver, node, number, then tasks
 function operations.moved(given, answer)
   local giver, node, number, again = given[1], given[2], given[3], {}
-  local last = tonumber(redis.call('HGET', RECORDED, giver) or 0)
+  local last = tonumber(call('HGET', RECORDED, giver) or 0)
   if is_lost(giver) or (number > 0 and number <= last) then
     tell_placeable({}, giver, answer)
     return
@@ -85,7 +86,7 @@ function operations.moved(given, answer)
   end
   tell_placeable(whole(again), giver, answer)
   if number > 0 then
-    redis.call('HSET', RECORDED, giver, number)
+    call('HSET', RECORDED, giver, number)
   end
 end
 
@@ -135,29 +136,24 @@ end
 
 -- node, taker; after what is to be placed anew: owner, task and attempt of each that was promised
 function operations.lose(given, answer)
-  local node, taker, again, promised = given[1], given[2], {}, {}
+  local node, taker, promised = given[1], given[2], {}
   if is_lost(taker) then
     tell_placeable({}, taker, answer)
     return
   end
-  local mine = {}
-  each_with(ROWS, ROW_BYTES, 8, node, function(task)
-    mine[#mine + 1] = task
-  end)
-  each_with(ROWS, ROW_BYTES, 12, node, function(task)
-    local r = row(task)
-    if r.standing == READY and r.owner ~= node then
+  local again = rows_with(ROWS, ROW_BYTES, OWNER_AT, node)
+  need_rows(again)
+  for _, task in ipairs(rows_with(ROWS, ROW_BYTES, GIVER_AT, node)) do
+    local r = open_row(task)
+    if r.owner ~= node then
       promised[#promised + 1] = r.owner
       promised[#promised + 1] = task
       promised[#promised + 1] = r.generation * STRIDE
-      open_row(task).giver = NOBODY
+      r.giver = NOBODY
     end
-  end)
-  for _, task in ipairs(mine) do
-    if row(task).standing == READY then
-      renew(task)
-      again[#again + 1] = task
-    end
+  end
+  for _, task in ipairs(again) do
+    renew(task)
   end
   for _, task in ipairs(lose_files(node)) do
     again[#again + 1] = task
@@ -166,12 +162,12 @@ function operations.lose(given, answer)
   for _, number in ipairs(promised) do
     answer[#answer + 1] = number
   end
-  redis.call('SADD', LOST, node)
-  redis.call('ZREM', LEASES, node)
+  call('SADD', LOST, node)
+  call('ZREM', LEASES, node)
 end
 
 local function milliseconds()
-  local time = redis.call('TIME')
+  local time = call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
@@ -181,12 +177,12 @@ function operations.renew(given, answer)
     answer[1] = 0
     return
   end
-  redis.call('ZADD', LEASES, milliseconds() + given[2], given[1])
+  call('ZADD', LEASES, milliseconds() + given[2], given[1])
   answer[1] = 1
 end
 
 function operations.expired(_, answer)
-  for at, node in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. milliseconds())) do
+  for at, node in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. milliseconds())) do
     answer[at] = tonumber(node)
   end
 end
@@ -224,7 +220,9 @@ function operations.copied(given)
     end
   end
   open_file(number)
-  f.others[#f.others + 1] = node
+  local others = { unpack(f.others) }
+  others[#others + 1] = node
+  f.others = others
 end
 
 -- file, node

@@ -1,7 +1,9 @@
 -- Reading and writing the books of a run: every script begins with this part.
 --
--- Rows are read once and kept here; what is changed is written only at the end (`write_all`). So a script that is
--- refused for want of memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
+-- A call of the server costs more than all that Lua does with its answer, so what lies side by side is read and written
+-- in one go: `need_*` read what a list of tasks or files will ask for, `row`, `spans`, `..._of` and `file` then find it
+-- (or read it alone). What is changed is written only at the end (`write_all`), so a script that is refused for want of
+-- memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
 
 local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES = unpack(KEYS)
 local WAITING, READY, DONE, FAILED, DOOMED = 0, 1, 2, 3, 4
@@ -9,23 +11,66 @@ local NOBODY, EVERYWHERE, GONE, NO_TASK = -1, -1, -2, -1
 local STRIDE = 65536
 local ROW, ROW_BYTES = '<i4i4i4i4BB', 18
 local FILE, FILE_BYTES = '<i4i4i8B', 17
-local CHUNK = 32768 -- rows that are looked through at a time
+local SPAN_BYTES = 12
+local NEAR = 8 -- rows so far apart are read together with what is between them
+local RUN = 4096 -- rows that are read at a time at most
 
 local rows, changed_rows = {}, {}
 local files, changed_files = {}, {}
+local NONE = {} -- for all files without a further copy; never added to
 local left, ready_count = 0, 0 -- what is to be added to the counts
 local has_files = ARGV[3] == '1'
+local call, unpack_text = redis.call, struct.unpack
+
+-- Reads rows of a column and calls `take` with number, text and place of each; `numbers` are put in order.
+local function read_rows(key, width, numbers, extra, take)
+  table.sort(numbers)
+  local at = 1
+  while at <= #numbers do
+    local first, upto = numbers[at], at
+    while upto < #numbers and numbers[upto + 1] - numbers[upto] <= NEAR and numbers[upto + 1] - first < RUN do
+      upto = upto + 1
+    end
+    local text = call('GETRANGE', key, first * width, (numbers[upto] + 1) * width + extra - 1)
+    for each = at, upto do
+      take(numbers[each], text, (numbers[each] - first) * width + 1)
+    end
+    at = upto + 1
+  end
+end
+
+local function take_row(task, text, at)
+  local pending, generation, owner, giver, standing, empty = unpack_text(ROW, text, at)
+  rows[task] = { -- a table that has all its fields at once need not grow
+    pending = pending,
+    generation = generation,
+    owner = owner,
+    giver = giver,
+    standing = standing,
+    empty = empty,
+    changed = false,
+    spans = false,
+    false, -- children, once they are read
+    false, -- inputs
+    false, -- outputs
+  }
+end
+
+local function need_rows(tasks)
+  local lacking = {}
+  for _, task in ipairs(tasks) do
+    if not rows[task] then
+      lacking[#lacking + 1] = task
+    end
+  end
+  read_rows(ROWS, ROW_BYTES, lacking, 0, take_row)
+end
 
 local function row(task)
-  local found = rows[task]
-  if not found then
-    local at = task * ROW_BYTES
-    found = { task = task }
-    found.pending, found.generation, found.owner, found.giver, found.standing, found.empty =
-      struct.unpack(ROW, redis.call('GETRANGE', ROWS, at, at + ROW_BYTES - 1))
-    rows[task] = found
+  if not rows[task] then
+    read_rows(ROWS, ROW_BYTES, { task }, 0, take_row)
   end
-  return found
+  return rows[task]
 end
 
 -- A row that is going to be changed.
@@ -33,105 +78,188 @@ local function open_row(task)
   local found = row(task)
   if not found.changed then
     found.changed = true
-    changed_rows[#changed_rows + 1] = found
-  end
-  return found
-end
-
-local function integers(key, from, upto)
-  local found = {}
-  if upto > from then
-    local text = redis.call('GETRANGE', key, from * 4, upto * 4 - 1)
-    for at = 1, upto - from do
-      found[at] = struct.unpack('<i4', text, at * 4 - 3)
-    end
+    changed_rows[#changed_rows + 1] = task
   end
   return found
 end
 
 -- Where the children, inputs and outputs of a task begin and end.
+local function take_spans(task, text, at)
+  rows[task].spans = { unpack_text('<i4i4i4i4i4i4', text, at) }
+end
+
 local function spans(task)
   local found = row(task)
   if not found.spans then
-    local at = task * 12
-    found.spans = { struct.unpack('<i4i4i4i4i4i4', redis.call('GETRANGE', SPANS, at, at + 23)) }
+    read_rows(SPANS, SPAN_BYTES, { task }, SPAN_BYTES, take_spans)
   end
   return found.spans
 end
 
+-- Reads the children (`which` is 1), inputs (2) or outputs (3) of tasks.
+local LINKS = { CHILDREN, INPUTS, OUTPUTS }
+local function need_links(tasks, which)
+  need_rows(tasks)
+  local bare, lacking = {}, {}
+  for _, task in ipairs(tasks) do
+    if not rows[task].spans then
+      bare[#bare + 1] = task
+    end
+    if not rows[task][which] then
+      lacking[#lacking + 1] = task
+    end
+  end
+  read_rows(SPANS, SPAN_BYTES, bare, SPAN_BYTES, take_spans)
+  table.sort(lacking)
+  local at = 1
+  while at <= #lacking do
+    local from, upto = rows[lacking[at]].spans[which], at
+    while upto < #lacking and rows[lacking[upto]].spans[which + 3] == rows[lacking[upto + 1]].spans[which] do
+      upto = upto + 1
+    end
+    local to = rows[lacking[upto]].spans[which + 3]
+    local text = to > from and call('GETRANGE', LINKS[which], from * 4, to * 4 - 1)
+    for each = at, upto do
+      local span, found = rows[lacking[each]].spans, {}
+      for number = span[which], span[which + 3] - 1 do
+        found[#found + 1] = unpack_text('<i4', text, (number - from) * 4 + 1)
+      end
+      rows[lacking[each]][which] = found
+    end
+    at = upto + 1
+  end
+end
+
+local function links_of(task, which)
+  local found = row(task)
+  if not found[which] then
+    need_links({ task }, which)
+  end
+  return found[which]
+end
+
+-- All children, inputs or outputs of tasks.
+local function all_links(tasks, which)
+  need_links(tasks, which)
+  local found = {}
+  for _, task in ipairs(tasks) do
+    for _, number in ipairs(rows[task][which]) do
+      found[#found + 1] = number
+    end
+  end
+  return found
+end
+
 local function children_of(task)
-  local span = spans(task)
-  return integers(CHILDREN, span[1], span[4])
+  return links_of(task, 1)
 end
 
 local function inputs_of(task)
-  local span = spans(task)
-  return integers(INPUTS, span[2], span[5])
+  return links_of(task, 2)
 end
 
 local function outputs_of(task)
-  local span = spans(task)
-  return integers(OUTPUTS, span[3], span[6])
+  return links_of(task, 3)
+end
+
+local function take_file(number, text, at)
+  if files[number] then
+    return -- it was named twice
+  end
+  local location, producer, bytes, copied = unpack_text(FILE, text, at)
+  local found = {
+    location = location,
+    producer = producer,
+    bytes = bytes,
+    others = NONE,
+    was_copied = copied == 1,
+    changed = false,
+  }
+  if found.was_copied then
+    found.others = {}
+    local nodes = call('HGET', REPLICAS, number)
+    for each = 1, #nodes, 4 do
+      found.others[#found.others + 1] = unpack_text('<i4', nodes, each)
+    end
+  end
+  files[number] = found
+end
+
+local function need_files(numbers)
+  local lacking = {}
+  for _, number in ipairs(numbers) do
+    if not files[number] then
+      lacking[#lacking + 1] = number
+    end
+  end
+  read_rows(FILES, FILE_BYTES, lacking, 0, take_file)
 end
 
 local function file(number)
-  local found = files[number]
-  if not found then
-    local at = number * FILE_BYTES
-    local copied
-    found = { number = number, others = {} }
-    found.location, found.producer, found.bytes, copied =
-      struct.unpack(FILE, redis.call('GETRANGE', FILES, at, at + FILE_BYTES - 1))
-    if copied == 1 then
-      local text = redis.call('HGET', REPLICAS, number)
-      for at = 1, #text, 4 do
-        found.others[#found.others + 1] = struct.unpack('<i4', text, at)
-      end
-    end
-    found.was_copied = copied == 1
-    files[number] = found
+  if not files[number] then
+    read_rows(FILES, FILE_BYTES, { number }, 0, take_file)
   end
-  return found
+  return files[number]
 end
 
 local function open_file(number)
   local found = file(number)
   if not found.changed then
     found.changed = true
-    changed_files[#changed_files + 1] = found
+    changed_files[#changed_files + 1] = number
   end
   return found
 end
 
-local function write_all()
-  for _, r in ipairs(changed_rows) do
-    local text = struct.pack(ROW, r.pending, r.generation, r.owner, r.giver, r.standing, r.empty)
-    redis.call('SETRANGE', ROWS, r.task * ROW_BYTES, text)
+-- Writes rows; those that lie side by side in one go.
+local function write_rows(key, width, numbers, text_of)
+  table.sort(numbers)
+  local at = 1
+  while at <= #numbers do
+    local first, texts = numbers[at], {}
+    while numbers[at] == first + #texts do
+      texts[#texts + 1] = text_of(numbers[at])
+      at = at + 1
+    end
+    call('SETRANGE', key, first * width, table.concat(texts))
   end
-  for _, f in ipairs(changed_files) do
-    local is_copied = #f.others > 0
-    local text = struct.pack(FILE, f.location, f.producer, f.bytes, is_copied and 1 or 0)
-    redis.call('SETRANGE', FILES, f.number * FILE_BYTES, text)
-    if is_copied then
+end
+
+local function write_replicas()
+  for _, number in ipairs(changed_files) do
+    local f = files[number]
+    if #f.others > 0 then
       local nodes = {}
       for at, node in ipairs(f.others) do
         nodes[at] = struct.pack('<i4', node)
       end
-      redis.call('HSET', REPLICAS, f.number, table.concat(nodes))
+      call('HSET', REPLICAS, number, table.concat(nodes))
     elseif f.was_copied then
-      redis.call('HDEL', REPLICAS, f.number)
+      call('HDEL', REPLICAS, number)
     end
   end
+end
+
+local function write_all()
+  write_rows(ROWS, ROW_BYTES, changed_rows, function(task)
+    local r = rows[task]
+    return struct.pack(ROW, r.pending, r.generation, r.owner, r.giver, r.standing, r.empty)
+  end)
+  write_rows(FILES, FILE_BYTES, changed_files, function(number)
+    local f = files[number]
+    return struct.pack(FILE, f.location, f.producer, f.bytes, #f.others > 0 and 1 or 0)
+  end)
+  write_replicas()
   if left ~= 0 then
-    redis.call('HINCRBY', COUNTS, 'left', left)
+    call('HINCRBY', COUNTS, 'left', left)
   end
   if ready_count ~= 0 then
-    redis.call('HINCRBY', COUNTS, 'ready', ready_count)
+    call('HINCRBY', COUNTS, 'ready', ready_count)
   end
 end
 
 local function is_lost(node)
-  return redis.call('SISMEMBER', LOST, node) == 1
+  return call('SISMEMBER', LOST, node) == 1
 end
 
 -- Adds where a task's inputs are to an answer: how many pairs, then node and bytes of each.
@@ -163,6 +291,10 @@ end
 -- Adds tasks that somebody takes to an answer: how many, then task, attempt and holdings of each.
 local function tell_placeable(tasks, taker, answer)
   answer[#answer + 1] = #tasks
+  need_rows(tasks)
+  if has_files then
+    need_files(all_links(tasks, 2))
+  end
   for _, task in ipairs(tasks) do
     if taker ~= NOBODY then
       open_row(task).owner = taker

@@ -1,5 +1,13 @@
 -- What happens to tasks: results, those that run nothing, failures. After `rows.lua`; the same as in `memory.py`.
 
+-- Reads what `release` will ask for.
+local function need_to_release(tasks)
+  need_rows(all_links(tasks, 1))
+  if has_files then
+    need_files(all_links(tasks, 3))
+  end
+end
+
 -- The task is done; adds children for which it was the last one to `ready`.
 local function release(task, node, ready)
   local r = open_row(task)
@@ -11,7 +19,7 @@ local function release(task, node, ready)
     for _, number in ipairs(outputs_of(task)) do
       local f = open_file(number)
       f.location = node
-      f.others = {}
+      f.others = NONE
     end
   end
   for _, child in ipairs(children_of(task)) do
@@ -72,6 +80,11 @@ local operations = {}
 -- node, then task and attempt of each result
 function operations.complete(given, answer)
   local node, ready = given[1], {}
+  local named = {}
+  for at = 2, #given, 2 do
+    named[#named + 1] = given[at]
+  end
+  need_to_release(named)
   answer[1] = 0
   for at = 2, #given, 2 do
     local task = given[at]
