@@ -70,12 +70,12 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
 
 
 def test_another_seed_gives_another_trace() -> None:
-    assert len({run_cluster_seed(seed).digest() for seed in range(20)}) == 20
+    assert len({run_cluster_seed(seed).digest() for seed in range(8)}) == 8
 
 
 DIGESTS = """
 from shoal.sim.cluster.strikes import run_cluster_seed
-for seed in range(7000, 7020): print(run_cluster_seed(seed).digest())
+for seed in range(7000, 7010): print(run_cluster_seed(seed).digest())
 """
 
 
@@ -86,7 +86,7 @@ def test_the_same_seeds_give_the_same_traces_in_processes_that_hash_differently(
         command = [sys.executable, "-c", DIGESTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
         printed.append(done.stdout.split())
-    assert len(printed[0]) == 20
+    assert len(printed[0]) == 10
     assert printed[0] == printed[1]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 CLIENT = shutil.which("redis-cli") or shutil.which("valkey-cli")
@@ -80,7 +82,7 @@ class RedisServer:
             self.process = None
 
     def answers(self) -> bool:
-        with redis.Redis(unix_socket_path=self.socket) as client:
+        with redis.Redis(unix_socket_path=self.socket, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
             except redis.AuthenticationError:
