@@ -22,8 +22,8 @@ demo: $(READY)
 	examples/mosaic/demo $(VENV)/bin/shoal
 
 lint: $(DEV_READY)
-	$(VENV)/bin/ruff check src tests bench examples
-	$(VENV)/bin/ruff format --check src tests bench examples
+	$(VENV)/bin/ruff check src tests bench examples experiments
+	$(VENV)/bin/ruff format --check src tests bench examples experiments
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 

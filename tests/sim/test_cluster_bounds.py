@@ -58,3 +58,12 @@ def test_every_order_keeps_grahams_promise(shape: str, order: str) -> None:
         longest = forecast.critical_path
         assert forecast.makespan * ROUNDING <= forecast.work / cores + (1 - 1 / cores) * longest
         assert forecast.makespan >= max(forecast.work / cores, longest) * ROUNDING
+
+
+def test_nobody_waits_for_a_file_that_another_task_was_fetching() -> None:
+    """Tasks with two inputs, of which each may be under way for another task or ahead of time."""
+    work = make_workload("all-pairs:side=40", 1)
+    spec = ClusterSpec(nodes=16, node=NodeSpec(link=1.92 * GIGABIT))
+    for policy in POLICIES:
+        played = ClusterRun(work, spec, Options(policy=policy)).execute()
+        assert played.makespan < 3 * achievable(work, spec)

@@ -409,8 +409,9 @@ class Broker:
                     self.lanes[other].passed_over += 1
             taken = contract.take(lane_number)
             tasks = [task]
-            for _ in range(self._bundle_share(lane_number, lane) - 1):
-                tasks.append(queue.pop([lane_number]))
+            if lane.bundled:
+                for _ in range(self._bundle_share(lane_number, lane) - 1):
+                    tasks.append(queue.pop([lane_number]))
             self.places += 1
             low = len(tasks) // 4 if lane.refilled else 0
             bundle = Bundle(lane_number, len(tasks), taken, self.places, low, lane.sizes)

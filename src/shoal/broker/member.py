@@ -410,7 +410,8 @@ class Member:
 
     def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
         commands += self.broker.handle(now, event)
-        self.release.completed(now, len(event.results))
+        if self.tiers.own is not self.tiers.shared:  # there has been something that could be released
+            self.release.completed(now, len(event.results))
         if self.broker.contract.hopeless:
             self._hand_back(self.broker.contract.hopeless, commands)
 

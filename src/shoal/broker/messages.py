@@ -14,7 +14,7 @@ from shoal.policy.retry import Outcome
 from shoal.policy.sizing.panel import NOTHING, Amounts
 
 
-class TaskResult(msgspec.Struct, frozen=True):
+class TaskResult(msgspec.Struct, frozen=True, gc=False):
     """How one attempt of one task ended."""
 
     task: int
@@ -25,13 +25,13 @@ class TaskResult(msgspec.Struct, frozen=True):
     """What it used at most of each of `SIZED`; 0 where that is not known."""
 
 
-class TasksReady(msgspec.Struct, frozen=True, tag=True):
+class TasksReady(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The inputs of these tasks exist."""
 
     tasks: list[int]
 
 
-class TasksEnded(msgspec.Struct, frozen=True, tag=True):
+class TasksEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The runner reports attempts that ended."""
 
     results: list[TaskResult]
@@ -40,7 +40,7 @@ class TasksEnded(msgspec.Struct, frozen=True, tag=True):
     that an order which prefers the newest tasks sees the consumers of what has just been made."""
 
 
-class TaskGrew(msgspec.Struct, frozen=True, tag=True):
+class TaskGrew(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A running task uses more of a resource than was expected of it; nobody has ended it for that."""
 
     task: int
@@ -53,27 +53,27 @@ class TaskGrew(msgspec.Struct, frozen=True, tag=True):
     """One of `SIZED`."""
 
 
-class CancelAsked(msgspec.Struct, frozen=True, tag=True):
+class CancelAsked(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The user does not want these tasks any more."""
 
     tasks: list[int]
 
 
-class CapacityChanged(msgspec.Struct, frozen=True, tag=True):
+class CapacityChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The node has another amount of resources from now on."""
 
     node: Resources
 
 
-class DrainAsked(msgspec.Struct, frozen=True, tag=True):
+class DrainAsked(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Start nothing more (disk full, the user's Ctrl-C, a failure with fail-fast); what runs may finish."""
 
 
-class DrainEnded(msgspec.Struct, frozen=True, tag=True):
+class DrainEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Starting is allowed again."""
 
 
-class TimePassed(msgspec.Struct, frozen=True, tag=True):
+class TimePassed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The moment asked for with `WakeAt` has come."""
 
 
@@ -82,7 +82,7 @@ Event: TypeAlias = (
 )
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Run these tasks one after another in the place of one; most often it is one task.
 
     Several tasks form a bundle: so short that handing them over one by one would cost more than they do. A second
@@ -97,14 +97,14 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     than that is to be told with `TaskGrew`."""
 
 
-class Accept(msgspec.Struct, frozen=True, tag=True):
+class Accept(msgspec.Struct, frozen=True, tag=True, gc=False):
     """This attempt's result is the task's result; nothing else will be accepted for it."""
 
     task: int
     attempt: int
 
 
-class Retry(msgspec.Struct, frozen=True, tag=True):
+class Retry(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The attempt did not succeed; the task is tried again after `delay` seconds."""
 
     task: int
@@ -113,7 +113,7 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     delay: float
 
 
-class GiveUp(msgspec.Struct, frozen=True, tag=True):
+class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The task is over without a result."""
 
     task: int
@@ -122,7 +122,7 @@ class GiveUp(msgspec.Struct, frozen=True, tag=True):
     outcome: Outcome
 
 
-class Kill(msgspec.Struct, frozen=True, tag=True):
+class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
     """End this attempt; it will be reported like any other end, with this outcome."""
 
     task: int
@@ -130,7 +130,7 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     outcome: Outcome = Outcome.CANCELLED
 
 
-class WakeAt(msgspec.Struct, frozen=True, tag=True):
+class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Send `TimePassed` at this time; only the earliest one matters."""
 
     when: float

@@ -15,7 +15,7 @@ import msgspec
 from shoal.model.resources import Resources
 
 
-class Ticket(msgspec.Struct, frozen=True, array_like=True):
+class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task on its way, with what its broker knew of it."""
 
     task: int
@@ -25,7 +25,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     losses: int = 0
 
 
-class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """An idle broker asks what there is to take."""
 
     round: int
@@ -33,12 +33,12 @@ class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Lanes of which it could start nothing now, as numbered in the beginning: it would only hand their tasks on."""
 
 
-class LoadTold(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class LoadTold(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     round: int
     load: int
 
 
-class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """An idle broker asks for its share; the answer is a parcel, an empty one if there is nothing left."""
 
     round: int
@@ -46,7 +46,7 @@ class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """As in `LoadAsked`."""
 
 
-class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Tasks that the receiver has from now on."""
 
     number: int
@@ -59,14 +59,14 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """All parcels with lower numbers have been acknowledged: the receiver may forget them."""
 
 
-class Got(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Got(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """A parcel has arrived."""
 
     number: int
     load: int = 0
 
 
-class Woken(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Woken(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """There is something to take here; told to those who went away empty-handed."""
 
     load: int
@@ -94,7 +94,7 @@ class Roster:
         return found[:count]
 
 
-class TasksPlaced(msgspec.Struct, frozen=True, tag=True):
+class TasksPlaced(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Event: these tasks are ready, and this broker is to find a node for each."""
 
     tickets: list[Ticket]
@@ -102,45 +102,45 @@ class TasksPlaced(msgspec.Struct, frozen=True, tag=True):
     """Per ticket: where its inputs are, as pairs of node and bytes; empty: none of the tasks reads anything."""
 
 
-class Heard(msgspec.Struct, frozen=True, tag=True):
+class Heard(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Event: a message has arrived."""
 
     peer: int
     message: Message
 
 
-class PeersChanged(msgspec.Struct, frozen=True, tag=True):
+class PeersChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Event: these are the brokers from now on; those that are not among them any more are gone for good."""
 
     roster: Roster
 
 
-class LittleLeft(msgspec.Struct, frozen=True, tag=True):
+class LittleLeft(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Event: less is left to do than there are cores (or that is over): data does not decide any more."""
 
     is_so: bool = True
 
 
-class PolicyChanged(msgspec.Struct, frozen=True, tag=True):
+class PolicyChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Event: another policy from now on; what is queued is not placed anew, but released if the policy does that."""
 
     policy: str
 
 
-class Send(msgspec.Struct, frozen=True, tag=True):
+class Send(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Command: send a message. The tickets of a parcel belong to the peer from then on."""
 
     peer: int
     message: Message
 
 
-class Prefetch(msgspec.Struct, frozen=True, tag=True):
+class Prefetch(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Command: this task will probably start here soon; its inputs may be fetched already."""
 
     task: int
 
 
-class HandBack(msgspec.Struct, frozen=True, tag=True):
+class HandBack(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Command: this node cannot run the task now or ever; whoever knows all nodes is to find another."""
 
     ticket: Ticket

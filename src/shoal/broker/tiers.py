@@ -24,12 +24,14 @@ class Tiers:
         """The Local queue; until the first local task there is none, and this is the Shared one."""
         self.local: dict[int, None] = {}
         self.newest_first = self.shared.newest_first
+        assert isinstance(self.shared, LaneQueue)
+        self._shared_tasks = self.shared.live
 
     def __len__(self) -> int:
         return len(self.shared) + len(self.local)
 
     def __bool__(self) -> bool:
-        return bool(self.local) or bool(self.shared)
+        return bool(self.local or self._shared_tasks)
 
     def make_local(self, task: int) -> None:
         """The task is going to be pushed, and belongs to the Local queue."""

@@ -264,15 +264,19 @@ class Ranked(LaneQueue):
 
     def _newest(self, stacks: Iterable[list[tuple[int, int]] | None]) -> int | None:
         best = (-1, -1)
+        live = self.live
         for stack in stacks:
-            while stack and self.live.get(stack[-1][1]) != stack[-1][0]:
+            while stack:
+                top = stack[-1]
+                if live.get(top[1]) == top[0]:
+                    if top > best:
+                        best = top
+                    break
                 stack.pop()
-            if stack and stack[-1] > best:
-                best = stack[-1]
         return best[1] if best[0] >= 0 else None
 
     def _newest_of_rank(self, lanes: Sequence[int], rank: int) -> int | None:
-        return self._newest(self.rank_stacks.get((lane, rank)) for lane in lanes)
+        return self._newest([self.rank_stacks.get((lane, rank)) for lane in lanes])
 
     def _of_highest_rank(self, lanes: Sequence[int]) -> int:
         task = self._best_of_rank(lanes, self._highest())
@@ -292,7 +296,10 @@ class LifoHrf(Ranked):
     """Newest first while the highest rank can fill the cores; otherwise the newest task of the highest rank."""
 
     def pop(self, lanes: Sequence[int]) -> int:
-        task = self._newest(self.stacks.get(lane) for lane in lanes) if self._plenty() else self._of_highest_rank(lanes)
+        if self._plenty():
+            task = self._newest([self.stacks.get(lane) for lane in lanes])
+        else:
+            task = self._of_highest_rank(lanes)
         assert task is not None, "pop of lanes without tasks"
         self._leave(task)
         return task

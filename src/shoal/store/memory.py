@@ -25,6 +25,9 @@ from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, Placeable, Standing
 __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
 
+NOTHING_READY = Placeable([], [])
+
+
 class MemoryStore:
     """The books of one run."""
 
@@ -95,7 +98,7 @@ class MemoryStore:
             if self.standing[task] == Standing.READY and attempt > self.generation[task] * STRIDE:
                 accepted.append(task)
                 ready += self._release(task, node)
-        return accepted, self._placeable(self._settle(ready) if ready else ready, node)
+        return accepted, self._placeable(self._settle(ready), node) if ready else NOTHING_READY
 
     def _release(self, task: int, node: int) -> list[int]:
         """The task is done; children for which it was the last one."""
@@ -108,8 +111,11 @@ class MemoryStore:
             for file in work.outputs_of(task):
                 self.location[file] = node
                 self.replicas.pop(file, None)
-        ready = []
-        for child in work.children_of(task):
+        ready: list[int] = []
+        first, end = work.child_start[task], work.child_start[task + 1]
+        if first == end:
+            return ready
+        for child in work.children[first:end]:
             pending[child] -= 1
             if not pending[child] and standing[child] == Standing.WAITING:
                 ready.append(child)

@@ -41,6 +41,8 @@ class Activity(msgspec.Struct):
     """It only fetches, for a task that has not been started yet."""
     expects: int = 0
     """Files that another task of the node is fetching."""
+    reading: bool = False
+    """Bytes that it reads are on their way."""
 
 
 class Shelf:

@@ -208,14 +208,14 @@ class ClusterRun:
         accepted, placeable = self.store.complete(node, ended)
         self.tally.done += len(accepted)
         member = self.members.get(node)
+        if not placeable.tickets and (self._waiting_for_store or member is None or not member.broker.awaiting_ready):
+            return
         if member is None:
             self.place_anew(placeable, node)
             return
         if placeable.tickets:
             self.store.owned([ticket.task for ticket in placeable.tickets], node)
             self._watch_what_is_left()
-        elif self._waiting_for_store or not member.broker.awaiting_ready:
-            return
         self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
 
     def _watch_what_is_left(self) -> None:
@@ -292,7 +292,7 @@ class ClusterRun:
     def arrived(self, activity: Activity) -> None:
         """What it has fetched is here; others may have waited for that."""
         for other in self.files.arrived(activity):
-            if not other.over and not other.expects and other.at >= len(other.legs):
+            if not other.over and not other.expects and not other.reading:
                 self.compute(other)
 
     def next_leg(self, activity: Activity) -> None:
@@ -300,11 +300,13 @@ class ClusterRun:
         if activity.at < len(activity.legs):
             leg = activity.legs[activity.at]
             activity.at += 1
+            activity.reading = not activity.computed
             leg.pipe.add(self.now, leg.amount, activity)
             self.watch(leg.pipe)
         elif activity.computed:
             self.end(activity, None)
         else:
+            activity.reading = False
             self.arrived(activity)
             if not activity.expects and not activity.ahead:
                 self.compute(activity)
@@ -329,7 +331,8 @@ class ClusterRun:
             together = len(self.activities[activity.node])
             seconds *= kind.contention[min(together, len(kind.contention)) - 1]
         activity.computing = seconds
-        self.at(self.now + seconds + self.spec.overhead, self.computed, activity, None)
+        self._serial += 1
+        heappush(self.heap, (self.now + seconds + self.spec.overhead, self._serial, self.computed, activity, None))
 
     def computed(self, activity: Activity, _: None) -> None:
         if activity.over:
@@ -348,7 +351,8 @@ class ClusterRun:
         activity.over = True
         del self.activities[node][task]
         self.tally.ended(self.now, activity)
-        follows = not self._waiting_for_store and bool(len(self.work.children_of(task)))
+        first = self.work.child_start
+        follows = not self._waiting_for_store and first[task] != first[task + 1]
         result = TaskResult(task, activity.attempt, Outcome.OK, activity.computing)
         member = self.members[node]
         if self.files.any:
