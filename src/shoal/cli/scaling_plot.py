@@ -80,7 +80,7 @@ def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool 
 def _round(value: float, *, up: bool) -> float:
     """The next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(value))
-    steps = [factor * power for factor in (1, 2, 5, 10)]
+    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be rounded to a whole number
     return next(step for step in steps if step >= value) if up else [step for step in steps if step <= value][-1]
 
 
