@@ -116,7 +116,11 @@ class Member:
         self._least = min((need for need in needs if need), default=FRACTION)
         self._real_lanes = sum(1 for need in broker.contract.needs if need)
         """Lanes whose tasks ask for something."""
-        self._handlers: dict[type, Callable[..., None]] = {
+        self._handlers = self._table()
+
+    def _table(self) -> dict[type, Callable[..., None]]:
+        """What is more than the broker's own business, by event."""
+        return {
             TasksPlaced: self._on_placed,
             Heard: self._on_heard,
             PeersChanged: self._on_peers,

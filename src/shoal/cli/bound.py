@@ -111,6 +111,7 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
     import os
 
     from shoal.engine.expect import expect
+    from shoal.engine.forecast import subject_of
     from shoal.engine.load import find_workflow
     from shoal.engine.node import available_cores
     from shoal.sim.bound.lower import Capacity, lower_bound
@@ -124,7 +125,7 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
     path = os.path.abspath(find_workflow(named))
     per_node = arguments.cores or available_cores()
     expected = expect(path, words)
-    work = work_of(expected, path, words)
+    work = subject_of(expected).work
     refuse_larger_tasks(work, expected, per_node)
     cores = arguments.nodes * per_node
     papers = [paper_bound(work, cores, reading, network) for reading in readings]
@@ -146,45 +147,6 @@ def refuse_unknown_workload(arguments: argparse.Namespace) -> None:
             f"there is neither a workload nor a workflow file {word!r}",
             remedy=hint or f"workloads are {', '.join(WORKLOADS)}",
         )
-
-
-def work_of(expected: Expectation, path: str, words: list[str]) -> Work:
-    """The tasks that the targets need, as columns; the others run nothing here."""
-    import msgspec
-
-    from shoal.model.graph import ancestors
-    from shoal.model.work import from_graph
-
-    graph = expected.workflow.graph
-    work = from_graph(graph, expected.durations, file_bytes(expected, path, words))
-    nothing = len(work.profiles) - 1
-    wanted = ancestors(graph, expected.workflow.targets)
-    return msgspec.structs.replace(
-        work,
-        seconds=[length if wanted[task] else 0.0 for task, length in enumerate(work.seconds)],
-        category=[number if wanted[task] else nothing for task, number in enumerate(work.category)],
-    )
-
-
-def file_bytes(expected: Expectation, path: str, words: list[str]) -> list[int]:
-    """The size of each file: as the trace says, which must have durations, too; or as it lies there."""
-    import os
-
-    from shoal.engine.replay import scales_and_targets
-    from shoal.frontend.wfformat import is_wfformat, read_wfformat
-
-    names = expected.workflow.graph.file_names
-    with open(path, "rb") as file:
-        text = file.read()
-    if not is_wfformat(text):
-        return [os.path.getsize(name) if os.path.isfile(name) else 0 for name in names]
-    if not expected.known:
-        raise InputError(
-            "the trace says of no task how long it took", file=expected.workflow.path, remedy="use one of a real run"
-        )
-    scale = scales_and_targets(words, expected.workflow.path)[0].data
-    sizes = {file.id: round(file.size * scale) for file in read_wfformat(text, expected.workflow.path).files}
-    return [sizes[name] for name in names]
 
 
 def refuse_larger_tasks(work: Work, expected: Expectation, cores: int) -> None:

@@ -19,6 +19,7 @@ from shoal.model.graph import ancestors
 from shoal.model.rank import upward_lengths
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work, from_graph
+from shoal.model.work import upward_lengths as work_lengths
 from shoal.sim.cluster.result import Played
 from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec
@@ -102,17 +103,7 @@ def subject_of(expected: Expectation) -> Subject:
 
 def with_lengths(work: Work) -> Work:
     """The work with the column that the order by critical path wants."""
-    order = [task for task, count in enumerate(work.waits_for) if not count]
-    left = array("i", work.waits_for)
-    for task in order:  # grows while we walk it
-        for child in work.children_of(task):
-            left[child] -= 1
-            if not left[child]:
-                order.append(child)
-    length = array("d", work.seconds)
-    for task in reversed(order):
-        length[task] += max((length[child] for child in work.children_of(task)), default=0.0)
-    return msgspec.structs.replace(work, upward_length=length)
+    return msgspec.structs.replace(work, upward_length=work_lengths(work))
 
 
 def knows_spread(expected: Expectation | None) -> bool:

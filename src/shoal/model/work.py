@@ -73,19 +73,33 @@ def bytes_read(
 
 def ranks_of(waits_for: Sequence[int], child_start: Sequence[int], children: Sequence[int]) -> array[int]:
     """The column `rank`: tasks on the longest path behind each task. Tasks may be numbered in any order."""
-    order: list[int] = [task for task, count in enumerate(waits_for) if not count]
-    left = array("i", waits_for)
-    for task in order:  # grows while we walk it
-        for child in children[child_start[task] : child_start[task + 1]]:
-            left[child] -= 1
-            if not left[child]:
-                order.append(child)
+    order = _parents_first(waits_for, child_start, children)
     rank = array("i", bytes(4 * len(waits_for)))
     for task in reversed(order):
         behind = children[child_start[task] : child_start[task + 1]]
         if len(behind):
             rank[task] = 1 + max(rank[child] for child in behind)
     return rank
+
+
+def upward_lengths(work: Work) -> array[float]:
+    """The column `upward_length`: seconds of computing from the start of each task to the end of the workflow."""
+    length = array("d", work.seconds)
+    for task in reversed(_parents_first(work.waits_for, work.child_start, work.children)):
+        length[task] += max((length[child] for child in work.children_of(task)), default=0.0)
+    return length
+
+
+def _parents_first(waits_for: Sequence[int], child_start: Sequence[int], children: Sequence[int]) -> list[int]:
+    """All tasks, each behind those it waits for."""
+    order = [task for task, count in enumerate(waits_for) if not count]
+    left = array("i", waits_for)
+    for task in order:  # grows while we walk it
+        for child in children[child_start[task] : child_start[task + 1]]:
+            left[child] -= 1
+            if not left[child]:
+                order.append(child)
+    return order
 
 
 def assemble(

@@ -12,27 +12,10 @@ from array import array
 from heapq import heapify, heappop, heappush
 
 from shoal.model.resources import FRACTION
-from shoal.model.work import Work
+from shoal.model.work import Work, upward_lengths
 from shoal.sim.cluster.spec import ClusterSpec
 
 LOOK_AHEAD = 16
-
-
-def upward_lengths(work: Work) -> array[float]:
-    """Seconds of computing from the start of each task to the end of the workflow."""
-    length = array("d", work.seconds)
-    order = [task for task, count in enumerate(work.waits_for) if not count]
-    left = array("i", work.waits_for)
-    for task in order:  # grows while we walk it
-        for child in work.children_of(task):
-            left[child] -= 1
-            if not left[child]:
-                order.append(child)
-    for task in reversed(order):
-        behind = work.children_of(task)
-        if len(behind):
-            length[task] += max([length[child] for child in behind])
-    return length
 
 
 class _Reference:
