@@ -47,7 +47,7 @@ from shoal.broker.messages import (
     WakeAt,
 )
 from shoal.broker.peers import Ticket
-from shoal.broker.states import TRANSITIONS, Move, State
+from shoal.broker.states import TRANSITIONS, Move, State, moved_by
 from shoal.model.resources import FRACTION, Resources
 from shoal.policy.contract import Contract
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, Queue, TaskColumns
@@ -57,6 +57,7 @@ from shoal.policy.sizing.panel import NONE_TRIED, NOTHING, SIZED, Tried
 __all__ = ["PASSED_OVER_LIMIT", "Adviser", "Broker", "Lane"]
 
 PASSED_OVER_LIMIT = 64
+ARRIVED, STARTED, SUCCEEDED = (moved_by(move) for move in (Move.ARRIVE, Move.START, Move.SUCCEED))
 
 
 def whole_cores(node: Resources) -> int:
@@ -147,10 +148,14 @@ class Broker:
     def handle(self, now: float, event: Event) -> list[Command]:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[Command] = []
+        self.take_in(now, event, commands)
+        return commands
+
+    def take_in(self, now: float, event: Event, commands: list[Command]) -> None:
+        """As `handle`, for whoever has a list of commands already."""
         self._handlers[type(event)](now, event, commands)
         self.awaiting_ready = type(event) is TasksEnded and event.ready_follows and _accepts_any(commands)
         self.advance(commands)
-        return commands
 
     def advance(self, commands: list[Command]) -> None:
         """Starts what can be started, and asks to be woken if something rests."""
@@ -170,16 +175,19 @@ class Broker:
     def _move(self, task: int, move: Move) -> None:
         after = TRANSITIONS[self.state.get(task, State.ABSENT), move]
         if after is State.ABSENT:
-            del self.state[task]
-            self.attempt.pop(task, None)
-            if self.failures:
-                self.failures.pop(task, None)
-            if self.losses:
-                self.losses.pop(task, None)
-            if self.exhausted:
-                self.exhausted.pop(task, None)
+            self._forget(task)
         else:
             self.state[task] = after
+
+    def _forget(self, task: int) -> None:
+        del self.state[task]
+        self.attempt.pop(task, None)
+        if self.failures:
+            self.failures.pop(task, None)
+        if self.losses:
+            self.losses.pop(task, None)
+        if self.exhausted:
+            self.exhausted.pop(task, None)
 
     def _on_ready(self, now: float, event: TasksReady, commands: list[Command]) -> None:
         tasks = reversed(event.tasks) if self.queue.newest_first else event.tasks
@@ -198,10 +206,10 @@ class Broker:
     def receive(self, tickets: Sequence[Ticket]) -> None:
         """Takes over ready tasks with what another broker knew of them; `advance` starts them."""
         self.awaiting_ready = False
-        push = self.queue.push
+        push, state = self.queue.push, self.state
         for ticket in reversed(tickets) if self.queue.newest_first else tickets:
             task = ticket.task
-            self._move(task, Move.ARRIVE)
+            state[task] = ARRIVED[state.get(task, State.ABSENT)]
             if ticket.attempt:
                 self.attempt[task] = ticket.attempt
             if ticket.failures:
@@ -237,12 +245,14 @@ class Broker:
             if result.outcome is Outcome.OK:
                 lane = self.lanes[bundle.lane]
                 lane.learn(result.duration)
-                self.queue.learn(task, result.duration)
+                if self.queue.learns:
+                    self.queue.learn(task, result.duration)
                 if lane.adviser is not None and result.used != NOTHING and lane.is_worth_learning(result.used):
                     tried = self.exhausted.get(task, NONE_TRIED)
                     lane.adviser.observe(result.used, result.duration, tried, bundle.sizes)
                     self._size(bundle.lane, lane)
-                self._move(task, Move.SUCCEED)
+                assert self.state[task] in SUCCEEDED
+                self._forget(task)
                 commands.append(Accept(task, result.attempt))
             elif result.outcome is Outcome.EXHAUSTED and bundle.condemned >= 0:
                 self._on_exhausted(result, bundle, commands)
@@ -387,27 +397,23 @@ class Broker:
     def _start_what_fits(self, commands: list[Command]) -> None:
         queue, contract = self.queue, self.contract
         while queue:
-            fitting, waiting, urgent = list(queue.lanes()), [], []
+            fitting = list(queue.lanes())
             if len(fitting) == 1:  # nearly always, and this is run for every task
-                if not contract.fits(fitting[0]):
+                lane_number = fitting[0]
+                taken = contract.take_if_it_fits(lane_number)
+                if taken is None:
                     return
+                task = queue.pop(fitting)
+                lane = self.lanes[lane_number]
             else:
-                waiting = [number for number in fitting if not contract.fits(number)]
-                urgent = [number for number in fitting if self.lanes[number].passed_over >= self.patience]
-                if waiting:
-                    fitting = [number for number in fitting if number not in waiting]
-                if urgent:
-                    fitting = self._not_in_the_way(fitting, urgent)
+                fitting = self._lanes_whose_turn_it_is(fitting)
                 if not fitting:
                     return
-            task = queue.pop(fitting)
-            lane_number = self.columns.lane[task]
-            lane = self.lanes[lane_number]
+                task = queue.pop(fitting)
+                lane_number = self.columns.lane[task]
+                lane = self.lanes[lane_number]
+                taken = contract.take(lane_number)
             lane.passed_over = 0
-            for other in waiting:
-                if self.lanes[other].passed_over < self.patience:
-                    self.lanes[other].passed_over += 1
-            taken = contract.take(lane_number)
             tasks = [task]
             if lane.bundled:
                 for _ in range(self._bundle_share(lane_number, lane) - 1):
@@ -416,6 +422,19 @@ class Broker:
             low = len(tasks) // 4 if lane.refilled else 0
             bundle = Bundle(lane_number, len(tasks), taken, self.places, low, lane.sizes)
             commands.append(self._start(tasks, bundle))
+
+    def _lanes_whose_turn_it_is(self, queued: list[int]) -> list[int]:
+        """Those that fit and are not in the way of one that has waited for long; if there are any, the others wait."""
+        lanes, fits = self.lanes, self.contract.fits
+        waiting = [number for number in queued if not fits(number)]
+        urgent = [number for number in queued if lanes[number].passed_over >= self.patience]
+        fitting = [number for number in queued if number not in waiting] if waiting else queued
+        if urgent:
+            fitting = self._not_in_the_way(fitting, urgent)
+        for other in waiting if fitting else ():
+            if lanes[other].passed_over < self.patience:
+                lanes[other].passed_over += 1
+        return fitting
 
     def _refill(self, commands: list[Command]) -> None:
         """Adds to places that have little left, so that they need not wait; only while no other lane wants its turn."""
@@ -448,11 +467,12 @@ class Broker:
 
     def _start(self, tasks: list[int], bundle: Bundle) -> Start:
         attempts = []
+        state, known, running = self.state, self.attempt, self.running
         for task in tasks:
-            self._move(task, Move.START)
-            attempt = self.attempt.get(task, 0) + 1
-            self.attempt[task] = attempt
-            self.running[task] = bundle
+            state[task] = STARTED[state[task]]
+            attempt = known.get(task, 0) + 1
+            known[task] = attempt
+            running[task] = bundle
             attempts.append(attempt)
         # Short tasks are over before anybody could look at what they use: a limit would only cost.
         sizes = bundle.sizes

@@ -117,6 +117,14 @@ class Member:
         self._real_lanes = sum(1 for need in broker.contract.needs if need)
         """Lanes whose tasks ask for something."""
         self._handlers = self._table()
+        self._hearers: dict[type, Callable[..., None]] = {
+            LoadAsked: self._on_load_asked,
+            LoadTold: self._on_load_told,
+            TasksAsked: self._on_tasks_asked,
+            Parcel: self._on_parcel,
+            Got: self._on_got,
+            Woken: self._on_woken,
+        }
 
     def _table(self) -> dict[type, Callable[..., None]]:
         """What is more than the broker's own business, by event."""
@@ -139,9 +147,14 @@ class Member:
         if handler is not None:
             handler(now, event, commands)
         else:
-            commands += self.broker.handle(now, event)  # type: ignore[arg-type]
-        if self._is_open or not self.tiers:
-            self._look_for_work(now, commands)
+            self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
+        tiers = self.tiers
+        if self._is_open:
+            if now >= self._deadline:
+                self._next_victim(now, commands)  # whoever has not answered by now is left out
+        elif not (tiers.local or tiers.shared_tasks):
+            if now >= self._next_try:
+                self._look_for_work(now, commands)
         elif self.look_ahead:
             self._prepare(commands)
         if self._is_open or self.parcels.unsettled or self._next_try > now:
@@ -306,11 +319,8 @@ class Member:
     # ---- looking for work ----------------------------------------------------------------------------------------
 
     def _look_for_work(self, now: float, commands: list[MemberCommand]) -> None:
-        if self._is_open:
-            if now >= self._deadline:
-                self._next_victim(now, commands)  # whoever has not answered by now is left out
-            return
-        if now < self._next_try or not self.stealing.enabled or not self.roster.others():
+        """Nothing waits here, and it is time for a round."""
+        if not self.stealing.enabled or not self.roster.others():
             return
         broker = self.broker
         if broker.draining or broker.awaiting_ready or self.tiers or not self.idle_cores():
@@ -353,37 +363,41 @@ class Member:
         peer, message = event.peer, event.message
         if peer not in self.roster.known:
             return  # what it held is placed anew: a late word from it must not bring back a task
-        match message:
-            case LoadAsked(round, unable):
-                self._let_go(commands)
-                load = self._load_for(unable) if unable else len(self.tiers.shared)
-                if not load:
-                    self._park(peer)
-                commands.append(Send(peer, LoadTold(round, load)))
-            case LoadTold(round, load):
-                if round == self._round and self._asked:
-                    self._asked -= 1
-                    if load:
-                        self._answers.append((load, peer))
-                    if not self._asked:
-                        self._next_victim(now, commands)
-                elif load:
-                    self._promising = peer
-            case TasksAsked():
-                self._let_go(commands)
-                self._give(now, peer, message, commands)
-            case Parcel():
-                self._on_parcel(now, peer, message, commands)
-            case Got(number, load):
-                self.parcels.settle(number)
-                if load:
-                    self._promising = peer
-            case Woken(load):
-                self._promising = peer
-                if not self._is_open and not self.tiers and self.idle_cores() and not self.broker.draining:
-                    self._open(now, 0)
-                    self._promising = ANYWHERE
-                    commands.append(Send(peer, TasksAsked(self._round, self._unable())))
+        self._hearers[type(message)](now, peer, message, commands)
+
+    def _on_load_asked(self, now: float, peer: int, asked: LoadAsked, commands: list[MemberCommand]) -> None:
+        if self.tiers.local:
+            self._let_go(commands)
+        load = self._load_for(asked.unable) if asked.unable else len(self.tiers.shared_tasks)
+        if not load:
+            self._park(peer)
+        commands.append(Send(peer, LoadTold(asked.round, load)))
+
+    def _on_load_told(self, now: float, peer: int, told: LoadTold, commands: list[MemberCommand]) -> None:
+        if told.round == self._round and self._asked:
+            self._asked -= 1
+            if told.load:
+                self._answers.append((told.load, peer))
+            if not self._asked:
+                self._next_victim(now, commands)
+        elif told.load:
+            self._promising = peer
+
+    def _on_tasks_asked(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
+        self._let_go(commands)
+        self._give(now, peer, asked, commands)
+
+    def _on_got(self, now: float, peer: int, got: Got, commands: list[MemberCommand]) -> None:
+        self.parcels.settle(got.number)
+        if got.load:
+            self._promising = peer
+
+    def _on_woken(self, now: float, peer: int, woken: Woken, commands: list[MemberCommand]) -> None:
+        self._promising = peer
+        if not self._is_open and not self.tiers and self.idle_cores() and not self.broker.draining:
+            self._open(now, 0)
+            self._promising = ANYWHERE
+            commands.append(Send(peer, TasksAsked(self._round, self._unable())))
 
     def _on_parcel(self, now: float, peer: int, parcel: Parcel, commands: list[MemberCommand]) -> None:
         answers_us = self._is_open and parcel.round == self._round and not self._asked
@@ -413,7 +427,7 @@ class Member:
     # ---- other events --------------------------------------------------------------------------------------------
 
     def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
-        commands += self.broker.handle(now, event)
+        self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
         if self.tiers.own is not self.tiers.shared:  # there has been something that could be released
             self.release.completed(now, len(event.results))
         if self.broker.contract.hopeless:
@@ -465,12 +479,14 @@ class Member:
 
     def _set_timer(self, now: float, commands: list[MemberCommand]) -> None:
         """Asks to be woken for the earliest of what we wait for; parcels that were not answered are sent again."""
-        commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
-        moment = self.parcels.next_due()
+        moment = inf
+        if self.parcels.unsettled:
+            commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
+            moment = self.parcels.next_due()
         if self._is_open:
             moment = min(moment, self._deadline)
-        elif self._next_try > now and not self.tiers:
-            moment = min(moment, self._next_try)
+        elif now < self._next_try < moment and not self.tiers:
+            moment = self._next_try
         if moment < self._timer or self._timer <= now:
             self._timer = moment
             if moment < inf:

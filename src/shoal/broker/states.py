@@ -58,3 +58,8 @@ TRANSITIONS: dict[tuple[int, int], State] = {
     (State.ENDING, Move.SUCCEED): State.ABSENT,
     (State.ENDING, Move.FAIL): State.ABSENT,
 }
+
+
+def moved_by(move: Move) -> dict[State, State]:
+    """One column of the table, for what happens to every task."""
+    return {State(before): after for (before, other), after in TRANSITIONS.items() if other == move}

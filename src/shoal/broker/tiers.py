@@ -23,15 +23,15 @@ class Tiers:
         self.own: Queue = self.shared
         """The Local queue; until the first local task there is none, and this is the Shared one."""
         self.local: dict[int, None] = {}
-        self.newest_first = self.shared.newest_first
+        self.newest_first, self.learns = self.shared.newest_first, self.shared.learns
         assert isinstance(self.shared, LaneQueue)
-        self._shared_tasks = self.shared.live
+        self.shared_tasks = self.shared.live
 
     def __len__(self) -> int:
         return len(self.shared) + len(self.local)
 
     def __bool__(self) -> bool:
-        return bool(self.local or self._shared_tasks)
+        return bool(self.local or self.shared_tasks)
 
     def make_local(self, task: int) -> None:
         """The task is going to be pushed, and belongs to the Local queue."""

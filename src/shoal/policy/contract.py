@@ -76,6 +76,16 @@ class Contract:
             free[at] -= amount
         return taken
 
+    def take_if_it_fits(self, lane: int) -> list[tuple[int, int]] | None:
+        """`fits` and `take` in one, because this is asked for every task; None if it does not fit."""
+        free, needs = self.free, self.needs[lane]
+        for at, amount in needs:
+            if free[at] < amount:
+                return None
+        for at, amount in needs:
+            free[at] -= amount
+        return needs
+
     def give_back(self, taken: list[tuple[int, int]]) -> None:
         free = self.free
         for at, amount in taken:

@@ -44,6 +44,8 @@ class Queue(Protocol):
 
     newest_first: bool
     """Whether a batch must be pushed last to first, so that its first task comes out first."""
+    learns: bool
+    """Whether it wants to know how long tasks took."""
 
     def push(self, task: int) -> None: ...
     def pop(self, lanes: Sequence[int]) -> int: ...
@@ -61,6 +63,7 @@ class LaneQueue:
     """What all orders share: lane sizes, serial numbers, and removal by leaving a mark behind."""
 
     newest_first = False
+    learns = False
 
     def __init__(self, columns: TaskColumns) -> None:
         self.columns = columns
@@ -312,6 +315,8 @@ class RankOverlap(Ranked):
     mean of the known weights) and its newest task is taken. A draw costs O(ranks present).
     """
 
+    learns = True
+
     def __init__(self, columns: TaskColumns, cores: int, random: Random) -> None:
         super().__init__(columns, cores)
         self.random = random
@@ -374,7 +379,7 @@ ORDERS: dict[str, Callable[[TaskColumns, int, Random], Queue]] = {
     "fifo": lambda columns, cores, random: Fifo(columns),
     "lifo": lambda columns, cores, random: Lifo(columns),
     "hrf": lambda columns, cores, random: Heaped(columns, _rank(columns)),
-    "lifo+hrf": lambda columns, cores, random: LifoHrf(columns, cores),
+    "lifo+hrf": lambda columns, cores, random: LifoHrf(columns, cores) if columns.rank else Lifo(columns),
     "rank-overlap": lambda columns, cores, random: RankOverlap(columns, cores, random),
     "data": lambda columns, cores, random: Heaped(columns, _bytes(columns)),
     "critical": lambda columns, cores, random: Heaped(columns, _length(columns)),

@@ -94,8 +94,9 @@ class MemoryStore:
         """Results of attempts on a node: the tasks for which they count, and what became ready by that."""
         accepted: list[int] = []
         ready: list[int] = []
+        standing, generation, is_ready = self.standing, self.generation, Standing.READY
         for task, attempt in ended:
-            if self.standing[task] == Standing.READY and attempt > self.generation[task] * STRIDE:
+            if standing[task] == is_ready and attempt > generation[task] * STRIDE:
                 accepted.append(task)
                 ready += self._release(task, node)
         return accepted, self._placeable(self._settle(ready), node) if ready else NOTHING_READY

@@ -28,7 +28,7 @@ class Activity(msgspec.Struct):
     task: int
     attempt: int
     started: float
-    legs: list[Leg]
+    legs: list[Leg] = []
     at: int = 0
     computed: bool = False
     computing: float = 0.0

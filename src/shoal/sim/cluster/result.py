@@ -77,14 +77,15 @@ class Tally:
         self._up = self.cores * BUSY
 
     def began(self, now: float) -> None:
-        self.busy += 1
-        if self.ramp is None and self.busy >= self._up:
+        """One more core is busy; asked only until most of them have been."""
+        if self.busy >= self._up:
             self.ramp = now
 
     def ended(self, now: float, activity: Activity) -> None:
         self.computing += activity.computing
         self.last_end = now
-        self.stopped(now, activity)
+        self.busy -= 1
+        self.occupied += now - activity.started
 
     def stopped(self, now: float, activity: Activity) -> None:
         self.busy -= 1

@@ -8,6 +8,7 @@ methods that it needs are at the end of `ClusterRun`. Same seed, same run.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
@@ -68,12 +69,14 @@ class ClusterRun:
         self.random = Random(self.options.seed)
         self.now = 0.0
         self.heap: list[tuple[float, int, Callable[..., None], Any, Any]] = []
+        self.post: deque[tuple[float, int, Callable[..., None], Any, Any]] = deque()
+        """Messages that are all under way for as long: in the order of their arrival, so they need no heap."""
         self._serial = 0
         self.store = MemoryStore(work, spec.nodes, shared_files=spec.shared_files)
         self.files = Files(work, spec, self.store)
         self.columns = TaskColumns(
             lane=array("i", iter(work.category)),
-            rank=work.rank,
+            rank=work.rank if any(work.rank) else (),
             input_bytes=work.weight,
             upward_length=work.upward_length,
         )
@@ -121,12 +124,15 @@ class ClusterRun:
     def execute(self) -> Played:
         """Plays until all is done and nothing is under way any more that counts."""
         self.submit(self.store.begin())
-        heap = self.heap
+        heap, post = self.heap, self.post
         store = self.store
         while store.left:
-            if not heap:
+            if post and (not heap or post[0] < heap[0]):
+                self.now, _, action, one, other = post.popleft()
+            elif heap:
+                self.now, _, action, one, other = heappop(heap)
+            else:
                 raise AssertionError(f"{store.left} tasks wait for what will not happen")
-            self.now, _, action, one, other = heappop(heap)
             action(one, other)
         return self.tally.played(self)
 
@@ -166,7 +172,7 @@ class ClusterRun:
             if kind is Accept:
                 accepted.append((command.task, command.attempt))  # type: ignore[union-attr]
             elif kind is Start:
-                for task, attempt in zip(command.tasks, command.attempts, strict=True):  # type: ignore[union-attr]
+                for task, attempt in zip(command.tasks, command.attempts):  # type: ignore[union-attr]  # noqa: B905
                     self.start(node, task, attempt)
             elif kind is Send:
                 self.send(node, command.peer, command.message)  # type: ignore[union-attr]
@@ -214,7 +220,6 @@ class ClusterRun:
             self.place_anew(placeable, node)
             return
         if placeable.tickets:
-            self.store.owned([ticket.task for ticket in placeable.tickets], node)
             self._watch_what_is_left()
         self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
 
@@ -260,25 +265,30 @@ class ClusterRun:
         if type(message) is Parcel and message.tickets:
             self.tally.parcel(message)
             self.store.moved(message.tickets, sender, receiver)
-        self.at(self.now + self.spec.latency, self.tell, receiver, Heard(sender, message))
+        self._serial += 1
+        self.post.append((self.now + self.spec.latency, self._serial, self.tell, receiver, Heard(sender, message)))
 
     # ---- what runs -----------------------------------------------------------------------------------------------
 
     def start(self, node: int, task: int, attempt: int) -> None:
-        activity = Activity(node, task, attempt, self.now, [])
+        activity = Activity(node, task, attempt, self.now)
         running = self.activities[node]
         running[task] = activity
-        self.tally.began(self.now)
-        if self.files.any and not self.files.fetch(activity):
-            del running[task]
-            activity.over = True
-            self.tally.stopped(self.now, activity)
-            self.at(self.now, self.report, activity, Outcome.MISSING)
-            return
-        if activity.legs or activity.expects or activity.fetched:
-            self.next_leg(activity)
-        else:
-            self.compute(activity)
+        tally = self.tally
+        tally.busy += 1
+        if tally.ramp is None:
+            tally.began(self.now)
+        if self.files.any:
+            if not self.files.fetch(activity):
+                del running[task]
+                activity.over = True
+                tally.stopped(self.now, activity)
+                self.at(self.now, self.report, activity, Outcome.MISSING)
+                return
+            if activity.legs or activity.expects or activity.fetched:
+                self.next_leg(activity)
+                return
+        self.compute(activity)
 
     def prefetch(self, node: int, task: int) -> None:
         """Fetches what a task will read, as far as it exists and is not here; nobody waits for that yet."""
