@@ -11,7 +11,19 @@ from collections.abc import Sequence
 
 from common import Bar, Report, gigabytes, main, run_all
 from plots import Line, Panel
-from pwrake_common import DISK_RATE, LINK, ORDERS, PAGE_CACHE, PLACEMENTS, Machine, Measured, change, mean, measure
+from pwrake_common import (
+    DIRTY,
+    DISK_RATE,
+    LINK,
+    ORDERS,
+    PAGE_CACHE,
+    PLACEMENTS,
+    Machine,
+    Measured,
+    change,
+    mean,
+    measure,
+)
 
 from shoal.sim.workloads.pwrake import FILE_BYTES, copyfile
 
@@ -28,6 +40,7 @@ VARIED = {
     "disk of twice the rate": Machine(NODES, 1, disk_rate=2 * DISK_RATE),
     "half the page cache": Machine(NODES, 1, page_cache=PAGE_CACHE // 2),
     "page cache for two files": Machine(NODES, 1, page_cache=2 * FILE_BYTES),
+    "no write-back": Machine(NODES, 1, dirty=0),
 }
 
 
@@ -41,8 +54,10 @@ def make(size: str, nodes: Sequence[int]) -> Report:
     report = Report("pwrake_copyfile", f"Pwrake's copyfile: {files} files of 3 GiB, {count} nodes of one core")
     machine = Machine(count, 1, page_cache=PAGE_CACHE * files // FILES["default"])  # less data, less cache
     report.say(
-        f"""Guesses: a disk of {DISK_RATE / 1e6:g} MB/s per node through which all writing goes at once, links of {
-            LINK / 1e6:g} MB/s, a page cache of {machine.page_cache / 1e9:g} GB. Means of {len(seeds)} seeds."""
+        f"""Guesses: a disk of {DISK_RATE / 1e6:g} MB/s per node, links of {LINK / 1e6:g} MB/s, a page cache of {
+            machine.page_cache / 1e9:g} GB, of which {DIRTY / 1e9:g} GB may wait to be written. Means of {
+            len(seeds)
+        } seeds."""
     )
     found = _all_placements(report, files, machine, seeds)
     fifo, lifo = found["pwrake", "fifo"], found["pwrake", "lifo"]

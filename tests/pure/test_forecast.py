@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.cluster import policies_of, rate_of, seconds_of, speed_of
+from shoal.cli.modelled import policies_of, rate_of, seconds_of, speed_of
 from shoal.cli.predicted import recommend, show_makespan
 from shoal.cli.scaling import node_counts
 from shoal.cli.scaling_plot import draw

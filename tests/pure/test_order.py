@@ -96,14 +96,14 @@ def test_rank_overlap_ends_with_the_highest_rank_largest_input_first() -> None:
     assert drain(queue) == [2, 1, 0, 3]
 
 
-def test_rank_overlap_draws_ranks_by_how_short_their_tasks_are() -> None:
+def test_rank_overlap_gives_ranks_turns_by_how_short_their_tasks_are() -> None:
     rank = [1] * 400 + [0] * 400
     queue = queue_of("rank-overlap", 800, rank=rank, lane=[0] * 800, input_bytes=[0] * 800, cores=2)
     queue.learn(0, 4.0)
     queue.learn(400, 1.0)
-    drawn = [rank[queue.pop([0])] for _ in range(300)]
-    # Weights 1/4 and 1/1: four in five draws are of rank 0; six standard deviations are 0.14.
-    assert drawn.count(0) / 300 == pytest.approx(0.8, abs=0.14)
+    taken = [rank[queue.pop([0])] for _ in range(300)]
+    # Weights 1/4 and 1/1: four in five turns are of rank 0, in any stretch of them.
+    assert all(abs(taken[at : at + 20].count(0) - 16) <= 1 for at in range(280))
 
 
 def test_rank_overlap_gives_unknown_ranks_the_mean_of_the_known_weights() -> None:
@@ -111,12 +111,12 @@ def test_rank_overlap_gives_unknown_ranks_the_mean_of_the_known_weights() -> Non
     queue = queue_of("rank-overlap", 900, rank=rank, lane=[0] * 900, input_bytes=[0] * 900, cores=2)
     queue.learn(0, 1.0)
     queue.learn(300, 1.0 / 3.0)
-    drawn = [rank[queue.pop([0])] for _ in range(300)]
-    # Weights 1, 3 and their mean 2: a third of the draws are of the rank nothing is known of.
-    assert drawn.count(0) / 300 == pytest.approx(1 / 3, abs=0.16)
+    taken = [rank[queue.pop([0])] for _ in range(300)]
+    # Weights 1, 3 and their mean 2: a third of the turns are of the rank nothing is known of.
+    assert taken.count(0) == pytest.approx(100, abs=2)
 
 
-def test_rank_overlap_takes_the_newest_inside_the_rank_it_draws() -> None:
+def test_rank_overlap_takes_the_newest_inside_the_rank_whose_turn_it_is() -> None:
     queue = queue_of("rank-overlap", 6, rank=[1, 0, 1, 0, 1, 0], input_bytes=[0] * 6, cores=2)
     assert queue.pop([0]) in (4, 5)
 

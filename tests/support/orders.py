@@ -9,7 +9,7 @@ from shoal.policy.order import TaskColumns
 
 
 class NaiveQueue:
-    """Pwrake's rules word by word; O(n) per operation."""
+    """The rules word by word; O(n) per operation."""
 
     def __init__(self, order: str, columns: TaskColumns, cores: int, random: Random) -> None:
         self.order = order
@@ -19,6 +19,7 @@ class NaiveQueue:
         self.queued: list[int] = []
         """Oldest first."""
         self.finished: dict[int, list[float]] = {}
+        self.credit: dict[int, float] = {}
 
     def push(self, task: int) -> None:
         self.queued.append(task)
@@ -53,16 +54,21 @@ class NaiveQueue:
         of_highest = [task for task in allowed if columns.rank[task] == highest]
         if self.order == "lifo+hrf":
             return allowed[-1] if plenty else of_highest[-1]
-        return self._draw(allowed) if plenty else self._first_largest(of_highest, columns.input_bytes)
+        return self._in_turn(allowed) if plenty else self._first_largest(of_highest, columns.input_bytes)
 
     def _first_largest(self, tasks: list[int], column: Sequence[float]) -> int:
         largest = max(column[task] for task in tasks)
         return next(task for task in tasks if column[task] == largest)
 
-    def _draw(self, allowed: list[int]) -> int:
+    def _in_turn(self, allowed: list[int]) -> int:
         rank = self.columns.rank
         present = sorted({rank[task] for task in allowed})
         known = {one: len(self.finished[one]) / sum(self.finished[one]) for one in present if one in self.finished}
         mean = sum(known.values()) / len(known) if known else 1.0
-        drawn = self.random.choices(present, [known.get(one, mean) for one in present])[0]
-        return [task for task in allowed if rank[task] == drawn][-1]
+        weights = [known.get(one, mean) for one in present]
+        self.credit = {one: self.credit[one] if one in self.credit else self.random.random() for one in present}
+        for one, weight in zip(present, weights, strict=True):
+            self.credit[one] += weight / sum(weights)
+        chosen = max(present, key=lambda one: self.credit[one])
+        self.credit[chosen] -= 1
+        return [task for task in allowed if rank[task] == chosen][-1]

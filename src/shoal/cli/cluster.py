@@ -1,258 +1,130 @@
-"""The options that describe a cluster, and what is simulated on it: of `shoal simulate` and `shoal plan --nodes`.
-
-Reads what the user wrote and refuses in one sentence what cannot be; the simulation is `shoal.engine.forecast`.
-"""
+"""`shoal cluster`: start, look at, resize and end a cluster."""
 
 from __future__ import annotations
 
 import argparse
-import re
-from typing import TYPE_CHECKING, Any
 
-from shoal.cli.parser import CommandParser, close_match, looks_like_workflow, split_words, whole_number
-from shoal.cli.run import ORDERS, node_for
+from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
-if TYPE_CHECKING:
-    from shoal.engine.expect import Expectation
-    from shoal.engine.forecast import Subject
-    from shoal.model.resources import Resources
-    from shoal.sim.cluster.run import Options
-    from shoal.sim.cluster.spec import ClusterSpec
-
-WORKLOAD_CORES = 2
-"""Cores of a node on which a workload is simulated, if nothing else is said."""
-MOST_NODES = 100_000
-MOST_CORES = 10_000
-POLICY = "flds"
-SUBMISSIONS = ("all", "one")
-_OF_CLUSTERS = ("policy", "bandwidth", "latency", "shared_rate", "speed", "submission", "seed", "cores")
-_LEDGER = re.compile(r"((?:.*/)?)\.shoal/([^/]+?)(?:/ledger)?/?")
-_RATE = re.compile(r"\s*([0-9.]+)\s*([kMGT]?)(b|bit|bits)(?:/s|ps)?\s*")
-_PREFIX = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SECONDS = re.compile(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us|µs|)\s*")
-_SECOND_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+SUMMARY = """Starts a cluster of agents, shows it, changes its size and ends it. The access file that 'start' writes
+lets you run workflows on it ('shoal run --cluster NAME'); a narrowed copy of it ('access') lets others do so, or only
+look."""
+USAGE = "start|status|scale|stop|list|access|restart [NAME] [N] [OPTION...]"
+EXAMPLE = "shoal cluster start lab --local 2"
+ACTIONS = ("start", "status", "scale", "stop", "list", "access", "restart")
+ROLES = ("worker", "client", "viewer")
 
 
-def add_cluster(parser: CommandParser) -> None:
-    """All but `--nodes`, which the two commands read differently."""
-    cluster = parser.add_argument_group("a cluster")
-    cluster.add_argument(
-        "--cores",
-        metavar="N",
-        type=whole_number(1, "--cores"),
-        help=f"cores of each node (default: those of this machine; for a workload {WORKLOAD_CORES})",
-    )
-    cluster.add_argument(
-        "--policy", metavar="POLICY[,POLICY...]", help="flds, rlds, mdl, mlb, auto, pwrake; several to compare (flds)"
-    )
-    cluster.add_argument(
-        "--bandwidth", metavar="RATE", help="of each node's link, such as 10Gb/s, or bytes: 125MB/s (10Gb/s)"
-    )
-    cluster.add_argument("--latency", metavar="SECONDS", help="of a message between nodes, such as 0.2ms (0.2ms)")
-    cluster.add_argument("--shared-files", action="store_true", help="all nodes see all files, on a shared file system")
-    cluster.add_argument(
-        "--shared-rate",
-        metavar="RATE",
-        help="of the shared file system, for all nodes together (no limit); source files come from there",
-    )
-    cluster.add_argument(
-        "--speed", metavar="X", help="how much faster its cores are than where durations come from (1)"
-    )
-    cluster.add_argument(
-        "--submission", choices=SUBMISSIONS, metavar="HOW", help="first tasks go to all nodes or to one: all, one (all)"
-    )
-    cluster.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), help="of all that is drawn (0)")
-    parser.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
-    parser.add_argument(
-        "--like", metavar="FILE", help="take durations from the runs of another workflow, category by category"
-    )
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help=", ".join(ACTIONS))
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the cluster's name")
+    parser.add_argument("count", metavar="N", nargs="?", help="for 'scale': how many nodes there should be")
+    where = parser.add_argument_group("for 'start': where the nodes are")
+    where.add_argument("--local", metavar="N", help="so many agents on this machine, which share its cores")
+    where.add_argument("--ssh", metavar="HOSTS", help="hosts with commas between them, or a file of 'host [slots]'")
+    where.add_argument("--slurm", metavar="N", help="so many jobs of Slurm")
+    where.add_argument("--sbatch", metavar="OPTION", action="append", default=[], help="an option for sbatch")
+    where.add_argument("--redis", metavar="URL", help="keep the books in Redis or Valkey, not with the head")
+    where.add_argument("--host", metavar="ADDRESS", help="the address of this machine that nodes can reach")
+    where.add_argument("--agent", metavar="OPTION", action="append", default=[], help="an option for every agent")
+    more = parser.add_argument_group("for 'access'")
+    more.add_argument("--role", choices=ROLES, default="client", help="what its holder may be")
+    more.add_argument("-o", "--output", metavar="FILE", help="where to write the narrowed access file")
 
 
-def given_for_clusters(arguments: argparse.Namespace) -> list[str]:
-    """The options that only a cluster has and that were given, as the user writes them."""
-    names = [name for name in _OF_CLUSTERS if getattr(arguments, name) is not None]
-    return [f"--{name.replace('_', '-')}" for name in names] + ["--shared-files"] * arguments.shared_files
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cluster import manage
+    from shoal.cluster.home import ClusterHome
+
+    if arguments.action == "list":
+        for name in manage.names():
+            print(name)
+        return 0
+    if not arguments.name:
+        raise InputError(f"'shoal cluster {arguments.action}' needs the name of a cluster")
+    home = ClusterHome(arguments.name)
+    match arguments.action:
+        case "start":
+            _start(home, arguments)
+        case "status":
+            _status(arguments.name)
+        case "scale":
+            manage.scale(home, _number(arguments.count, "N"), print)
+        case "restart":
+            print("the head was started anew" if manage.restart_head(home) else "the head runs")
+        case "access":
+            _access(home, arguments)
+        case "stop":
+            print(f"ended {manage.stop(home)} nodes and the head of {arguments.name}")
+    return 0
 
 
-def is_workload(arguments: argparse.Namespace) -> bool:
-    """Whether the first word names a workload; says so if it was meant to and does not."""
+def _start(home, arguments: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
     import os
 
-    from shoal.sim.workloads.registry import WORKLOADS
+    from shoal.cluster import manage
+    from shoal.cluster.home import Started
 
-    if arguments.workflow is not None or not arguments.words:
-        return False
-    word: str = arguments.words[0]
-    name = word.partition(":")[0]
-    if name in WORKLOADS:
-        return True
-    if "=" in name or os.path.exists(word) or re.search(r"[/.]", name):
-        return False
-    hint = close_match(name, WORKLOADS)
-    if hint or ":" in word or looks_like_workflow(word):
-        raise InputError(
-            f"there is neither a workload nor a workflow file {word!r}",
-            remedy=hint or f"workloads are {', '.join(WORKLOADS)}",
-        )
-    return False
-
-
-def find_subject(arguments: argparse.Namespace) -> tuple[Subject, Resources | None]:
-    """What is to be simulated, and for a workflow the resources of a node; enters the workflow's directory."""
-    if is_workload(arguments):
-        from shoal.engine.forecast import Subject
-        from shoal.sim.workloads.registry import make_workload
-
-        first, *more = arguments.words
-        if more:
-            raise InputError(f"{first!r} is a workload and has no target {more[0]!r}")
-        if arguments.like is not None:
-            raise InputError("--like is for workflow files; a workload says itself how long its tasks take")
-        work = make_workload(first, arguments.seed or 0)
-        return Subject(work.name, work), None
-    from shoal.engine.forecast import subject_of
-    from shoal.model.resources import FRACTION, Resources
-
-    expected, node = expectation(arguments)
-    subject = subject_of(expected)
-    if arguments.cores:
-        node = Resources.of({**dict(node.amounts), "cores": arguments.cores * FRACTION})
-    refuse_larger_tasks(expected, node, "--cores N")
-    return subject, node
+    ways = [way for way in ("local", "ssh", "slurm") if getattr(arguments, way) is not None]
+    if len(ways) != 1:
+        raise InputError("say where the nodes are", remedy="give one of --local N, --ssh HOSTS, --slurm N")
+    started = Started(kind=ways[0], agent=list(arguments.agent))
+    host = arguments.host or manage.LOOPBACK
+    if ways[0] == "local":
+        count = _number(arguments.local, "--local")
+        if not any(word.startswith("--cores") for word in started.agent):
+            started.agent.append(f"--cores={max(1, len(os.sched_getaffinity(0)) // max(1, count))}")
+    elif ways[0] == "ssh":
+        started.options = _hosts(arguments.ssh)
+        count = len(started.options)
+        host = arguments.host or os.uname().nodename
+    else:
+        count = _number(arguments.slurm, "--slurm")
+        started.options = list(arguments.sbatch)
+        host = arguments.host or os.uname().nodename
+    manage.start(home, count, started, store=arguments.redis, host=host, say=print)
+    print(f"run a workflow on it with 'shoal run --cluster {arguments.name} FILE'")
 
 
-def expectation(arguments: argparse.Namespace) -> tuple[Expectation, Resources]:
-    """The workflow that the words name with its durations, and the node that the options describe."""
+def _hosts(text: str) -> list[str]:
     import os
 
-    from shoal.engine.expect import expect
-    from shoal.engine.load import find_workflow
-
-    named, words = of_ledger(arguments.words) or split_words(arguments.words, arguments.workflow)
-    path = os.path.abspath(find_workflow(named))
-    node = node_for(arguments, path)
-    return expect(path, words, arguments.like), node
+    if os.path.exists(text):
+        with open(text, encoding="utf-8") as file:
+            return [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    return [host for host in text.split(",") if host]
 
 
-def of_ledger(words: list[str]) -> tuple[str, list[str]] | None:
-    """If the first word is the ledger of a run, the workflow that was run, and what it was asked for."""
-    found = _LEDGER.fullmatch(words[0]) if words else None
-    if found is None:
-        return None
-    from shoal.engine.history import read_history
-    from shoal.engine.workspace import Workspace
-
-    workflow = found[1] + found[2]
-    last = read_history(Workspace(workflow)).last_run
-    if last is None:
-        raise InputError(f"there is no ledger of a run in {words[0]!r}")
-    return workflow, words[1:] or list(last.targets)
+def _number(text: str | None, what: str) -> int:
+    if text is None or not text.isdigit() or len(text) > 6:
+        raise InputError(f"{what} must be a number of nodes, not {text!r}")
+    return int(text)
 
 
-def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) -> None:
-    """A task that is larger than a node would wait for ever."""
-    from shoal.model.graph import ancestors
+def _status(name: str) -> None:
+    from shoal.agent.messages import make_codec
+    from shoal.cluster.home import access_path
+    from shoal.cluster.manage import told
     from shoal.model.resources import show_amount
+    from shoal.wire.access import read
+    from shoal.wire.caller import Caller
 
-    graph = expected.workflow.graph
-    wanted = ancestors(graph, expected.workflow.targets)
-    lacking = [profile.resources.lacking_in(node) for profile in graph.profiles]
-    for task, number in enumerate(graph.profile):
-        if lacking[number] and wanted[task] and graph.actions[task] is not None:
-            name = lacking[number][0]
-            asked = show_amount(name, graph.profiles[number].resources.get(name))
-            option = {"cores": for_cores, "memory": "--memory SIZE"}.get(name, f"--resource {name}=N")
-            raise InputError(
-                f"{graph.names[task]!r} asks for {name} {asked}, but the node has {show_amount(name, node.get(name))}",
-                file=graph.source,
-                line=graph.lines[task] or None,
-                remedy=f"simulate a larger one with {option}",
-            )
+    with Caller(read(access_path(name)), make_codec()) as caller:
+        found = told(caller)
+    print(f"{len(found.nodes)} nodes")
+    for number, node in found.nodes.items():
+        offers = ", ".join(f"{what} {show_amount(what, amount)}" for what, amount in node.resources.amounts if amount)
+        labels = " ".join(f"{key}={value}" for key, value in sorted(node.labels.items()) if key != "node")
+        print(f"  {number:>4}  {node.name}  {node.address}  {offers}  {labels}")
+    for run in found.runs:
+        print(f"  run {run.run}  {run.name}  {run.state}  {run.tasks - run.left} of {run.tasks} tasks")
 
 
-def cluster_of(arguments: argparse.Namespace, nodes: int, node: Resources | None) -> ClusterSpec:
-    """The cluster that the options describe."""
-    from shoal.model.resources import FRACTION
-    from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+def _access(home, arguments: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
+    from shoal.cluster.home import access_path
+    from shoal.wire.access import Role, narrowed, read, write
 
-    kind: dict[str, Any] = {"cores": arguments.cores or WORKLOAD_CORES}
-    if node is not None:
-        kind["cores"] = max(1, node.get("cores") // FRACTION)
-        kind["memory"] = node.get("memory")
-        kind["named"] = tuple(pair for pair in node.amounts if pair[0] not in ("cores", "memory"))
-    if kind["cores"] > MOST_CORES:
-        raise InputError(f"--cores must be at most {MOST_CORES:,}, not {kind['cores']:,}")
-    if nodes > MOST_NODES:
-        raise InputError(f"--nodes must be at most {MOST_NODES:,}, not {nodes:,}")
-    if arguments.bandwidth is not None:
-        kind["link"] = rate_of(arguments.bandwidth, "--bandwidth")
-    if arguments.speed is not None:
-        kind["speed"] = speed_of(arguments.speed)
-    more: dict[str, Any] = {"shared_files": arguments.shared_files}
-    if arguments.shared_rate is not None:
-        more["shared_rate"] = rate_of(arguments.shared_rate, "--shared-rate")
-    if arguments.latency is not None:
-        more["latency"] = seconds_of(arguments.latency, "--latency")
-    return ClusterSpec(nodes=nodes, node=NodeSpec(**kind), **more).check()
-
-
-def options_of(arguments: argparse.Namespace) -> Options:
-    """How the cluster is scheduled, but for the policy."""
-    from shoal.policy.order import DEFAULT_ORDER
-    from shoal.sim.cluster.run import Options
-
-    return Options(
-        order=arguments.order or DEFAULT_ORDER,
-        submission=arguments.submission or SUBMISSIONS[0],
-        seed=arguments.seed or 0,
-    )
-
-
-def policies_of(text: str | None) -> list[str]:
-    """The policies that are named, each once."""
-    from shoal.policy.balance import policy_named
-
-    names = [name.strip() for name in (POLICY if text is None else text).split(",")]
-    for name in names:
-        policy_named(name)
-    return list(dict.fromkeys(names))
-
-
-def rate_of(text: str, option: str) -> float:
-    """Bytes per second from `10Gb/s` (bits), `125MB/s` or `125M` (bytes)."""
-    from shoal.model.resources import parse_size
-
-    found = _RATE.fullmatch(text)
-    try:
-        if found is not None:
-            rate = float(found[1]) * _PREFIX[found[2]] / 8
-        else:
-            rate = float(parse_size(re.sub(r"/s\s*$", "", text), option))
-    except (InputError, ValueError):
-        raise InputError(f"{option} {text!r} is no rate", remedy="write it as 10Gb/s or 125MB/s") from None
-    if rate <= 0:
-        raise InputError(f"{option} must be more than nothing, not {text!r}")
-    return rate
-
-
-def seconds_of(text: str, option: str) -> float:
-    """Seconds from `0.2ms`, `5us`, `1s` or a plain number of seconds."""
-    found = _SECONDS.fullmatch(text)
-    try:
-        if found is None:
-            raise ValueError
-        return float(found[1]) * _SECOND_UNITS[found[2]]
-    except ValueError:
-        raise InputError(f"{option} {text!r} is no time", remedy="write it as 0.2ms or 1s") from None
-
-
-def speed_of(text: str) -> float:
-    """A factor above zero."""
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed < 1e9:
-        raise InputError(f"--speed must be a number above 0, not {text!r}")
-    return speed
+    path = arguments.output or f"{arguments.name}.{arguments.role}.json"
+    write(narrowed(read(access_path(arguments.name)), Role(arguments.role)), path)
+    print(f"{path}: the access of a {arguments.role} to {arguments.name}; hand it over safely")

@@ -11,11 +11,9 @@ import sys
 from shoal.cli.screen import Screen
 from shoal.cli.text import count, show_percent, show_rate, show_seconds, tail_lines
 from shoal.engine.attempt import EndedAttempt
-from shoal.engine.local import LocalRun
 from shoal.engine.pace import Pace
-from shoal.engine.session import Session
+from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
-from shoal.model.resources import FRACTION
 
 FULL_FAILURES = 20
 NAMED_FAILURES = 200
@@ -60,7 +58,7 @@ class QuietDisplay:
     def note(self, text: str) -> None:
         self.screen.say(f"shoal: {text}")
 
-    def end(self, session: Session, run: LocalRun, status: int) -> None:
+    def end(self, session: Session, run: Run, status: int) -> None:
         """The run is over."""
 
 
@@ -76,7 +74,7 @@ class PlainDisplay(QuietDisplay):
     def begin(self, session: Session) -> None:
         to_run = len(session.plan.to_run())
         if to_run:
-            cores = session.options.node.get("cores") / FRACTION
+            cores = session.total_cores()
             self.screen.say(f"running {count(to_run, 'task')} on {cores:g} core{'s' * (cores != 1)}")
 
     def tick(self, statistics: Statistics, now: float) -> None:

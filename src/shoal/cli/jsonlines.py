@@ -10,8 +10,7 @@ from shoal.cli.display import QuietDisplay
 from shoal.cli.planned import count_up_to_date
 from shoal.cli.screen import Screen
 from shoal.engine.attempt import EndedAttempt
-from shoal.engine.local import LocalRun
-from shoal.engine.session import Session
+from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
 
 
@@ -59,7 +58,7 @@ class JsonDisplay(QuietDisplay):
     def tick(self, statistics: Statistics, now: float) -> None:
         self._flush()
 
-    def end(self, session: Session, run: LocalRun, status: int) -> None:
+    def end(self, session: Session, run: Run, status: int) -> None:
         totals = run.statistics
         self._emit(
             "run_ended",

@@ -8,9 +8,8 @@ from shoal.cli.display import FULL_FAILURES, QuietDisplay
 from shoal.cli.screen import Screen
 from shoal.cli.text import clip, show_left, show_percent, show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
-from shoal.engine.local import LocalRun
 from shoal.engine.pace import Pace, time_left, work_left
-from shoal.engine.session import Session
+from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
 
 REDRAW_SECONDS = 0.2
@@ -51,7 +50,7 @@ class LiveDisplay(QuietDisplay):
         self._pace.update(now, statistics.done, statistics.running)
         self.screen.draw(self.lines(statistics, now, self._pace, self.screen.width() - 1))
 
-    def end(self, session: Session, run: LocalRun, status: int) -> None:
+    def end(self, session: Session, run: Run, status: int) -> None:
         self.screen.erase()
 
     def lines(self, statistics: Statistics, now: float, pace: Pace, width: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from shoal.cli.cluster import add_cluster, given_for_clusters
+from shoal.cli.modelled import add_cluster, given_for_clusters
 from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.cli.run import add_machine, node_for
 from shoal.errors import InputError

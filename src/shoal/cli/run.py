@@ -10,9 +10,11 @@ from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.engine.local import LocalRun, RunOptions
-    from shoal.engine.session import Session
+    from shoal.agent.messages import WireMessage
+    from shoal.engine.local import RunOptions
+    from shoal.engine.session import Run, Session
     from shoal.model.resources import Resources
+    from shoal.wire.caller import Caller
 
 SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
 Flowfile.py or Makeflow. Exit status: 0 if every target was made, 1 if tasks failed or the run had to stop, 2 if
@@ -20,6 +22,7 @@ something was asked that cannot be (nothing is run then), 130 after Ctrl-C."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
 ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
+POLICIES = ("flds", "rlds", "mdl", "mlb", "auto", "pwrake")
 SIZINGS = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -43,6 +46,10 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="MODE",
         help=f"how cores, memory and disk that tasks do not declare are learned: {', '.join(SIZINGS)}",
     )
+    where = parser.add_argument_group("on a cluster")
+    where.add_argument("--cluster", metavar="NAME", help="run it there: a name, or the path of an access file")
+    where.add_argument("--policy", choices=POLICIES, default=POLICIES[0], metavar="POLICY", help=", ".join(POLICIES))
+    where.add_argument("--detach", action="store_true", help="bring it there and leave; 'shoal attach' follows it")
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
     shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
@@ -78,8 +85,25 @@ def execute(arguments: argparse.Namespace) -> int:
     path = find_workflow(named)
     options = options_from(arguments, path)
     display = choose_display(arguments)
+    caller = _line_to(arguments.cluster) if arguments.cluster else None
     workspace = enter(path)
-    session = Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
+    if caller is None:
+        session = Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
+    else:
+        from shoal.cluster.session import ClusterSession, must_be_free
+
+        must_be_free(workspace)
+        session = ClusterSession(
+            workspace,
+            lambda: load(workspace, words),
+            options,
+            display,
+            arguments.cluster,
+            caller,
+            policy=arguments.policy,
+            detach=arguments.detach,
+            force=arguments.force,
+        )
     session.tell_all = display.tell_all
     display.begin(session)
     if arguments.explain:
@@ -89,8 +113,14 @@ def execute(arguments: argparse.Namespace) -> int:
     status = exit_status(run)
     display.end(session, run, status)
     if not (arguments.quiet or arguments.json):
-        _print_summary(session, run, [named] if named else [], words)
+        print_summary(session, run, [named] if named else [], words)
     return status
+
+
+def _line_to(cluster: str) -> Caller[WireMessage]:
+    from shoal.cluster.session import call
+
+    return call(cluster)
 
 
 def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
@@ -122,7 +152,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
     )
 
 
-def _print_summary(session: Session, run: LocalRun, workflow: list[str], words: list[str]) -> None:
+def print_summary(session: Session, run: Run, workflow: list[str], words: list[str]) -> None:
     """On standard output; whether anybody reads it has no bearing on how the run ended."""
     import sys
 
@@ -169,7 +199,7 @@ def jobs_of(text: str) -> str:
     return text
 
 
-def exit_status(run: LocalRun) -> int:
+def exit_status(run: Run) -> int:
     """0 only if everything that was to be run is done."""
     totals = run.statistics
     if totals.done == totals.to_run():

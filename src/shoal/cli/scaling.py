@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from shoal.cli.cluster import MOST_NODES, cluster_of, find_subject, options_of, policies_of
+from shoal.cli.modelled import MOST_NODES, cluster_of, find_subject, options_of, policies_of
 from shoal.errors import InputError
 
 MOST_COUNTS = 200

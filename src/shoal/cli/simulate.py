@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from shoal.cli.cluster import (
+from shoal.cli.modelled import (
     add_cluster,
     cluster_of,
     expectation,

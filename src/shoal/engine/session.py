@@ -9,22 +9,24 @@ import gc
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from shoal import __version__
-from shoal.engine.books import Listener
+from shoal.engine.books import Books, Listener
 from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
 from shoal.engine.load import Workflow, load_workflow
 from shoal.engine.local import MORE, LocalRun, RunOptions
+from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import CategoriesDeclared, RunEnded, RunStarted, SourcesSeen, TasksPlanned
 from shoal.model.graph import NO_TASK, Graph, ancestors
-from shoal.model.resources import Resources, show_amount
+from shoal.model.resources import FRACTION, Resources, show_amount
 from shoal.plan.decide import Plan, Reason, decide
 from shoal.plan.identity import Versions
 from shoal.runner.launch import LauncherClient
@@ -124,6 +126,23 @@ def refuse_oversized(plan: Plan, node: Resources, more: str = MORE) -> None:
             )
 
 
+class Run(Protocol):
+    """What runs a plan to its end, here or elsewhere."""
+
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def books(self) -> Books: ...
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def stop_signal(self) -> int: ...
+    def clock(self) -> float: ...
+    def execute(self) -> None: ...
+
+
 class Session:
     """One run of a workflow, from lock to last record."""
 
@@ -146,12 +165,18 @@ class Session:
         """Tell the listener of every attempt, not only of those that did not succeed."""
         self.identity = os.urandom(6).hex()
         self.workspace = workspace
-        self.launcher = LauncherClient(self.identity)
+        self._boot()
         try:
             self._prepare(read, options, force, afresh, before)
         except BaseException:
-            self.launcher.abandon()
+            self._unboot()
             raise
+
+    def _boot(self) -> None:
+        self.launcher = LauncherClient(self.identity)
+
+    def _unboot(self) -> None:
+        self.launcher.abandon()
 
     def _prepare(
         self,
@@ -187,9 +212,13 @@ class Session:
             self.workspace.release()
             raise
 
+    def total_cores(self) -> float:
+        """Cores of all machines that run it."""
+        return self.options.node.get("cores") / FRACTION
+
     def abandon(self) -> None:
         """Gives up before anything was run."""
-        self.launcher.abandon()
+        self._unboot()
         self.workspace.release()
 
     def _look_back(self) -> None:
@@ -200,22 +229,28 @@ class Session:
         if damage:
             self.listener.note(damage)
 
-    def execute(self) -> LocalRun:
+    def _make_run(self, ledger: LedgerWriter) -> Run:
+        return LocalRun(
+            self.identity,
+            self.plan,
+            self.versions,
+            self.workspace,
+            ledger,
+            self.options,
+            self.listener,
+            self.history,
+            self.launcher,
+        )
+
+    def _finish(self) -> None:
+        self.launcher.close()
+
+    def execute(self) -> Run:
         """Runs what is to be run and closes the ledger; the returned run holds the statistics."""
         ledger = LedgerWriter(self.workspace.ledger, self.workspace.ballast)
         try:
             self._write_head(ledger)
-            run = LocalRun(
-                self.identity,
-                self.plan,
-                self.versions,
-                self.workspace,
-                ledger,
-                self.options,
-                self.listener,
-                self.history,
-                self.launcher,
-            )
+            run = self._make_run(ledger)
             run.books.tell_all = self.tell_all
             try:
                 run.execute()
@@ -226,7 +261,7 @@ class Session:
                 ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left))
         finally:
             ledger.close()
-            self.launcher.close()
+            self._finish()
             self.workspace.release()
         return run
 

@@ -2,7 +2,7 @@
 
 A queue keeps one *lane* per distinct resource request, so that a wide task at the head does not hide the narrow ones
 behind it: the broker names the lanes that fit and `pop` answers with the best task among them. All queues are
-deterministic; `rank-overlap` draws from the generator it is given.
+deterministic; `rank-overlap` draws where its turns begin from the generator it is given.
 
 `N_r` is the number of queued tasks of the highest rank present, `N_c` the cores this queue serves.
 """
@@ -311,8 +311,10 @@ class LifoHrf(Ranked):
 class RankOverlap(Ranked):
     """Mixes ranks so that CPU-bound and I/O-bound stages overlap; ends with highest rank, largest input first.
 
-    While N_r > N_c a rank is drawn with weight 1 / mean duration of its finished tasks (ranks not yet known get the
-    mean of the known weights) and its newest task is taken. A draw costs O(ranks present).
+    While N_r > N_c the ranks take turns, each as often as its weight says: 1 / mean duration of its finished tasks
+    (ranks not yet known get the mean of the known weights). Of the rank whose turn it is the newest task is taken.
+    Pwrake draws a rank with these weights. Draws come in streaks, and a node's queue is only some dozens of tasks
+    long; turns bring the same mix at every moment. A turn costs O(ranks present).
     """
 
     learns = True
@@ -320,6 +322,8 @@ class RankOverlap(Ranked):
     def __init__(self, columns: TaskColumns, cores: int, random: Random) -> None:
         super().__init__(columns, cores)
         self.random = random
+        self.credit: dict[int, float] = {}
+        """Tasks that a rank has to its credit. It begins at random, so that not all queues begin with the same rank."""
         self.finished: dict[int, tuple[int, float]] = {}
         self.largest: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
@@ -340,17 +344,28 @@ class RankOverlap(Ranked):
         self.finished[rank] = (count + 1, total + max(duration, 1e-6))
 
     def pop(self, lanes: Sequence[int]) -> int:
-        task = self._drawn(lanes) if self._plenty() else self._of_highest_rank(lanes)
+        task = self._mixed(lanes) if self._plenty() else self._of_highest_rank(lanes)
         assert task is not None, "pop of lanes without tasks"
         self._leave(task)
         return task
 
-    def _drawn(self, lanes: Sequence[int]) -> int | None:
+    def _mixed(self, lanes: Sequence[int]) -> int | None:
         present = [rank for rank in sorted(self.per_rank) if self._newest_of_rank(lanes, rank) is not None]
         known = {rank: self.finished[rank][0] / self.finished[rank][1] for rank in present if rank in self.finished}
         unknown = sum(known.values()) / len(known) if known else 1.0
-        rank = self.random.choices(present, [known.get(rank, unknown) for rank in present])[0]
+        rank = self._next_rank(present, [known.get(rank, unknown) for rank in present])
         return self._newest_of_rank(lanes, rank)
+
+    def _next_rank(self, present: Sequence[int], weights: Sequence[float]) -> int:
+        """Each rank is credited with its part of one task; the one that has most to its credit gives the task."""
+        total, before = sum(weights), self.credit
+        self.credit = credit = {}
+        for rank, weight in zip(present, weights, strict=True):
+            begun = before[rank] if rank in before else self.random.random()
+            credit[rank] = begun + weight / total
+        chosen = max(present, key=credit.__getitem__)
+        credit[chosen] -= 1
+        return chosen
 
     def _best_of_rank(self, lanes: Sequence[int], rank: int) -> int | None:
         tops = []

@@ -18,6 +18,10 @@ found if the taker dies before it could do anything (`lose`). Only tasks taken b
 *Leases.* A node is alive while its lease lasts. A store that others reach measures that by its own clock, so the nodes'
 clocks need not agree; the store in memory has no clock, and is told the time.
 
+*A log.* An operation can leave an entry: opaque bytes, added in the same step, once, and only if it changes something.
+Whoever submitted the run reads them by their numbers, in order and each once, to write its ledger. An empty entry is
+none.
+
 What a store asks of a driver: the operations of one node are carried out in the order in which its broker caused them,
 and a parcel is sent only after `moved` has recorded it and not refused it.
 """
@@ -63,6 +67,10 @@ class Store(Protocol):
     """The books of one run, as the drivers of brokers use them."""
 
     @property
+    def size(self) -> int:
+        """Tasks of the run."""
+
+    @property
     def left(self) -> int:
         """Tasks that are neither done nor given up."""
 
@@ -70,22 +78,58 @@ class Store(Protocol):
     def ready_count(self) -> int:
         """Tasks that could run or do."""
 
+    @property
+    def seen_left(self) -> int:
+        """What the store said of `left` in its last answer that could change it, such as to `complete` and `give_up`.
+
+        To ask for it costs no way to the store.
+        """
+
+    @property
+    def seen_ready(self) -> int:
+        """What it said then of `ready_count`."""
+
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Placeable:
         """What is ready at the start, for nobody yet; called once, by whoever brought the work."""
 
-    def complete(self, node: int, ended: Sequence[tuple[int, int]]) -> tuple[list[int], Placeable]:
-        """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes."""
+    def complete(
+        self, node: int, ended: Sequence[tuple[int, int]], entries: Sequence[bytes] = ()
+    ) -> tuple[list[int], Placeable]:
+        """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes.
 
-    def give_up(self, task: int, attempt: int | None = None) -> list[int]:
-        """The task has failed for good or is not wanted; what can never run because of that."""
+        Entries, if there are any, are one for each result; those of results that count are logged.
+        """
+
+    def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
+        """The task has failed for good or is not wanted; what can never run because of that.
+
+        The entry is logged if that changes anything.
+        """
 
     def cancel(self, tasks: Iterable[int]) -> list[int]:
         """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
 
     def standing_of(self, task: int) -> Standing:
         """Where a task stands."""
+
+    # ---- what is told of the run ---------------------------------------------------------------------------------
+
+    def note(self, entry: bytes) -> None:
+        """Logs an entry."""
+
+    def log(self, start: int, most: int = 1000) -> list[bytes]:
+        """The entries from number `start` on, counted from 0, as far as there are any; `most` at a time."""
+
+    def put_piece(self, name: str, data: bytes) -> None:
+        """Something more that belongs to the run, for all who join it; below 8 MiB."""
+
+    def get_piece(self, name: str) -> bytes | None:
+        """What was put under a name; None: nothing."""
+
+    def forget(self) -> None:
+        """Removes the run with its log and pieces; nobody is to ask for anything of it afterwards."""
 
     # ---- who has what --------------------------------------------------------------------------------------------
 

@@ -35,6 +35,12 @@ FLOATS = {"seconds", "upward_length"}
 LONG = {"weight", "file_bytes"}
 EXTRA = ("seconds", "category", "waits_for", "rank", "weight", "upward_length", "file_home")
 """Columns of the work that the scripts do not need; whoever joins the run reads them."""
+COLUMNS = (
+    *("rows", "spans", "children", "inputs", "outputs", "files"),
+    *(f"work:{name}" for name in EXTRA),
+)
+PIECE = 4 << 20
+"""Bytes of a column that are sent at a time."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -94,7 +100,7 @@ def pack(store: MemoryStore) -> dict[str, bytes]:
     for name, column in columns.items():
         if len(column) > LARGEST_COLUMN:
             raise InputError(
-                f"the workflow is too large for Redis: its {name} take {len(column) >> 20} MiB, one key holds 512",
+                f"the workflow is too large for the store: its {name} take {len(column) >> 20} MiB, a column holds 512",
                 remedy="split it into several runs",
             )
     return {name: column for name, column in columns.items() if column}
@@ -173,3 +179,34 @@ def unpack_work(summary: Summary, columns: dict[str, bytes]) -> Work:
         file_bytes=array("q", unpack_files(columns.get("files", b""))["bytes"].tolist()),
         **extra,
     )
+
+
+def flaw(work: Work) -> str | None:
+    """What is wrong with work that came from elsewhere, so that a store could not walk it; None: nothing."""
+    tasks, files = len(work), len(work.file_bytes)
+    lengths = {"category": tasks, "waits_for": tasks, "file_home": files}
+    for name, length in lengths.items():
+        if len(getattr(work, name)) != length:
+            return f"its {name} are not {length}"
+    if not _lie_within(work.category, len(work.profiles)):
+        return "a task is of no category"
+    for what, start, items, end in (
+        ("children", work.child_start, work.children, tasks),
+        ("inputs", work.input_start, work.inputs, files),
+        ("outputs", work.output_start, work.outputs, files),
+    ):
+        if what != "children" and not len(start):
+            start = bytes(tasks + 1)  # no task has any
+        if len(start) != tasks + 1 or not _is_partition(start, len(items)) or not _lie_within(items, end):
+            return f"its {what} do not fit its tasks"
+    return None
+
+
+def _lie_within(values: Sequence[int], end: int) -> bool:
+    numbers = _numbers(values, "<i8")
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < end)
+
+
+def _is_partition(start: Sequence[int], end: int) -> bool:
+    numbers = _numbers(start, "<i8")
+    return bool(numbers[0] == 0 and numbers[-1] == end and (numbers[1:] >= numbers[:-1]).all())

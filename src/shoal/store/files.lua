@@ -159,8 +159,9 @@ local function lose_files(node)
     if f.location == GONE then
       if is_source(f) then
         f.location = EVERYWHERE
+      else
+        lost[#lost + 1] = number
       end
-      lost[#lost + 1] = number
     end
   end
   for _, number in ipairs(call('HKEYS', REPLICAS)) do

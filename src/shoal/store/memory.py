@@ -33,7 +33,7 @@ class MemoryStore:
 
     def __init__(self, work: Work, nodes: int, *, shared_files: bool = False, lease: float = LEASE) -> None:
         """With `shared_files` all nodes see all files, so nothing is anywhere in particular."""
-        tasks = len(work)
+        self.size = tasks = len(work)
         self.work = work
         self.standing = bytearray(tasks)
         self.pending = array("i", work.waits_for)
@@ -56,6 +56,8 @@ class MemoryStore:
         """The first node that has each file, `EVERYWHERE`, or `GONE`."""
         self.replicas: dict[int, list[int]] = {}
         """Further nodes that have it."""
+        self._log: list[bytes] = []
+        self._pieces: dict[str, bytes] = {}
         self._producer = array("i")
         self._is_empty = [not profile.resources.amounts for profile in work.profiles]
         """By category: its tasks run nothing."""
@@ -70,6 +72,16 @@ class MemoryStore:
         for file, home in enumerate(work.file_home):
             if not made[file]:
                 location[file] = home if home == EVERYWHERE else home % nodes
+
+    @property
+    def seen_left(self) -> int:
+        """The same as `left`: nothing is further away."""
+        return self.left
+
+    @property
+    def seen_ready(self) -> int:
+        """The same as `ready_count`."""
+        return self.ready_count
 
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
@@ -90,8 +102,12 @@ class MemoryStore:
                 found.append(task)
         return found
 
-    def complete(self, node: int, ended: Sequence[tuple[int, int]]) -> tuple[list[int], Placeable]:
+    def complete(
+        self, node: int, ended: Sequence[tuple[int, int]], entries: Sequence[bytes] = ()
+    ) -> tuple[list[int], Placeable]:
         """Results of attempts on a node: the tasks for which they count, and what became ready by that."""
+        if entries:
+            ended = self._logged(ended, entries)
         accepted: list[int] = []
         ready: list[int] = []
         standing, generation, is_ready = self.standing, self.generation, Standing.READY
@@ -100,6 +116,17 @@ class MemoryStore:
                 accepted.append(task)
                 ready += self._release(task, node)
         return accepted, self._placeable(self._settle(ready), node) if ready else NOTHING_READY
+
+    def _logged(self, ended: Sequence[tuple[int, int]], entries: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Those results that count; their entries are in the log then."""
+        counting: dict[int, int] = {}
+        for (task, attempt), entry in zip(ended, entries, strict=True):
+            is_ready = self.standing[task] == Standing.READY and task not in counting
+            if is_ready and attempt > self.generation[task] * STRIDE:
+                counting[task] = attempt
+                if entry:
+                    self._log.append(entry)
+        return list(counting.items())
 
     def _release(self, task: int, node: int) -> list[int]:
         """The task is done; children for which it was the last one."""
@@ -130,13 +157,15 @@ class MemoryStore:
         tickets = [Ticket(task, generation[task] * STRIDE) for task in tasks]
         return Placeable(tickets, [self.holdings(task) for task in tasks] if self.has_files else [])
 
-    def give_up(self, task: int, attempt: int | None = None) -> list[int]:
+    def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
         """The task has failed for good or is not wanted; what can never run because of that.
 
         `attempt` is the last one, if it is a broker that gives up: of an earlier generation it changes nothing.
         """
         if self.standing[task] > Standing.READY or (attempt is not None and self._is_fenced(task, attempt)):
             return []
+        if entry:
+            self._log.append(entry)
         return self._end(task, Standing.FAILED)
 
     def _is_fenced(self, task: int, attempt: int) -> bool:
@@ -172,6 +201,29 @@ class MemoryStore:
     def standing_of(self, task: int) -> Standing:
         """Where a task stands."""
         return Standing(self.standing[task])
+
+    # ---- what is told of the run ---------------------------------------------------------------------------------
+
+    def note(self, entry: bytes) -> None:
+        """Logs an entry."""
+        self._log.append(entry)
+
+    def log(self, start: int, most: int = 1000) -> list[bytes]:
+        """The entries from number `start` on, as far as there are any."""
+        return self._log[start : start + most]
+
+    def put_piece(self, name: str, data: bytes) -> None:
+        """Something more that belongs to the run."""
+        self._pieces[name] = data
+
+    def get_piece(self, name: str) -> bytes | None:
+        """What was put under a name."""
+        return self._pieces.get(name)
+
+    def forget(self) -> None:
+        """Lets go of what was told; the rest goes with the store."""
+        self._log.clear()
+        self._pieces.clear()
 
     # ---- who has what --------------------------------------------------------------------------------------------
 
@@ -285,11 +337,21 @@ class MemoryStore:
         """Nodes whose lease is over and that nobody has declared lost yet, in order."""
         return sorted(node for node, until in self._alive_until.items() if until < now)
 
+    def has_lease(self, node: int) -> bool:
+        """Whether a node was heard of and is not lost."""
+        return node in self._alive_until
+
+    def start_leases(self, now: float) -> None:
+        """All who have a lease get a new one: the time until now was told by another clock."""
+        self._alive_until = dict.fromkeys(self._alive_until, now + self._lease)
+
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
         """Where a task's inputs are, as pairs of node and bytes."""
         location, sizes, replicas = self.location, self.work.file_bytes, self.replicas
+        if not location:
+            return ()
         inputs = self.work.inputs_of(task)
         if len(inputs) == 1:
             file = inputs[0]
@@ -308,12 +370,14 @@ class MemoryStore:
 
     def copies(self, file: int) -> list[int]:
         """The nodes that have a file."""
-        if self.location[file] < 0:
+        if not self.has_files or self.location[file] < 0:
             return []
         return [self.location[file], *self.replicas.get(file, ())]
 
     def copied(self, file: int, node: int) -> None:
         """A node has got a copy."""
+        if not self.has_files:
+            return
         if self.location[file] == EVERYWHERE:
             if node not in self.lost:
                 self.location[file] = node
@@ -324,6 +388,8 @@ class MemoryStore:
 
     def dropped(self, file: int, node: int) -> None:
         """A node has let go of its copy; the last one is never let go of by choice."""
+        if not self.has_files:
+            return
         others = self.replicas.get(file)
         if self.location[file] == node:
             self.location[file] = others.pop(0) if others else GONE
@@ -343,7 +409,8 @@ class MemoryStore:
                 if self.location[file] == GONE:
                     if self._is_source(file):
                         self.location[file] = EVERYWHERE
-                    lost.append(file)
+                    else:
+                        lost.append(file)
         for file in [file for file, others in self.replicas.items() if node in others]:
             self.dropped(file, node)
         return self._remake(lost)
@@ -413,5 +480,6 @@ class MemoryStore:
         if self.standing[task] != Standing.READY or ticket.attempt <= self.generation[task] * STRIDE:
             return Placeable([], [])
         self._renew(task)
-        again = self._remake([file for file in self.work.inputs_of(task) if self.location[file] == GONE])
+        inputs = self.work.inputs_of(task) if self.has_files else ()
+        again = self._remake([file for file in inputs if self.location[file] == GONE])
         return self._placeable([*again, *self._whole([task])], taker)

@@ -9,15 +9,21 @@ local function tell_list(items, answer)
   end
 end
 
--- task and attempt (-1: no attempt is known)
+-- task and attempt (-1: no attempt is known); further, an entry
 function operations.give_up(given, answer)
   local task, attempt = given[1], given[2]
   local r = row(task)
   if r.standing > READY or (attempt >= 0 and attempt < r.generation * STRIDE) then
     tell_list({}, answer)
   else
+    log_entry(1)
     tell_list(end_task(task, FAILED), answer)
   end
+end
+
+-- an entry
+function operations.note()
+  entries[1] = ARGV[6]
 end
 
 -- tasks
@@ -194,6 +200,9 @@ end
 
 -- file
 function operations.copies(given, answer)
+  if not has_files then
+    return
+  end
   local f = file(given[1])
   if f.location >= 0 then
     answer[1] = f.location
@@ -205,6 +214,9 @@ end
 
 -- file, node
 function operations.copied(given)
+  if not has_files then
+    return
+  end
   local number, node = given[1], given[2]
   local f = file(number)
   if f.location == GONE or f.location == node or is_lost(node) then
@@ -227,5 +239,7 @@ end
 
 -- file, node
 function operations.dropped(given)
-  drop(given[1], given[2])
+  if has_files then
+    drop(given[1], given[2])
+  end
 end

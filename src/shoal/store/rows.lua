@@ -5,7 +5,8 @@
 -- (or read it alone). What is changed is written only at the end (`write_all`), so a script that is refused for want of
 -- memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
 
-local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES = unpack(KEYS)
+local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES, LOG =
+  unpack(KEYS)
 local WAITING, READY, DONE, FAILED, DOOMED = 0, 1, 2, 3, 4
 local NOBODY, EVERYWHERE, GONE, NO_TASK = -1, -1, -2, -1
 local STRIDE = 65536
@@ -20,6 +21,7 @@ local files, changed_files = {}, {}
 local NONE = {} -- for all files without a further copy; never added to
 local left, ready_count = 0, 0 -- what is to be added to the counts
 local has_files = ARGV[3] == '1'
+local entries = {} -- what is to be added to the log
 local call, unpack_text = redis.call, struct.unpack
 
 -- Reads rows of a column and calls `take` with number, text and place of each; `numbers` are put in order.
@@ -250,11 +252,22 @@ local function write_all()
     return struct.pack(FILE, f.location, f.producer, f.bytes, #f.others > 0 and 1 or 0)
   end)
   write_replicas()
+  for first = 1, #entries, 1000 do -- `unpack` has room for some thousands
+    call('RPUSH', LOG, unpack(entries, first, math.min(first + 999, #entries)))
+  end
   if left ~= 0 then
     call('HINCRBY', COUNTS, 'left', left)
   end
   if ready_count ~= 0 then
     call('HINCRBY', COUNTS, 'ready', ready_count)
+  end
+end
+
+-- What an operation was given to be logged, by number; nothing if it is empty or was not given.
+local function log_entry(number)
+  local entry = ARGV[5 + number]
+  if entry and #entry > 0 then
+    entries[#entries + 1] = entry
   end
 end
 

@@ -77,7 +77,7 @@ end
 
 local operations = {}
 
--- node, then task and attempt of each result
+-- node, then task and attempt of each result; further, an entry for each
 function operations.complete(given, answer)
   local node, ready = given[1], {}
   local named = {}
@@ -91,6 +91,7 @@ function operations.complete(given, answer)
     local r = row(task)
     if r.standing == READY and given[at + 1] > r.generation * STRIDE then
       answer[#answer + 1] = task
+      log_entry(at / 2)
       release(task, node, ready)
     end
   end

@@ -17,8 +17,8 @@ from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
 from shoal.engine.dropin.workflow import kept_files, workflow_of, workspace_of
 from shoal.engine.load import Workflow, output_files
-from shoal.engine.local import LocalRun, RunOptions
-from shoal.engine.session import Session, undisturbed
+from shoal.engine.local import RunOptions
+from shoal.engine.session import Run, Session, undisturbed
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.frontend.makeflow import Makeflow
@@ -146,7 +146,7 @@ def _make_monitor_directory(settings: Settings) -> None:
             ) from None
 
 
-def _end(executed: LocalRun, log: MakeflowLog) -> int:
+def _end(executed: Run, log: MakeflowLog) -> int:
     totals = executed.statistics
     sys.stdout.flush()
     if totals.done == totals.to_run():

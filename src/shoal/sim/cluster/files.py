@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 
 import msgspec
@@ -45,6 +46,58 @@ class Activity(msgspec.Struct):
     """Bytes that it reads are on their way."""
 
 
+NOBODY = Activity(-1, -1, 0, 0.0, [], over=True)
+"""Whose bytes a disk writes in the background."""
+WRITTEN_AT_ONCE = 2**26
+"""Bytes: a large file is written in pieces, so that it needs room for one of them at a time."""
+
+
+class Disk(Pipe[Activity]):
+    """A disk behind a page cache: what is written waits in memory, and one flow brings it to the disk.
+
+    A task goes on as soon as its bytes are in memory. Beyond `limit` bytes that wait it does not: it waits for room, as
+    Linux lets writers wait for `vm.dirty_ratio`. Readers share the disk with the one flow that writes.
+    """
+
+    def __init__(self, rate: float, limit: float) -> None:
+        super().__init__(rate)
+        self.limit = limit
+        self._writers: deque[tuple[float, Activity]] = deque()
+        """Those that wait for room."""
+        self._unwritten: deque[float] = deque()
+        """Pieces in memory; the first of them is being written."""
+        self._dirty = 0.0
+
+    def add(self, now: float, amount: float, item: Activity) -> None:
+        if item.computed:
+            self._writers.append((amount, item))
+            self._admit(now)
+        else:
+            super().add(now, amount, item)
+
+    def _admit(self, now: float) -> None:
+        while self._writers and (not self._unwritten or self._dirty + self._writers[0][0] <= self.limit):
+            amount, item = self._writers.popleft()
+            super().add(now, 0.0, item)
+            self._unwritten.append(amount)
+            self._dirty += amount
+            if len(self._unwritten) == 1:
+                super().add(now, amount, NOBODY)
+
+    def take(self, now: float) -> Activity:
+        item = super().take(now)
+        if item is NOBODY:
+            self._dirty -= self._unwritten.popleft()
+            if self._unwritten:
+                super().add(now, self._unwritten[0], NOBODY)
+            self._admit(now)
+        return item
+
+    def drop(self, now: float, items: set[int]) -> None:
+        super().drop(now, items)
+        self._writers = deque(each for each in self._writers if id(each[1]) not in items)
+
+
 class Shelf:
     """Files that are kept up to so many bytes, those used last."""
 
@@ -85,7 +138,9 @@ class NodeFiles:
 
     def __init__(self, kind: NodeSpec) -> None:
         self.link: Pipe[Activity] = Pipe(kind.link)
-        self.disk: Pipe[Activity] | None = Pipe(kind.disk_rate) if kind.disk_rate < inf else None
+        self.disk: Pipe[Activity] | None = None
+        if kind.disk_rate < inf:
+            self.disk = Disk(kind.disk_rate, kind.dirty) if kind.dirty else Pipe(kind.disk_rate)
         self.in_memory = Shelf(kind.page_cache or inf)
         self.copies = Shelf(kind.cache or inf)
         self.keeps = kind.cache >= 0
@@ -240,4 +295,9 @@ class Files:
             here.in_memory.put(file, self.work.file_bytes[file])
         here.written += size
         pipe = self.common if self.spec.shared_files else here.disk
-        return [Leg(pipe, size)] if pipe is not None and size else []
+        if pipe is None or not size:
+            return []
+        if not isinstance(pipe, Disk):
+            return [Leg(pipe, size)]
+        whole, rest = divmod(size, WRITTEN_AT_ONCE)
+        return [Leg(pipe, WRITTEN_AT_ONCE)] * whole + ([Leg(pipe, rest)] if rest else [])

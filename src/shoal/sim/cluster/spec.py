@@ -29,6 +29,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """Of its disk, for what is not in the page cache."""
     page_cache: int = 0
     """Bytes of files that are read without the disk, those used last; 0: no limit."""
+    dirty: int = 0
+    """Bytes that may wait in memory until the disk has written them; 0: whoever writes waits for the disk."""
     cache: int = 0
     """Bytes of other nodes' files that it keeps; 0: no limit; negative: it keeps none."""
     contention: tuple[float, ...] = ()

@@ -1,0 +1,106 @@
+"""What an agent must know of a run beside its columns: where and how its tasks run, and what each of them does. Pure.
+
+Commands travel in chunks that an agent reads when it starts the first task of one, so that nobody holds a million of
+them. Results travel back as entries of the run's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from shoal.policy.balance import DEFAULT_POLICY
+from shoal.policy.order import DEFAULT_ORDER
+from shoal.policy.retry import FIRST_DELAY
+
+CHUNK = 512
+"""Tasks whose commands travel together."""
+KEPT_CHUNKS = 64
+
+
+class About(msgspec.Struct, frozen=True):
+    """How a run is run; the same for all its tasks."""
+
+    name: str
+    base: str
+    """The directory that all names are relative to, on every node."""
+    tasks: int
+    order: str = DEFAULT_ORDER
+    policy: str = DEFAULT_POLICY
+    retry_pause: float = FIRST_DELAY
+    enforced: bool = True
+    client: str = ""
+    """Who brought it, for those who look."""
+
+
+class Deed(msgspec.Struct, frozen=True, array_like=True):
+    """What one task does."""
+
+    command: str
+    outputs: tuple[str, ...] = ()
+    stale: bool = False
+    """Something stands where its outputs will be, and must go first."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a run's log: how an attempt ended, and what that means for its task."""
+
+    task: int
+    attempt: int
+    verdict: str
+    """`done`, `retry` or `failed`."""
+    outcome: str
+    node: str
+    status: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    user: float = 0.0
+    system: float = 0.0
+    max_rss: int = 0
+    message: str = ""
+    output: bytes = b""
+    """What it wrote, or the end of it."""
+    usage: tuple[int, ...] = ()
+    memory_limit: int = 0
+
+
+_deeds = msgspec.msgpack.Decoder(list[Deed])
+_entry = msgspec.msgpack.Decoder(Entry)
+_about = msgspec.msgpack.Decoder(About)
+encode = msgspec.msgpack.Encoder().encode
+decode_entry = _entry.decode
+decode_about = _about.decode
+
+
+def chunk_name(number: int) -> str:
+    return f"deeds:{number}"
+
+
+def chunks(deeds: Iterable[Deed]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each chunk."""
+    source = iter(deeds)
+    number = 0
+    while chunk := list(islice(source, CHUNK)):
+        yield chunk_name(number), encode(chunk)
+        number += 1
+
+
+class Deeds:
+    """What the tasks of a run do, read as it is needed; the chunks used last are kept."""
+
+    def __init__(self, read: Callable[[str], bytes | None]) -> None:
+        self._read = read
+        self._kept: dict[int, list[Deed]] = {}
+
+    def of(self, task: int) -> Deed:
+        number, at = divmod(task, CHUNK)
+        chunk = self._kept.pop(number, None)
+        if chunk is None:
+            data = self._read(chunk_name(number))
+            chunk = _deeds.decode(data) if data is not None else []
+            if len(self._kept) >= KEPT_CHUNKS:
+                del self._kept[next(iter(self._kept))]
+        self._kept[number] = chunk
+        return chunk[at]

@@ -1,0 +1,228 @@
+"""`shoal agent`: one node of a cluster. Joins, says that it lives, does its share of the run that is on, and answers.
+
+One loop and one thread: the post, the launcher of the current share, signals, and a beat every second. Runs are served
+one after another, in the order in which they were brought. An agent that was declared lost, because it did not get
+through to the books in time, ends what it runs and joins anew as another node: nothing it did in between counts.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from shoal.agent.about import Deeds, decode_about
+from shoal.agent.books import ClusterBooks
+from shoal.agent.desk import Desk
+from shoal.agent.messages import LookAround, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
+from shoal.agent.share import Clock, Share
+from shoal.errors import ShoalError
+from shoal.runner.wakeup import Wakeup
+from shoal.store.directory import NodeInfo, RunInfo
+from shoal.wire.post import Post
+
+BEAT_SECONDS = 1.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Agent:
+    """One node, from joining to leaving."""
+
+    def __init__(self, post: Post[WireMessage], books: ClusterBooks, info: NodeInfo, spool: str) -> None:
+        self.post, self.books, self.info, self.spool = post, books, info, spool
+        self.clock = Clock()
+        self.desk = Desk(self, post, books)
+        self.number = -1
+        self.nodes: dict[int, NodeInfo] = {}
+        self.share: Share | None = None
+        self.leaving = False
+        self.at_once = False
+        self._versions = (-1, -1)
+        self._next_beat = 0.0
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Until somebody says that it is enough."""
+        self.wakeup = Wakeup(SIGNALS)
+        for descriptor in self.post.fds():
+            self.wakeup.add(descriptor)
+        try:
+            self._join()
+            while not self._has_left():
+                self._turn()
+        finally:
+            self._part()
+            self.wakeup.close()
+            self.post.close(linger=0.5)
+
+    def _part(self) -> None:
+        """Leaves what we still have to the others, and is struck off."""
+        share = self.share
+        self._close_share()
+        try:
+            if share is not None:
+                share.store.lose(self.number)
+            if self.number >= 0:
+                self.books.directory.remove(self.number)
+        except ShoalError:
+            pass  # whoever notices that we are gone does it
+
+    def _turn(self) -> None:
+        readable = self.wakeup.wait(self._patience())
+        if self.wakeup.signals:
+            self._on_signals()
+        self.desk.serve(self.clock())
+        share = self.share
+        if share is not None:
+            share.turn(share.launcher.descriptor in readable)
+            if self.share is share and not share.store.seen_left:
+                self._finish(share)
+        if self.clock() >= self._next_beat:
+            self._beat()
+        self.post.flush()
+
+    def _patience(self) -> float:
+        until_beat = self._next_beat - self.clock()
+        return max(0.0, min(until_beat, self.share.patience()) if self.share is not None else until_beat)
+
+    def _on_signals(self) -> None:
+        signals, self.wakeup.signals = self.wakeup.signals, []
+        for _ in signals:
+            self.leave(at_once=self.leaving)
+
+    def leave(self, *, at_once: bool) -> None:
+        """Starts nothing more and ends when nothing runs; at once: whatever still runs."""
+        self.leaving, self.at_once = True, at_once
+        if self.share is not None and not at_once:
+            self.share.drain()
+
+    def _has_left(self) -> bool:
+        if not self.leaving:
+            return False
+        share = self.share
+        if share is None or self.at_once:
+            return True
+        is_empty = not share.member.broker.state and not share.member.parcels.unsettled
+        return not share.running() and (is_empty or len(self.nodes) < 2)
+
+    # ---- being there ---------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        self.number = self.books.directory.join(self.info)
+        self._versions = (-1, -1)
+        self._beat()
+
+    def _beat(self) -> None:
+        """Says that we live, and looks at who else does and what is being run."""
+        self._next_beat = self.clock() + BEAT_SECONDS
+        directory = self.books.directory
+        beat = directory.renew(self.number)
+        if not beat.alive:
+            self._close_share()
+            self._join()
+            return
+        if beat.nodes_version != self._versions[0]:
+            self._look_at_nodes()
+        if beat.runs_version != self._versions[1]:
+            self._look_at_runs()
+        self._versions = (beat.nodes_version, beat.runs_version)
+        if not self.leaving:  # by now we have a share in whatever is being run, so what they had finds its way to us
+            self._bury(directory.expired())
+        if self.share is not None and not self.share.store.left:
+            self._finish(self.share)
+
+    def _bury(self, lost: Sequence[int]) -> None:
+        """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
+        for number in lost:
+            if number == self.number:
+                continue
+            if self.share is not None:
+                self.share.lose(number)
+            self.books.directory.remove(number)
+
+    def _look_at_nodes(self) -> None:
+        before, self.nodes = self.nodes, self.books.directory.nodes()
+        for number, node in before.items():
+            if number not in self.nodes:
+                self.post.forget(node.address)
+                if self.share is not None:  # it has left, or somebody has buried it: it has nothing any more
+                    self.share.lose(number)
+        if self.share is not None and self.number in self.nodes:
+            self.share.peers_changed(self.nodes)
+
+    # ---- runs ----------------------------------------------------------------------------------------------------
+
+    def _look_at_runs(self) -> None:
+        current = next((each for each in self.books.directory.runs() if each.state != "ended"), None)
+        if self.share is not None and (current is None or current.run != self.share.run):
+            self._close_share()
+        if current is not None and self.share is None and not self.leaving:
+            self._open_share(current)
+
+    def _open_share(self, run: RunInfo) -> None:
+        if self.number not in self.nodes:
+            self.nodes = self.books.directory.nodes()
+        store, work = self.books.attach(run.run)
+        self.share = Share(
+            run.run,
+            decode_about(run.about),
+            work,
+            store,
+            Deeds(store.get_piece),
+            self.number,
+            self.nodes,
+            self.spool,
+            self.post,
+            self.clock,
+        )
+        self.wakeup.add(self.share.launcher.descriptor)
+        self.books.directory.begin(run.run)
+        self.share.begin()
+
+    def _close_share(self) -> None:
+        if self.share is not None:
+            self.wakeup.discard(self.share.launcher.descriptor)
+            self.share.close()
+            self.share = None
+
+    def _finish(self, share: Share) -> None:
+        """Nothing is left to do: the next run can have its turn."""
+        self.books.directory.end(share.run, "done")
+        self._close_share()
+        self._look_at_runs()
+
+    # ---- what the desk asks --------------------------------------------------------------------------------------
+
+    def hear(self, message: WireMessage) -> WireMessage | None:
+        """What other agents say about the run that is on."""
+        share = self.share
+        match message:
+            case Said(run, sender) if share is not None and share.run == run and sender in self.nodes:
+                share.hear(message)
+            case Promised(run, tickets) if share is not None and share.run == run:
+                share.promised(tickets)
+            case LookAround(run) if share is not None and share.run == run:
+                share.look_around()
+            case RunsChanged():
+                self._next_beat = 0.0
+            case TasksUnwanted(run, tasks) if share is not None and share.run == run:
+                share.cancel(tasks)
+        return None
+
+    def runs_changed(self) -> None:
+        """Everybody has a look at once."""
+        self._next_beat = 0.0
+        for number, node in self.nodes.items():
+            if number != self.number:
+                self.post.send(node.address, RunsChanged())
+
+    def unwanted(self, run: str, tasks: list[int]) -> None:
+        """Tells all who may have them."""
+        for number, node in self.nodes.items():
+            if number != self.number:
+                self.post.send(node.address, TasksUnwanted(run, tasks))
+        if self.share is not None and self.share.run == run:
+            self.share.cancel(tasks)
+
+    def running_of(self, run: str) -> int:
+        return self.share.running() if self.share is not None and self.share.run == run else 0

@@ -1,0 +1,171 @@
+"""The desk of an agent: what clients and viewers ask for, answered from the books of the cluster.
+
+Every agent has one, and so has the head: it does not matter which of them is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shoal.agent.about import decode_about
+from shoal.agent.books import ClusterBooks
+from shoal.agent.messages import (
+    MAY_ASK,
+    Bring,
+    Cancel,
+    ClusterAsked,
+    ClusterTold,
+    Done,
+    Entries,
+    Follow,
+    Forget,
+    Piece,
+    Refused,
+    RunTold,
+    StopAsked,
+    WireMessage,
+)
+from shoal.agent.submission import Submissions
+from shoal.errors import ShoalError
+from shoal.store.base import Store
+from shoal.store.directory import RunInfo
+from shoal.wire.access import Role
+from shoal.wire.post import Post, Received
+
+MOST_ENTRIES = 2_000
+MOST_ENTRY_BYTES = 4 << 20
+CANCELLED_AT_ONCE = 5_000
+
+
+class Owner(Protocol):
+    """Whose desk it is."""
+
+    def hear(self, message: WireMessage) -> WireMessage | None:
+        """What another agent says."""
+
+    def runs_changed(self) -> None:
+        """A run was brought or forgotten."""
+
+    def unwanted(self, run: str, tasks: list[int]) -> None:
+        """Tasks were cancelled that some broker has."""
+
+    def running_of(self, run: str) -> int:
+        """How many tasks of a run run here."""
+
+    def leave(self, *, at_once: bool) -> None:
+        """It is to end."""
+
+
+class Desk:
+    """Takes what arrives, sees to it that nobody asks for what is not theirs, and answers."""
+
+    def __init__(self, owner: Owner, post: Post[WireMessage], books: ClusterBooks) -> None:
+        self.owner, self.post, self.books = owner, post, books
+        self._submissions = Submissions()
+        self._read: dict[str, Store] = {}
+        """Books of runs that somebody follows."""
+
+    def serve(self, now: float) -> None:
+        """Everything that has arrived."""
+        for received in self.post.receive():
+            self._take(received, now)
+
+    def _take(self, received: Received[WireMessage], now: float) -> None:
+        may = MAY_ASK[received.role]
+        for message in received.messages:
+            if type(message) in may:
+                answer = self._answered(message, now)
+            elif type(message) in MAY_ASK[Role.WORKER]:
+                answer = Refused(f"a {received.role} may not ask for that")
+            else:
+                continue  # an answer to something that we have not asked
+            if answer is not None:
+                self.post.answer(received.route, answer)
+
+    def _answered(self, message: WireMessage, now: float) -> WireMessage | None:
+        try:
+            return self._answer(message, now)
+        except (ShoalError, msgspec.MsgspecError) as error:
+            return Refused(str(error))
+
+    def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
+        match message:
+            case Piece():
+                self._submissions.take(message, now)
+            case Bring(run, about):
+                if self._info_of(run) is None:  # it may have been asked for twice
+                    self._submissions.bring(run, decode_about(about), self.books)
+                    self.books.directory.submit(run, about)
+                    self.owner.runs_changed()
+            case Follow(run, start):
+                return self._entries(run, start)
+            case Cancel(run, tasks):
+                self._cancel(run, tasks)
+            case Forget(run):
+                self._forget(run)
+            case ClusterAsked():
+                directory = self.books.directory
+                return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()])
+            case StopAsked(at_once):
+                self.owner.leave(at_once=at_once)
+            case _:
+                return self.owner.hear(message)
+        return Done()
+
+    def _store_of(self, run: str) -> Store:
+        """Books to look into, apart from those of a share."""
+        store = self._read.get(run)
+        if store is None:
+            store = self._read[run] = self.books.open(run)
+        return store
+
+    def _info_of(self, run: str) -> RunInfo | None:
+        return next((each for each in self.books.directory.runs() if each.run == run), None)
+
+    def _entries(self, run: str, start: int) -> Entries:
+        info = self._info_of(run)  # before the log: a run that has ended has all its entries there
+        if info is None:
+            return Entries(start, [], 0, "unknown")
+        store = self._store_of(run)
+        found = store.log(start, MOST_ENTRIES)
+        size = 0
+        for at, entry in enumerate(found):
+            size += len(entry)
+            if size > MOST_ENTRY_BYTES:
+                found = found[: at + 1]
+                break
+        return Entries(start, found, store.left, info.state, self.owner.running_of(run))
+
+    def _told(self, run: RunInfo) -> RunTold:
+        about = decode_about(run.about)
+        return RunTold(run.run, about.name, run.state, about.tasks, self._store_of(run.run).left)
+
+    def _cancel(self, run: str, tasks: list[int]) -> None:
+        info = self._info_of(run)
+        if info is None:
+            return
+        store = self._store_of(run)
+        held: list[int] = []
+        for some in batches(tasks or range(decode_about(info.about).tasks), CANCELLED_AT_ONCE):
+            held += store.cancel(some)
+        self.owner.unwanted(run, held)
+        if not store.left:
+            self.books.directory.end(run, "cancelled")
+            self.owner.runs_changed()
+
+    def _forget(self, run: str) -> None:
+        info = self._info_of(run)
+        if info is not None:
+            self._store_of(run).forget()
+            self.books.directory.forget(run)
+            self.owner.runs_changed()
+        self._read.pop(run, None)
+
+
+def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """All of them, so many at a time."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

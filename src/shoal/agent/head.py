@@ -1,0 +1,69 @@
+"""The head of a cluster: holds the books where there is no Redis, and answers clients when no node is there yet.
+
+It runs no tasks. With Redis nothing depends on it; without, agents wait for it while it is away, and when it comes back
+on the same path and port it knows everything that it has answered.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from shoal.agent.books import ClusterBooks
+from shoal.agent.desk import Desk
+from shoal.agent.messages import RunsChanged, StoreAsked, StoreTold, TasksUnwanted, WireMessage
+from shoal.agent.share import Clock
+from shoal.runner.wakeup import Wakeup
+from shoal.wire.post import Post
+
+if TYPE_CHECKING:
+    from shoal.store.served import StoreServer
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TICK_SECONDS = 1.0
+
+
+class Head:
+    """One head, until it is told to end."""
+
+    def __init__(self, post: Post[WireMessage], books: ClusterBooks, server: StoreServer | None) -> None:
+        self.post, self.books, self.server = post, books, server
+        self.clock = Clock()
+        self.desk = Desk(self, post, books)
+        self.leaving = False
+
+    def serve(self) -> None:
+        """Until somebody says that it is enough."""
+        self.wakeup = Wakeup(SIGNALS)
+        for descriptor in self.post.fds():
+            self.wakeup.add(descriptor)
+        try:
+            while not self.leaving:
+                self.wakeup.wait(TICK_SECONDS)
+                self.leaving = self.leaving or bool(self.wakeup.signals)
+                self.desk.serve(self.clock())
+                self.post.flush()
+        finally:
+            self.wakeup.close()
+            self.post.close(linger=0.5)
+
+    def hear(self, message: WireMessage) -> WireMessage | None:
+        """Agents ask the store."""
+        if isinstance(message, StoreAsked) and self.server is not None:
+            return StoreTold(self.server.perform(message.request, self.clock()))
+        return None
+
+    def runs_changed(self) -> None:
+        """The agents would notice at their next beat; this is sooner."""
+        for node in self.books.directory.nodes().values():
+            self.post.send(node.address, RunsChanged())
+
+    def unwanted(self, run: str, tasks: list[int]) -> None:
+        for node in self.books.directory.nodes().values():
+            self.post.send(node.address, TasksUnwanted(run, tasks))
+
+    def running_of(self, run: str) -> int:
+        return 0
+
+    def leave(self, *, at_once: bool) -> None:
+        self.leaving = True

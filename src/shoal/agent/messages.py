@@ -1,0 +1,179 @@
+"""What agents, clients and viewers say to each other. Everything may be lost and asked for again.
+
+Who may say what follows from the role of the sender's key (`MAY_ASK`); what an agent does with it is in `agent`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.broker.peers import Message, Ticket
+from shoal.store.directory import NodeInfo
+from shoal.wire.access import Role
+from shoal.wire.envelope import Codec
+
+# ---- between agents ------------------------------------------------------------------------------------------------
+
+
+class Said(msgspec.Struct, frozen=True, tag=True):
+    """A broker to another."""
+
+    run: str
+    sender: int
+    message: Message
+
+
+class Promised(msgspec.Struct, frozen=True, tag=True):
+    """To the owner of tasks that were on their way from a node which is lost: it claims those it has not got."""
+
+    run: str
+    tickets: list[Ticket]
+
+
+class LookAround(msgspec.Struct, frozen=True, tag=True):
+    """There are tasks that nobody has; whoever hears this may take them."""
+
+    run: str
+
+
+class TasksUnwanted(msgspec.Struct, frozen=True, tag=True):
+    """Tasks were cancelled that some broker has."""
+
+    run: str
+    tasks: list[int]
+
+
+class RunsChanged(msgspec.Struct, frozen=True, tag=True):
+    """There is another run, or one less: worth a look before the next beat."""
+
+
+class StoreAsked(msgspec.Struct, frozen=True, tag=True):
+    """A request to the store that the head holds."""
+
+    request: bytes
+
+
+class StoreTold(msgspec.Struct, frozen=True, tag=True):
+    answer: bytes
+
+
+# ---- from clients --------------------------------------------------------------------------------------------------
+
+
+class Piece(msgspec.Struct, frozen=True, tag=True):
+    """A part of a run that is being brought: a column of its work, or what its tasks do."""
+
+    run: str
+    name: str
+    at: int
+    data: bytes
+
+
+class Bring(msgspec.Struct, frozen=True, tag=True):
+    """All pieces have been sent: begin."""
+
+    run: str
+    about: bytes
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """These tasks are not wanted any more, nor what needs them; none named: the whole run."""
+
+    run: str
+    tasks: list[int]
+
+
+class Forget(msgspec.Struct, frozen=True, tag=True):
+    """All is known of the run that its client wants to know."""
+
+    run: str
+
+
+class StopAsked(msgspec.Struct, frozen=True, tag=True):
+    """This agent is to end; tasks that run may finish unless it is to end at once."""
+
+    at_once: bool = False
+
+
+# ---- from anybody --------------------------------------------------------------------------------------------------
+
+
+class Follow(msgspec.Struct, frozen=True, tag=True):
+    """What has become known of a run since the entry of this number?"""
+
+    run: str
+    start: int
+
+
+class Entries(msgspec.Struct, frozen=True, tag=True):
+    start: int
+    entries: list[bytes]
+    left: int
+    state: str
+    """`waiting`, `active`, `ended`, or `unknown`."""
+    running: int = 0
+    """Tasks that run on the agent that answers."""
+
+
+class ClusterAsked(msgspec.Struct, frozen=True, tag=True):
+    """Who is there, and what is being run?"""
+
+
+class RunTold(msgspec.Struct, frozen=True):
+    run: str
+    name: str
+    state: str
+    tasks: int
+    left: int
+
+
+class ClusterTold(msgspec.Struct, frozen=True, tag=True):
+    nodes: dict[int, NodeInfo]
+    runs: list[RunTold]
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """It was done."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """It was not done, and this is why."""
+
+    why: str
+
+
+WireMessage: TypeAlias = (
+    Said
+    | Promised
+    | LookAround
+    | TasksUnwanted
+    | RunsChanged
+    | StoreAsked
+    | StoreTold
+    | Piece
+    | Bring
+    | Cancel
+    | Forget
+    | StopAsked
+    | Follow
+    | Entries
+    | ClusterAsked
+    | ClusterTold
+    | Done
+    | Refused
+)
+_VIEWERS: tuple[type, ...] = (Follow, ClusterAsked)
+_CLIENTS = (*_VIEWERS, Piece, Bring, Cancel, Forget, StopAsked)
+_WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
+MAY_ASK: dict[Role, frozenset[type]] = {
+    Role.VIEWER: frozenset(_VIEWERS),
+    Role.CLIENT: frozenset(_CLIENTS),
+    Role.WORKER: frozenset(_WORKERS),
+}
+"""By role: the messages that are looked at. Answers are taken only from agents."""
+
+
+def make_codec() -> Codec[WireMessage]:
+    return Codec(WireMessage)

@@ -1,0 +1,349 @@
+"""One node's share of a run: the driver around its member, its launcher and the run's books.
+
+It decides nothing: what happened is told to the member, what the member answers is done. The books are asked in the
+order in which the member caused it, and a parcel goes out only after they have recorded it. Everything that a result
+means is in the books before anything that follows from it is started.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from shoal.agent.about import About, Deeds, Entry, encode
+from shoal.agent.chores import Chores
+from shoal.agent.messages import LookAround, Promised, Said, WireMessage
+from shoal.broker.broker import Broker, Lane
+from shoal.broker.member import Event, Member, MemberCommand
+from shoal.broker.messages import (
+    Accept,
+    CancelAsked,
+    DrainAsked,
+    GiveUp,
+    Kill,
+    Retry,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TimePassed,
+    WakeAt,
+)
+from shoal.broker.peers import (
+    HandBack,
+    Heard,
+    LittleLeft,
+    Message,
+    Parcel,
+    PeersChanged,
+    Prefetch,
+    Roster,
+    Send,
+    TasksPlaced,
+    Ticket,
+)
+from shoal.broker.tiers import Tiers
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.work import Work
+from shoal.policy.order import ORDERS, TaskColumns
+from shoal.policy.retry import Outcome
+from shoal.runner.launch import LauncherClient
+from shoal.store.base import NOBODY, Placeable, Store
+from shoal.store.directory import NodeInfo
+
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+LOOK_SECONDS = 5.0
+"""Who has had nothing to do for so long asks the books whether there is something that nobody has."""
+_LEAST_CORES = 100
+
+
+class Clock:
+    """Seconds since the epoch that never jump."""
+
+    def __init__(self) -> None:
+        self.offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.offset
+
+
+class Post(Protocol):
+    """Where messages for other agents go."""
+
+    def send(self, address: str, message: WireMessage) -> None: ...
+
+
+class Share:
+    """What one node does for one run."""
+
+    def __init__(
+        self,
+        run: str,
+        about: About,
+        work: Work,
+        store: Store,
+        deeds: Deeds,
+        here: int,
+        nodes: dict[int, NodeInfo],
+        spool: str,
+        post: Post,
+        clock: Clock,
+    ) -> None:
+        self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
+        self.post, self.clock = post, clock
+        self.nodes = nodes
+        self.name = nodes[here].name
+        self.mark = f"{run}.{here}"
+        """Other agents of the run may be on this machine: what is ours is marked with the node as well."""
+        self.chores = Chores(about, work.profiles, deeds)
+        self.member = self._make_member(nodes[here].resources)
+        self.wake_at: float | None = None
+        self.results: list[TaskResult] = []
+        """What came about while commands were done; it is told at the next turn."""
+        self._ended: dict[int, Entry] = {}
+        """Attempts that have ended and that the broker has not judged yet."""
+        self._idle_since = clock()
+        self._little_left = False
+        self.launcher = self._make_launcher(spool, clock.offset)
+
+    def _make_member(self, capacity: Resources) -> Member:
+        about, work = self.about, self.work
+        rank = work.rank if any(work.rank) else ()
+        columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
+        lanes = [
+            Lane(_at_least(profile.resources), profile.retries, bundled=True, refilled=True)
+            for profile in work.profiles
+        ]
+        cores, random = max(1, capacity.get("cores") // FRACTION), Random(self.here)
+        tiers = Tiers(lambda: ORDERS[about.order](columns, cores, random), work.weight)
+        broker = Broker(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
+        return Member(self.here, broker, Roster(self.nodes), policy=about.policy, seed=self.here)
+
+    def _make_launcher(self, spool: str, offset: float) -> LauncherClient:
+        folder = os.path.join(spool, self.mark)
+        running = os.path.join(folder, "running")
+        os.makedirs(running, exist_ok=True)
+        self.output = os.path.join(folder, "output")
+        launcher = LauncherClient(self.mark)
+        launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
+        self.chores.read_output_from(self.output)
+        return launcher
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Takes what nobody has; if that is nothing, looks for work."""
+        placeable = self.store.unowned(self.here)
+        self.tell(TasksPlaced(placeable.tickets, placeable.holdings) if placeable.tickets else TimePassed())
+
+    def turn(self, launcher_has_news: bool) -> None:
+        """Tells the member what has happened since the last one."""
+        now = self.clock()
+        results, self.results = self.results, []
+        if launcher_has_news:
+            results += self._hear_launcher()
+        if results:
+            self.tell(TasksEnded(results, ready_follows=True))
+        if self.wake_at is not None and now >= self.wake_at:
+            self.wake_at = None
+            self.tell(TimePassed())
+        if self.member.broker.state:
+            self._idle_since = now
+        elif now - self._idle_since > LOOK_SECONDS:
+            self._idle_since = now
+            self.look_around()
+
+    def look_around(self) -> None:
+        placeable = self.store.unowned(self.here)
+        if placeable.tickets:
+            self.place(placeable)
+
+    def patience(self) -> float:
+        """Seconds until something is to be done."""
+        if self.results:
+            return 0.0
+        soonest = self._idle_since + LOOK_SECONDS
+        if self.wake_at is not None:
+            soonest = min(soonest, self.wake_at)
+        return soonest - self.clock()
+
+    def tell(self, event: Event) -> None:
+        """The member hears of something, and what it says is done; also what follows from that."""
+        waiting: list[Event] = [event]
+        while waiting:
+            waiting += self._obey(self.member.handle(self.clock(), waiting.pop(0)))
+
+    def place(self, placeable: Placeable) -> None:
+        if placeable.tickets:
+            self.tell(TasksPlaced(placeable.tickets, placeable.holdings))
+
+    def _obey(self, commands: Sequence[MemberCommand]) -> list[Event]:
+        """Does what the member says; returns what it must hear because of that."""
+        accepted: list[tuple[int, int]] = []
+        follows: list[Event] = []
+        for command in commands:
+            match command:
+                case Start():
+                    self._start(command)
+                case Accept(task, attempt):
+                    accepted.append((task, attempt))
+                case Send(peer, message):
+                    follows += self._send(peer, message)
+                case WakeAt(when):
+                    self.wake_at = when if self.wake_at is None else min(when, self.wake_at)
+                case GiveUp():
+                    follows += self._give_up(command)
+                case Retry(task, attempt, outcome):
+                    entry = self._ended.pop(task, None)
+                    if entry is not None and outcome is not Outcome.UNBEGUN:
+                        self.store.note(encode(msgspec.structs.replace(entry, verdict="retry")))
+                case Kill(task, _, outcome):
+                    self.launcher.kill(task, outcome, "cancelled")
+                case HandBack(ticket):
+                    self._hand_back(ticket)
+                case Prefetch():
+                    pass  # all nodes see the same files
+        if accepted or self.member.broker.awaiting_ready:
+            follows.append(self._complete(accepted))
+        return follows
+
+    def _complete(self, ended: list[tuple[int, int]]) -> TasksPlaced:
+        placeable = Placeable([], [])
+        if ended:
+            entries = [encode(self._ended.pop(task)) for task, _ in ended]
+            _, placeable = self.store.complete(self.here, ended, entries)
+            self._watch_what_is_left()
+        return TasksPlaced(placeable.tickets, placeable.holdings)
+
+    def _watch_what_is_left(self) -> None:
+        """When there is less to do than there are cores, data does not decide any more."""
+        ready = self.store.seen_ready
+        cores = sum(node.resources.get("cores") for node in self.nodes.values()) // FRACTION
+        little = ready < cores if self._little_left else ready < cores // 2
+        if little != self._little_left:
+            self._little_left = little
+            for command in self.member.handle(self.clock(), LittleLeft(little)):
+                self._obey([command])
+
+    def _give_up(self, command: GiveUp) -> list[Event]:
+        task = command.task
+        if command.outcome is Outcome.MISSING:
+            placeable = self.store.missing(Ticket(task, command.attempt), self.here)
+            return [TasksPlaced(placeable.tickets, placeable.holdings)] if placeable.tickets else []
+        entry = self._ended.pop(task, None)
+        if entry is None:
+            entry = Entry(task, command.attempt, "failed", command.outcome.value, self.name)
+        self.store.give_up(task, command.attempt, encode(msgspec.structs.replace(entry, verdict="failed")))
+        return []
+
+    def _hand_back(self, ticket: Ticket) -> None:
+        """This node is too small: the books have it, and whoever is large enough is told to look."""
+        if self.store.hand_back(ticket, NOBODY) is None:
+            return
+        request = self.work.profiles[self.work.category[ticket.task]].resources
+        for number, node in self.nodes.items():
+            if number != self.here and not request.lacking_in(node.resources):
+                self.post.send(node.address, LookAround(self.run))
+                return
+
+    # ---- others --------------------------------------------------------------------------------------------------
+
+    def _send(self, peer: int, message: Message) -> list[Event]:
+        if type(message) is Parcel and message.tickets:
+            again = self.store.moved(message.tickets, self.here, peer, message.number)
+            if again.tickets:
+                return [TasksPlaced(again.tickets, again.holdings)]
+        node = self.nodes.get(peer)
+        if node is not None:
+            self.post.send(node.address, Said(self.run, self.here, message))
+        return []
+
+    def hear(self, said: Said) -> None:
+        self.tell(Heard(said.sender, said.message))
+
+    def promised(self, tickets: Sequence[Ticket]) -> None:
+        """What was on its way from a lost node: what has not arrived is claimed."""
+        lacking = [ticket for ticket in tickets if ticket.task not in self.member.broker.state]
+        if lacking:
+            self.place(self.store.claim(self.here, lacking))
+
+    def peers_changed(self, nodes: dict[int, NodeInfo]) -> None:
+        self.nodes = nodes
+        self.tell(PeersChanged(Roster(nodes)))
+
+    def lose(self, node: int) -> None:
+        """A node's lease is over: what it had is placed anew from here."""
+        placeable, promised = self.store.lose(node, self.here)
+        for owner, tickets in promised.items():
+            if owner == self.here:
+                self.promised(tickets)
+            elif owner in self.nodes:
+                self.post.send(self.nodes[owner].address, Promised(self.run, tickets))
+        self.place(placeable)
+
+    def cancel(self, tasks: Sequence[int]) -> None:
+        self.tell(CancelAsked(list(tasks)))
+
+    # ---- what runs -----------------------------------------------------------------------------------------------
+
+    def _start(self, command: Start) -> None:
+        orders = []
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            order, obstacle = self.chores.order(task, attempt, self.work.category[task])
+            if obstacle is None:
+                orders.append(order)
+            else:
+                now = self.clock()
+                self._ended[task] = Entry(task, attempt, "failed", "failed", self.name, 127, now, now, message=obstacle)
+                self.results.append(TaskResult(task, attempt, Outcome.FAILED))
+        if orders:
+            self.launcher.start(command.place, orders)
+
+    def _hear_launcher(self) -> list[TaskResult]:
+        told = self.launcher.collect()
+        if told is None:
+            return self._replace_launcher()
+        return [self._process_ended(row) for row in told if row[0] == "ended"]
+
+    def _replace_launcher(self) -> list[TaskResult]:
+        lost = self.launcher.replace()
+        now = self.clock()
+        for task, attempt in lost:
+            self._ended[task] = Entry(task, attempt, "failed", "lost", self.name, 0, now, now, message="lost")
+        return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
+
+    def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
+        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
+        outcome = OUTCOMES[ended_as]
+        if outcome is Outcome.OK:
+            missing = self.chores.missing_output(task)
+            if missing is not None:
+                outcome, message = Outcome.FAILED, missing
+        verdict = "done" if outcome is Outcome.OK else "failed"
+        figures = (status, started, ended, user, system, max_rss, message)
+        output = self.chores.output_of(at, size, tail)
+        self._ended[task] = Entry(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used))
+        return TaskResult(task, attempt, outcome, ended - started)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Starts nothing more; others may have what waits here."""
+        self.tell(DrainAsked())
+
+    def running(self) -> int:
+        return len(self.member.broker.running)
+
+    def close(self) -> None:
+        """Ends whatever still runs here."""
+        self.launcher.close()
+        self.chores.close()
+
+
+def _at_least(request: Resources) -> Resources:
+    return request if request.amounts else Resources((("cores", _LEAST_CORES),))

@@ -1,0 +1,71 @@
+"""Runs that are being brought: their pieces arrive one after another, and become books when all are there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.agent.about import About
+from shoal.agent.books import ClusterBooks
+from shoal.agent.messages import Piece
+from shoal.errors import InputError
+from shoal.model.work import Work
+from shoal.store.columns import Summary, unpack_work
+
+PATIENCE = 600.0
+"""Seconds after which a run that nobody finished bringing is dropped."""
+MOST_BYTES = 4 << 30
+SUMMARY, DEEDS = "summary", "deeds:"
+
+_decode_summary = msgspec.msgpack.Decoder(Summary).decode
+
+
+class _Arriving:
+    def __init__(self) -> None:
+        self.pieces: dict[str, bytearray] = {}
+        self.touched = 0.0
+        self.bytes = 0
+
+
+class Submissions:
+    """What one agent has been sent of runs that are not there yet."""
+
+    def __init__(self) -> None:
+        self._arriving: dict[str, _Arriving] = {}
+
+    def take(self, piece: Piece, now: float) -> None:
+        """A piece that arrives a second time changes nothing."""
+        for run, arriving in list(self._arriving.items()):
+            if now - arriving.touched > PATIENCE:
+                del self._arriving[run]
+        arriving = self._arriving.setdefault(piece.run, _Arriving())
+        arriving.touched = now
+        column = arriving.pieces.setdefault(piece.name, bytearray())
+        if piece.at < len(column):
+            return
+        if piece.at > len(column):
+            raise InputError(f"a piece of {piece.name} of the run {piece.run} is missing", remedy="bring it again")
+        arriving.bytes += len(piece.data)
+        if arriving.bytes > MOST_BYTES:
+            del self._arriving[piece.run]
+            raise InputError(f"the run {piece.run} is too large", remedy="split it into several")
+        column += piece.data
+
+    def bring(self, run: str, about: About, books: ClusterBooks) -> None:
+        """Everything has arrived."""
+        arriving = self._arriving.pop(run, None)
+        if arriving is None:
+            raise InputError(f"nothing of the run {run} has arrived", remedy="bring it again")
+        pieces = {name: bytes(column) for name, column in arriving.pieces.items()}
+        work = work_of(pieces)
+        if len(work) != about.tasks:
+            raise InputError(f"the run {run} has arrived in parts only", remedy="bring it again")
+        deeds = {name: data for name, data in pieces.items() if name.startswith(DEEDS)}
+        books.bring(run, work, deeds)
+
+
+def work_of(pieces: dict[str, bytes]) -> Work:
+    """The work that was sent; `InputError` if it is none."""
+    try:
+        return unpack_work(_decode_summary(pieces[SUMMARY]), pieces)
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise InputError(f"what was brought is not a run: {error}") from None

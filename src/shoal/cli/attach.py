@@ -1,0 +1,59 @@
+"""`shoal attach`: follows a run on a cluster whose terminal has gone away."""
+
+from __future__ import annotations
+
+import argparse
+
+from shoal.cli.parser import CommandParser, add_workflow, split_words
+from shoal.errors import InputError
+
+SUMMARY = """Follows a run that was brought to a cluster with 'shoal run --cluster' and whose terminal has gone away, or
+was left with '--detach'. What has happened meanwhile is written to the ledger first. Ctrl-C ends the run; a second
+Ctrl-C leaves it alone."""
+USAGE = "[FILE] [OPTION...]"
+EXAMPLE = "shoal attach flow.py"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser)
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
+    shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
+    shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cli.display import choose_display
+    from shoal.cli.run import exit_status, print_summary
+    from shoal.cluster.session import ClusterSession, call, read_note
+    from shoal.engine.load import find_workflow
+    from shoal.engine.local import RunOptions
+    from shoal.engine.node import this_node
+    from shoal.engine.session import enter, load
+
+    named, words = split_words(arguments.words, arguments.workflow)
+    path = find_workflow(named)
+    display = choose_display(arguments)
+    workspace = enter(path)
+    note = read_note(workspace)
+    if note is None:
+        raise InputError(
+            "this workflow is not on a cluster", file=path, remedy="bring it with 'shoal run --cluster NAME'"
+        )
+    session = ClusterSession(
+        workspace,
+        lambda: load(workspace, words),
+        RunOptions(this_node(workspace.base)),
+        display,
+        note.cluster,
+        call(note.cluster),
+        attach=note,
+    )
+    session.tell_all = display.tell_all
+    display.begin(session)
+    run = session.execute()
+    status = exit_status(run)
+    display.end(session, run, status)
+    if not (arguments.quiet or arguments.json):
+        print_summary(session, run, [named] if named else [], words)
+    return status

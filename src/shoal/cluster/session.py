@@ -1,0 +1,189 @@
+"""A session whose run is on a cluster: the same load, lock, plan and ledger as a local one, and coming back to it.
+
+Which tasks were brought is noted beside the ledger until all is known of them, by what each of them makes. So whoever
+comes back finds them again even if the workflow's file has been edited meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.agent.about import About
+from shoal.agent.messages import WireMessage, make_codec
+from shoal.cluster.home import access_path
+from shoal.cluster.manage import told
+from shoal.cluster.remote import RemoteOptions, RemoteRun, Selection
+from shoal.engine.books import Listener
+from shoal.engine.load import Workflow
+from shoal.engine.local import RunOptions
+from shoal.engine.session import Run, Session
+from shoal.engine.workspace import Workspace
+from shoal.errors import InputError
+from shoal.ledger.file import LedgerWriter
+from shoal.model.graph import Graph
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.work import Work
+from shoal.plan.identity import place_of
+from shoal.policy.balance import DEFAULT_POLICY
+from shoal.store.directory import NodeInfo
+from shoal.wire.access import read
+from shoal.wire.caller import Caller
+
+NO_TASK = -1
+
+
+class Note(msgspec.Struct):
+    """What was brought where."""
+
+    cluster: str
+    """Name, or path of the access file."""
+    run: str
+    places: list[bytes]
+
+
+def note_path(workspace: Workspace) -> str:
+    return os.path.join(workspace.directory, "brought")
+
+
+def read_note(workspace: Workspace) -> Note | None:
+    """What was brought and is not wholly known yet."""
+    try:
+        with open(note_path(workspace), "rb") as file:
+            return msgspec.msgpack.decode(file.read(), type=Note)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def call(cluster: str) -> Caller[WireMessage]:
+    """A line to a cluster, by its name or the path of an access file."""
+    return Caller(read(access_path(cluster)), make_codec())
+
+
+def largest_node(nodes: dict[int, NodeInfo]) -> Resources:
+    """Of each resource what the node with the most of it has: no task can ask for more."""
+    most: dict[str, int] = {}
+    for node in nodes.values():
+        for name, amount in node.resources.amounts:
+            most[name] = max(amount, most.get(name, 0))
+    return Resources.of(most)
+
+
+class ClusterSession(Session):
+    """One run on a cluster."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        read_workflow: Callable[[], Workflow],
+        options: RunOptions,
+        listener: Listener,
+        cluster: str,
+        caller: Caller[WireMessage],
+        *,
+        policy: str = DEFAULT_POLICY,
+        detach: bool = False,
+        attach: Note | None = None,
+        force: bool = False,
+    ) -> None:
+        self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
+        nodes = told(caller).nodes
+        self.cores = sum(node.resources.get("cores") for node in nodes.values()) / FRACTION
+        if nodes:
+            options = msgspec.structs.replace(options, node=largest_node(nodes))
+        super().__init__(workspace, read_workflow, options, listener, force=force)
+
+    def total_cores(self) -> float:
+        return self.cores
+
+    def _boot(self) -> None:
+        if self.attach is not None:
+            self.identity = self.attach.run
+
+    def _unboot(self) -> None:
+        self.caller.close()
+
+    def _finish(self) -> None:
+        self.caller.close()
+
+    def _make_run(self, ledger: LedgerWriter) -> Run:
+        graph = self.workflow.graph
+        remote = RemoteOptions(
+            self.cores, fail_fast=self.options.fail_fast, by_content=self.options.by_content, detach=self.detach
+        )
+        if self.attach is not None:
+            remote.brought = True
+            remote.selection = _selection(graph, self.attach.places)
+            remote.known = self._known(self.attach.places)
+        about = About(
+            self.workflow.graph.source,
+            self.workspace.base,
+            0,
+            self.options.order,
+            self.policy,
+            self.options.retry_pause,
+            self.options.enforced,
+            f"{os.environ.get('USER', '')}@{os.uname().nodename}",
+        )
+        run = RemoteRun(
+            self.identity,
+            self.plan,
+            self.versions,
+            self.workspace,
+            ledger,
+            self.listener,
+            self.caller,
+            about,
+            remote,
+        )
+        self._note(run)
+        return run
+
+    def _known(self, places: list[bytes]) -> frozenset[tuple[bytes, float]]:
+        found = [(place, self.history.result(place)) for place in places]
+        return frozenset((place, result.ended) for place, result in found if result is not None)
+
+    def _note(self, run: RemoteRun) -> None:
+        """Before anything is brought, so that it can be found whenever we are ended."""
+        if self.attach is None and run.selection.tasks:
+            places = [place_of(run.graph, task) for task in run.selection.tasks]
+            fresh = f"{note_path(self.workspace)}.new"
+            with open(fresh, "wb") as file:
+                file.write(msgspec.msgpack.encode(Note(self.cluster, self.identity, places)))
+            os.replace(fresh, note_path(self.workspace))
+
+    def execute(self) -> Run:
+        """As a local one; what was noted is dropped when all is known."""
+        run = super().execute()
+        assert isinstance(run, RemoteRun)
+        if not run.detached:
+            forget_note(self.workspace)
+        return run
+
+
+def forget_note(workspace: Workspace) -> None:
+    try:
+        os.unlink(note_path(workspace))
+    except FileNotFoundError:
+        pass
+
+
+def _selection(graph: Graph, places: list[bytes]) -> Selection:
+    """The tasks of the workflow as it is now that make what was brought; -1 for those that are not there any more."""
+    number = {place_of(graph, task): task for task in range(len(graph))}
+    tasks = [number.get(place, NO_TASK) for place in places]
+    nothing = Work("", array("d"), array("i"), [], array("i"), array("i", [0]), array("i"))
+    return Selection(tasks, nothing)
+
+
+def must_be_free(workspace: Workspace) -> None:
+    """A workflow that is on a cluster is not run a second time."""
+    note = read_note(workspace)
+    if note is not None:
+        raise InputError(
+            f"this workflow is being run on the cluster {note.cluster!r}",
+            remedy="follow it with 'shoal attach'; Ctrl-C there ends it",
+        )

@@ -1,0 +1,122 @@
+-- The directory of a cluster inside Redis: the operations of `directory.py`. After the keys come ARGV: client, sequence,
+-- operation, what it is given. Every answer is a list of integers. `once.lua` stands in between.
+--
+-- A run is one value: its number in the order of submission, its state, the length of its outcome, outcome, about. What
+-- is read only (`nodes`, `runs`) is read without a script.
+
+local WAITING, ACTIVE, ENDED = 0, 1, 2
+local RUN, RUN_BYTES = '<i8BI4', 13
+local call = redis.call
+
+local function milliseconds()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function is_there(number)
+  return call('HEXISTS', NODES, number) == 1
+end
+
+local function read_run(run)
+  local text = call('HGET', RUNS, run)
+  if not text then
+    return nil
+  end
+  local serial, state, length = struct.unpack(RUN, text)
+  return { serial = serial, state = state, about = string.sub(text, RUN_BYTES + length + 1) }
+end
+
+local function write_run(run, found, outcome)
+  call('HSET', RUNS, run, struct.pack(RUN, found.serial, found.state, #outcome) .. outcome .. found.about)
+  call('HINCRBY', COUNTS, 'runs_version', 1)
+end
+
+local operations = {}
+
+-- info, milliseconds of a lease
+function operations.join(answer, info, lease)
+  local number = call('HINCRBY', COUNTS, 'nodes', 1) - 1
+  call('HSET', NODES, number, info)
+  call('ZADD', LEASES, milliseconds() + lease, number)
+  call('HINCRBY', COUNTS, 'nodes_version', 1)
+  answer[1] = number
+end
+
+-- number, milliseconds of a lease
+function operations.renew(answer, number, lease)
+  local versions = call('HMGET', COUNTS, 'nodes_version', 'runs_version')
+  answer[1] = 0
+  if is_there(number) then
+    call('ZADD', LEASES, milliseconds() + lease, number)
+    answer[1] = 1
+  end
+  answer[2] = tonumber(versions[1] or 0)
+  answer[3] = tonumber(versions[2] or 0)
+end
+
+-- number, info
+function operations.update(_, number, info)
+  if is_there(number) then
+    call('HSET', NODES, number, info)
+    call('HINCRBY', COUNTS, 'nodes_version', 1)
+  end
+end
+
+function operations.expired(answer)
+  for at, number in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', '(' .. milliseconds())) do
+    answer[at] = tonumber(number)
+  end
+end
+
+-- number
+function operations.remove(_, number)
+  if call('HDEL', NODES, number) == 1 then
+    call('ZREM', LEASES, number)
+    call('HINCRBY', COUNTS, 'nodes_version', 1)
+  end
+end
+
+-- run, about; answered with 0 if there is one of that name
+function operations.submit(answer, run, about)
+  answer[1] = 0
+  if call('HEXISTS', RUNS, run) == 0 then
+    local serial = call('HINCRBY', COUNTS, 'runs', 1)
+    write_run(run, { serial = serial, state = WAITING, about = about }, '')
+    answer[1] = 1
+  end
+end
+
+-- run
+function operations.begin(answer, run)
+  local found = read_run(run)
+  answer[1] = 0
+  if found and found.state == WAITING then
+    found.state = ACTIVE
+    write_run(run, found, '')
+    answer[1] = 1
+  end
+end
+
+-- run, outcome
+operations['end'] = function(_, run, outcome)
+  local found = read_run(run)
+  if found and found.state ~= ENDED then
+    found.state = ENDED
+    write_run(run, found, outcome)
+  end
+end
+
+-- run
+function operations.forget(_, run)
+  if call('HDEL', RUNS, run) == 1 then
+    call('HINCRBY', COUNTS, 'runs_version', 1)
+  end
+end
+
+local earlier = earlier_answer()
+if earlier then
+  return earlier
+end
+local answer = {}
+operations[ARGV[3]](answer, ARGV[4], ARGV[5])
+return keep_answer(cmsgpack.pack(answer))

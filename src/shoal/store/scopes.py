@@ -1,0 +1,294 @@
+"""The parts of a served store, each with a journal of its own: the directory of a cluster, and the books of one run.
+
+A request is first looked at (`prepare`), which changes nothing and refuses what cannot be done; then it is written to
+the journal; then it is carried out and its answer is kept. So what the journal holds can be done, and doing it again
+from the beginning leads to the same books and the same kept answers, whenever the server was killed.
+
+Leases are not in the journal, only who has one: after a restart all of them begin anew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from shoal.errors import InputError, RunError
+from shoal.store.columns import COLUMNS, PIECE, Summary, flaw, unpack_work
+from shoal.store.directory import MemoryDirectory, NodeInfo
+from shoal.store.journal import Journal
+from shoal.store.memory import MemoryStore
+from shoal.store.operations import CHANGING, BadRequest, carry_out, check
+
+FORMAT = 1
+FORGOTTEN = "the store does not know this run any more"
+
+_DIRECTORY: dict[str, Any] = {
+    "join": tuple[NodeInfo],
+    "update": tuple[int, NodeInfo],
+    "remove": tuple[int],
+    "submit": tuple[str, bytes],
+    "begin": tuple[str],
+    "end": tuple[str, str],
+    "forget": tuple[str],
+    "renew": tuple[int],
+    "nodes": tuple[()],
+    "expired": tuple[()],
+    "runs": tuple[()],
+    "leave": tuple[()],
+}
+"""By operation of the directory, its arguments."""
+_LOOKING = ("renew", "nodes", "expired", "runs", "leave")
+_TIMED = ("join", "renew", "expired")
+"""These are told the time."""
+_PARTS = ("put_piece", "get_piece", "get_column")
+"""Operations of a run that are not about its books."""
+_OTHER_LOOKS = ("renew", "expired", "log", "standings")
+
+_encode = msgspec.msgpack.Encoder().encode
+_arguments = msgspec.msgpack.Decoder(tuple[list[int], list[bytes]])
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """What is asked; `remote` says what the fields mean."""
+
+    client: Annotated[str, msgspec.Meta(max_length=64)]
+    sequence: Annotated[int, msgspec.Meta(ge=0)]
+    scope: Annotated[str, msgspec.Meta(max_length=1000)]
+    operation: str
+    arguments: msgspec.Raw
+
+
+_request = msgspec.msgpack.Decoder(Request)
+read_request = _request.decode
+
+Action: TypeAlias = Callable[[float], Any]
+"""Carries out what was prepared, at some time, and returns the answer."""
+
+
+class Scope(ABC):
+    """Carries out requests, each once, and can be made again from its journal."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name
+        self.journal = Journal(path)
+        self._title = _encode(("shoal store", FORMAT, name))
+        self._replies: dict[str, tuple[int, bytes]] = {}
+        """By client: its last request that changed something, and the answer."""
+        self._has_leases = False
+        """Whether they were begun since the start of the server."""
+
+    def replay(self) -> None:
+        """Does again what the journal holds."""
+        try:
+            is_empty = True
+            for record in self.journal.records():
+                if is_empty and record != self._title:
+                    raise RunError(f"the journal {self.journal.path} is of another version of Shoal or another run")
+                if not is_empty:
+                    request = read_request(record)
+                    self._carry_out(request, self.prepare(request)[1], 0.0)
+                is_empty = False
+            if is_empty:
+                self.journal.append(self._title)
+        except (BadRequest, InputError, msgspec.MsgspecError) as error:
+            raise RunError(f"the journal {self.journal.path} cannot be understood: {error}") from None
+
+    def perform(self, request: Request, record: bytes, now: float) -> bytes:
+        """The answer to a request, which is also given as the record that it is in the journal."""
+        if request.sequence:
+            last, answer = self._replies.get(request.client, (0, b""))
+            if request.sequence == last:
+                return answer
+            if request.sequence < last:
+                raise BadRequest("it comes after later ones of the same client")
+        is_recorded, action = self.prepare(request)
+        if not self._has_leases:
+            self.start_leases(now)
+            self._has_leases = True
+        if is_recorded:
+            self.journal.append(record)
+        return self._carry_out(request, action, now)
+
+    def _carry_out(self, request: Request, action: Action, now: float) -> bytes:
+        try:
+            answer = _encode(("", action(now)))
+        except InputError as error:
+            answer = refusal(error)
+        if request.sequence:
+            self._replies[request.client] = (request.sequence, answer)
+        return answer
+
+    def leave(self, client: str) -> None:
+        """A client asks for nothing any more."""
+        self._replies.pop(client, None)
+
+    @abstractmethod
+    def prepare(self, request: Request) -> tuple[bool, Action]:
+        """Whether it must be in the journal, and how it is carried out; raises BadRequest, InputError or RunError."""
+
+    @abstractmethod
+    def start_leases(self, now: float) -> None:
+        """Everybody is alive from now on for the length of a lease."""
+
+
+def refusal(error: InputError) -> bytes:
+    return _encode(("input", error.message, error.remedy or ""))
+
+
+def _must_count(request: Request, changes: bool) -> None:
+    if changes != (request.sequence > 0):
+        raise BadRequest(f"{request.operation} with the sequence {request.sequence}")
+
+
+class DirectoryScope(Scope):
+    """The directory of the cluster."""
+
+    def __init__(self, name: str, path: str, lease: float) -> None:
+        super().__init__(name, path)
+        self.directory = MemoryDirectory(lease=lease)
+
+    def prepare(self, request: Request) -> tuple[bool, Action]:
+        """The operations of a directory, with its arguments as they are."""
+        operation = request.operation
+        if operation not in _DIRECTORY:
+            raise BadRequest(f"there is no operation {operation!r}")
+        changes = operation not in _LOOKING
+        _must_count(request, changes)
+        given = msgspec.msgpack.decode(request.arguments, type=_DIRECTORY[operation])
+        if operation == "leave":
+            return False, lambda now: self.leave(request.client)
+        method = getattr(self.directory, operation)
+        return changes, (lambda now: method(*given, now)) if operation in _TIMED else (lambda now: method(*given))
+
+    def start_leases(self, now: float) -> None:
+        """All nodes are alive from now on."""
+        self.directory.start_leases(now)
+
+
+class RunScope(Scope):
+    """The books of a run: while it is being brought, its columns; then its store."""
+
+    def __init__(self, name: str, path: str, lease: float) -> None:
+        super().__init__(name, path)
+        self.store: MemoryStore | None = None
+        self._lease = lease
+        self._bringer = ""
+        self._columns: dict[str, bytearray] = {}
+        self._summary = b""
+
+    def perform(self, request: Request, record: bytes, now: float) -> bytes:
+        """Beside what all scopes do: who brings a run drops what somebody else has not finished to bring."""
+        if request.operation == "open" and self.store is None and self._bringer not in ("", request.client):
+            self._bringer = ""
+            self._columns.clear()
+            self._replies.clear()
+            self.journal.restart()
+            self.journal.append(self._title)
+        return super().perform(request, record, now)
+
+    def start_leases(self, now: float) -> None:
+        """All nodes that were heard of are alive from now on."""
+        if self.store is not None:
+            self.store.start_leases(now)
+
+    def prepare(self, request: Request) -> tuple[bool, Action]:
+        """All operations have a list of numbers and one of texts."""
+        given, texts = _arguments.decode(request.arguments)
+        if request.operation in ("open", "put_column", "bring"):
+            _must_count(request, True)
+            return True, self._prepare_bringing(request, given, texts)
+        if request.operation == "summary":
+            return False, lambda now: [self._summary] if self.store is not None else []
+        if self.store is None:
+            raise RunError(FORGOTTEN)
+        if request.operation in _PARTS:
+            return self._prepare_part(self.store, request, given, texts)
+        _must_count(request, request.operation in CHANGING)
+        if request.operation in _OTHER_LOOKS:
+            return self._prepare_look(self.store, request, given)
+        check(self.store, request.operation, given, texts)
+        action = partial(carry_out, self.store, request.operation, given, texts)
+        return request.operation in CHANGING, lambda now: action()
+
+    # ---- bringing ------------------------------------------------------------------------------------------------
+
+    def _prepare_bringing(self, request: Request, given: list[int], texts: list[bytes]) -> Action:
+        if self.store is not None:
+            raise InputError(
+                f"the store has a run {self.name!r} already", remedy="choose another name or forget that one"
+            )
+        if request.operation == "open":
+            return lambda now: self._open(request.client)
+        if request.client != self._bringer:
+            raise InputError(f"somebody else is bringing a run {self.name!r}", remedy="choose another name")
+        if request.operation == "bring":
+            return self._prepare_bring(given, texts)
+        if len(given) != 1 or len(texts) != 2:
+            raise BadRequest("it is no part of a column")
+        name, column = texts[0].decode("utf-8", "replace"), texts[1]
+        if name not in COLUMNS or given[0] != len(self._columns.get(name, b"")):
+            raise BadRequest("it is no part of a column")
+        return lambda now: self._extend(name, column)
+
+    def _open(self, client: str) -> None:
+        self._bringer = client
+
+    def _extend(self, name: str, column: bytes) -> None:
+        self._columns.setdefault(name, bytearray()).extend(column)
+
+    def _prepare_bring(self, given: list[int], texts: list[bytes]) -> Action:
+        if len(given) != 2 or len(texts) != 1:
+            raise BadRequest("bring was given something else")
+        nodes, shared_files = given[0], bool(given[1])
+        summary = msgspec.msgpack.decode(texts[0], type=Summary)
+        try:
+            work = unpack_work(summary, {name: bytes(column) for name, column in self._columns.items()})
+        except ValueError as error:
+            raise BadRequest(f"the columns of the run cannot be read: {error}") from None
+        if (what := flaw(work)) is not None or summary.tasks != len(work) or (nodes < 1 and not shared_files):
+            raise BadRequest(f"this is no run: {what or 'its columns are not whole'}")
+        store = MemoryStore(work, nodes, shared_files=shared_files, lease=self._lease)
+        if store.has_files != summary.has_files:
+            raise BadRequest("this is no run: its files are not those of its summary")
+        store.begin()
+        return lambda now: self._install(store, texts[0])
+
+    def _install(self, store: MemoryStore, summary: bytes) -> None:
+        self.store, self._summary = store, summary
+
+    # ---- what lies beside the books ------------------------------------------------------------------------------
+
+    def _prepare_part(
+        self, store: MemoryStore, request: Request, given: list[int], texts: list[bytes]
+    ) -> tuple[bool, Action]:
+        """A part of something large, from some byte on."""
+        changes = request.operation == "put_piece"
+        _must_count(request, changes)
+        if len(given) != 1 or given[0] < 0 or len(texts) != 1 + changes:
+            raise BadRequest(f"{request.operation} was given something else")
+        at, name = given[0], texts[0].decode("utf-8", "replace")
+        if changes:
+            before = (store.get_piece(name) or b"") if at else b""
+            if at != len(before):
+                raise BadRequest("it is no part of this piece")
+            return True, lambda now: store.put_piece(name, before + texts[1])
+        found = self._columns.get(name) if request.operation == "get_column" else store.get_piece(name)
+        return False, lambda now: [] if found is None else [bytes(found[at : at + PIECE])]
+
+    def _prepare_look(self, store: MemoryStore, request: Request, given: list[int]) -> tuple[bool, Action]:
+        numbers = {"renew": 1, "log": 2}.get(request.operation, 0)
+        if len(given) != numbers or any(number < 0 for number in given):
+            raise BadRequest(f"{request.operation} was given something else")
+        match request.operation:
+            case "renew":
+                node = given[0]
+                return not store.has_lease(node) and node not in store.lost, lambda now: [int(store.renew(node, now))]
+            case "expired":
+                return False, store.expired
+            case "log":
+                return False, lambda now: store.log(given[0], given[1])
+        return False, lambda now: [bytes(store.standing)]
