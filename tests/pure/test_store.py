@@ -218,3 +218,22 @@ def test_a_bounded_cache_lets_go_of_what_was_used_longest_ago_but_never_of_the_l
     assert store.location[0] == GONE
     assert not files.fetch(again)
     assert store.copies(1) == [1]
+
+
+def test_with_shared_files_nothing_is_anywhere_and_a_task_that_misses_an_input_is_placed_anew() -> None:
+    store = MemoryStore(work_of([], [0]), 0, shared_files=True)
+    store.begin()
+    finish(store, 0, 0)
+    store.copied(0, 1)
+    store.dropped(0, 1)
+    assert (store.copies(0), store.holdings(1)) == ([], ())
+    assert store.missing(Ticket(1, 1), 2).tickets == [Ticket(1, STRIDE)]
+
+
+def test_a_stale_result_leaves_no_entry_even_beside_one_that_counts() -> None:
+    store = begun(work_of([], []))
+    store.owned([0], 1)
+    store.lose(1)
+    ended = [(0, 1), (0, STRIDE + 1), (1, 1), (1, 1)]
+    assert store.complete(2, ended, [b"stale", b"new", b"one", b"again"])[0] == [0, 1]
+    assert store.log(0) == [b"new", b"one"]

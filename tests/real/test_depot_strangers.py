@@ -40,7 +40,7 @@ def all_that_comes(connection: socket.socket) -> bytes:
     try:
         while more := connection.recv(65536):
             data += more
-    except ConnectionResetError:
+    except OSError:
         pass
     return data
 
@@ -144,8 +144,11 @@ def test_garbage_before_and_after_the_proofs_ends_that_connection_only(tmp_path:
     with serving(tmp_path / "there", encrypted, SIZES) as server:
         for length in (1, 40, 72, 5000):
             with socket.create_connection(("127.0.0.1", server.port)) as rude:
-                rude.sendall(os.urandom(length))
-                rude.shutdown(socket.SHUT_WR)
+                try:
+                    rude.sendall(os.urandom(length))
+                    rude.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass  # the server has hung up already
                 assert len(all_that_comes(rude)) <= HELLO_BYTES + PROOF_BYTES
         for garbage in (b"\xff" * 100, os.urandom(200), b"\0" * 50, encode_request(Request("x", 0, 1000))[:-1]):
             channel = dial(server.grant(), PATIENCE)
@@ -177,6 +180,6 @@ def test_a_short_token_is_not_accepted_by_a_server() -> None:
 def test_a_port_in_use_is_one_sentence() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(InputError, match="cannot listen on 127.0.0.1"),
+        pytest.raises(InputError, match="cannot listen on 127"),
     ):
         Server(Lender(), TOKEN, port=taken.getsockname()[1])

@@ -1,87 +1,32 @@
-"""What every store promises (`shoal.store.base`): one suite over memory, a real Redis and a real cluster."""
+"""What every store promises (`shoal.store.base`): one suite over memory, a real Redis, a real cluster of it, and a
+server that is made again from its journals between operations."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker.peers import Ticket
-from shoal.errors import InputError, RunError
-from shoal.model.resources import Resources
-from shoal.model.task import Profile
 from shoal.model.work import EVERYWHERE, Work, assemble
-from shoal.sim.workloads.matrix import fan_out
 from shoal.store.base import NOBODY, STRIDE, Placeable, Standing, Store
 from shoal.store.columns import unpack_files, unpack_rows
-from shoal.store.link import Link
 from shoal.store.memory import MemoryStore
-from shoal.store.redis import RedisStore, key_of, worries
-from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, one_server, wait_until
+from shoal.store.redis import RedisStore, key_of
+from shoal.store.served import RemoteStore
+from support.redis_servers import wait_until
+from support.stores import KINDS, NODES, PROFILES, Opened, RestlessServer, diamond, opened_stores, started, tasks
 
-PROFILES = [Profile("task", Resources.parse({"cores": 1})), Profile("nothing", Resources())]
-NODES = 3
 PHASES = [phase for phase in Phase if phase is not Phase.explain]  # explaining takes minutes with a server
-_numbers = count(1)
-
-Opened = Callable[[Work], Store]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with one_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
-    with cluster_of_three(tmp_path_factory.mktemp("cluster")) as servers:
-        yield servers
-
-
-@pytest.fixture(params=["memory", "redis", "cluster"], scope="module")
-def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """Makes a store of one kind around some work."""
-    if request.param == "memory":
-        yield lambda work: MemoryStore(work, NODES, lease=0.05)
-        return
-    if request.param == "redis":
-        addresses = [request.getfixturevalue("server").address]
-    else:
-        addresses = [server.address for server in request.getfixturevalue("cluster")]
-    stores: list[RedisStore] = []
-
-    def bring(work: Work) -> Store:
-        run = f"run-{next(_numbers)}"
-        stores.append(RedisStore.bring(Link(addresses, key_of(run, "rows")), run, work, NODES, lease=0.05))
-        return stores[-1]
-
-    yield bring
-    for store in stores:
-        store.close()
-
-
-def diamond() -> Work:
-    """0 makes two files, of which 1 and 2 read one each; 3 reads what these make."""
-    return assemble("diamond", [1.0] * 4, [[4], [0], [1], [2, 3]], [[0, 1], [2], [3], []], [10, 20, 30, 40, 50])
-
-
-def started(store: Store, node: int = 0) -> list[Ticket]:
-    """Begins, and gives everything to a node."""
-    tickets = store.begin().tickets
-    store.owned([ticket.task for ticket in tickets], node)
-    return tickets
-
-
-def tasks(placeable: Placeable) -> list[int]:
-    return [ticket.task for ticket in placeable.tickets]
+@pytest.fixture(params=KINDS, scope="module")
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    with opened_stores(request.param, tmp_path_factory.mktemp(request.param)) as opened:
+        yield opened
 
 
 # ---- results -----------------------------------------------------------------------------------------------------
@@ -277,6 +222,17 @@ def test_a_source_that_was_fetched_is_where_it_was_fetched_to(opened: Opened) ->
     assert tasks(store.unowned()) == [0]
 
 
+def test_what_comes_from_outside_is_not_made_again_by_a_task_that_runs_nothing(opened: Opened) -> None:
+    work = assemble(*("outside", [1.0] * 2, [[], [0]], [[0], []], [5]), category=[1, 0], profiles=PROFILES)
+    store = opened(work)
+    assert tasks(store.begin()) == [1]
+    store.owned([1], 0)
+    store.copied(0, 1)
+    assert store.lose(1) == (Placeable([], []), {})
+    assert store.standing_of(0) is Standing.DONE
+    assert (store.left, store.ready_count) == (1, 1)
+
+
 # ---- against the store in memory ---------------------------------------------------------------------------------
 
 _small = st.integers(0, 7)
@@ -324,7 +280,9 @@ def _perform(store: Store, model: MemoryStore, step: Step) -> Any:
     match kind:
         case "complete":
             several = [ticket.task for ticket in tickets] if three % 2 else [task]
-            return store.complete(owner, [(each, model.generation[each] * STRIDE + 1) for each in several])
+            ended = [(each, model.generation[each] * STRIDE + 1) for each in several]
+            entries = [b"done %d %d" % pair for pair in ended] if one % 3 else []
+            return (store.complete(owner, ended, entries), store.seen_left, store.seen_ready)
         case "lose":
             return store.lose(node, other if other != node else NOBODY)
         case "moved":
@@ -340,12 +298,16 @@ def _perform(store: Store, model: MemoryStore, step: Step) -> Any:
         case "hand_back":
             return (store.hand_back(Ticket(task, attempt, one, two)), store.complete(node, [(one % amount, attempt)]))
         case "give_up":
-            return store.cancel([one % amount]) if three > 5 else store.give_up(task, attempt if three > 2 else None)
+            if three > 5:
+                return store.cancel([one % amount])
+            doomed = store.give_up(task, attempt if three > 2 else None, b"failed %d" % task)
+            return (doomed, store.seen_left, store.seen_ready)
     return None
 
 
 def _same_books(store: Store, model: MemoryStore) -> None:
     assert (store.left, store.ready_count) == (model.left, model.ready_count)
+    assert store.log(0) == model.log(0)
     if isinstance(store, RedisStore):
         rows, files = unpack_rows(store._column("rows")), unpack_files(store._column("files"))
         assert rows["standing"].tolist() == list(model.standing)
@@ -357,6 +319,14 @@ def _same_books(store: Store, model: MemoryStore) -> None:
         assert {file for file, copied in enumerate(files["copied"].tolist()) if copied} == set(model.replicas)
         others = store._link.call("HKEYS", key_of(store._run, "replicas"))
         assert {int(file) for file in others} == set(model.replicas)
+    elif isinstance(store, RemoteStore):
+        transport = store._client._transport
+        assert isinstance(transport, RestlessServer)
+        transport.restart()
+        assert store.left == model.left
+        found = transport.server._runs[store._client.scope].store
+        for name in ("standing", "pending", "generation", "owner", "giver", "location", "replicas", "lost"):
+            assert getattr(found, name) == getattr(model, name), name
     for task in range(len(model.work)):
         assert store.holdings(task) == model.holdings(task)
 
@@ -373,174 +343,3 @@ def test_every_store_does_what_the_store_in_memory_does(opened: Opened, work: Wo
     for step in steps:
         assert _perform(store, model, step) == _perform(model, model, step)
     _same_books(store, model)
-
-
-# ---- outages -----------------------------------------------------------------------------------------------------
-
-
-def _play(store: Store, progress: list[int]) -> list[tuple[list[int], Placeable]]:
-    """Completes everything, one task at a time, and keeps all answers."""
-    answers = []
-    queue = started(store)
-    for ticket in queue:  # grows while we walk it
-        answers.append(store.complete(ticket.task % NODES, [(ticket.task, ticket.attempt + 1)]))
-        queue += answers[-1][1].tickets
-        progress[0] += 1
-    return answers
-
-
-def test_nothing_is_lost_or_done_twice_when_the_server_is_killed(tmp_path: Path) -> None:
-    work = fan_out(1, 600)
-    with one_server(tmp_path, *CAREFUL) as server:
-        store = RedisStore.bring(Link([server.address], key_of("r", "rows")), "r", work, NODES)
-        progress = [0]
-        over = threading.Event()
-
-        def strike() -> None:
-            for moment in (100, 250, 400):
-                wait_until(lambda moment=moment: progress[0] >= moment or over.is_set(), "progress")  # type: ignore[misc]
-                server.kill()
-                server.start()
-
-        striker = threading.Thread(target=strike)
-        striker.start()
-        try:
-            answers = _play(store, progress)
-        finally:
-            over.set()
-            striker.join()
-        assert answers == _play(MemoryStore(work, NODES), [0])
-        assert store.left == 0
-        assert store._link.breaks >= 3
-        store.close()
-
-
-def test_an_operation_that_is_sent_again_gets_the_same_answer(server: RedisServer) -> None:
-    store = RedisStore.bring(Link([server.address], key_of("twice", "rows")), "twice", diamond(), NODES)
-    started(store)
-    first = store.complete(0, [(0, 1)])
-    store._sequence -= 1
-    assert store.complete(0, [(0, 1)]) == first
-    assert store.left == 3
-    store.forget()
-    store.close()
-
-
-def test_a_request_that_was_overtaken_changes_nothing(server: RedisServer) -> None:
-    store = RedisStore.bring(Link([server.address], key_of("late", "rows")), "late", diamond(), NODES)
-    started(store)
-    late = (store._client, store._sequence, "1", "cancel", b"\x91\x00")
-    store.copied(4, 1)
-    assert store._link.run(store._other, store._keys, *late) == b""
-    assert store.left == 4
-    store.forget()
-    store.close()
-
-
-def test_the_scripts_are_loaded_again_when_the_server_has_forgotten_them(server: RedisServer) -> None:
-    store = RedisStore.bring(Link([server.address], key_of("sha", "rows")), "sha", diamond(), NODES)
-    started(store)
-    store._link.call("SCRIPT", "FLUSH")
-    assert store.complete(0, [(0, 1)])[0] == [0]
-    store.forget()
-    store.close()
-
-
-def test_in_a_cluster_runs_lie_on_all_masters(cluster: list[RedisServer]) -> None:
-    addresses = [server.address for server in cluster]
-    stores = []
-    for number in range(12):
-        link = Link(addresses, key_of(f"spread-{number}", "rows"))
-        stores.append(RedisStore.bring(link, f"spread-{number}", diamond(), NODES))
-    sizes = []
-    for server in cluster:
-        with redis.Redis(unix_socket_path=server.socket) as client:
-            sizes.append(client.dbsize())
-    assert min(sizes) > 0
-    for store in stores:
-        store.forget()
-        store.close()
-
-
-# ---- runs and servers --------------------------------------------------------------------------------------------
-
-
-def test_whoever_joins_a_run_finds_its_work_and_its_state(server: RedisServer) -> None:
-    address, work = [server.address], fan_out(3, 50)
-    store = RedisStore.bring(Link(address, key_of("joined", "rows")), "joined", work, NODES)
-    started(store)
-    store.complete(0, [(0, 1)])
-    other = RedisStore.attach(Link(address, key_of("joined", "rows")), "joined")
-    found = other.work()
-    for column in ("seconds", "category", "waits_for", "child_start", "children", "inputs", "outputs", "file_bytes"):
-        assert list(getattr(found, column)) == list(getattr(work, column)), column
-    assert found.profiles == work.profiles
-    assert other.standings().count(Standing.DONE) == 1
-    other.close()
-    store.forget()
-    with pytest.raises(InputError, match="no run 'joined'"):
-        RedisStore.attach(store._link, "joined")
-    store.close()
-
-
-def test_a_run_is_brought_once(server: RedisServer) -> None:
-    link = Link([server.address], key_of("same", "rows"))
-    store = RedisStore.bring(link, "same", diamond(), NODES)
-    with pytest.raises(InputError, match="has a run 'same' already"):
-        RedisStore.bring(link, "same", diamond(), NODES)
-    store.forget()
-    store.close()
-
-
-def test_an_address_where_nobody_answers_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no Redis server answers at unix://"):
-        Link([f"unix://{tmp_path}/none"], "{r}", patience=0.1)
-    with pytest.raises(InputError, match="is not the address of a Redis server"):
-        Link(["http://nowhere"], "{r}")
-
-
-def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
-    with one_server(tmp_path, "--requirepass", "right") as server:
-        with pytest.raises(InputError, match="does not let us in"):
-            Link([server.address], "{r}")
-        Link([f"unix://:right@{server.socket}"], "{r}").close()
-
-
-def test_a_server_that_may_forget_is_reported(tmp_path: Path) -> None:
-    with one_server(tmp_path / "careful", *CAREFUL) as server:
-        link = Link([server.address], "{r}")
-        assert worries(link) == {}
-        link.close()
-    careless = ("--appendonly", "no", "--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
-    with one_server(tmp_path, *careless) as other:
-        link = Link([other.address], "{r}")
-        found = worries(link)
-        assert list(found) == ["appendonly", "maxmemory-policy", "maxmemory"]
-        assert "appendonly yes" in found["appendonly"]
-        link.call("CONFIG", "SET", "appendonly", "yes")
-        assert "appendfsync always" in worries(link)["appendfsync"]
-        link.close()
-
-
-def test_full_memory_stops_the_run_and_changes_nothing(tmp_path: Path) -> None:
-    with one_server(tmp_path) as server:
-        store = RedisStore.bring(Link([server.address], key_of("full", "rows")), "full", diamond(), NODES)
-        started(store)
-        store._link.call("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(RunError, match="out of memory"):
-            store.complete(0, [(0, 1)])
-        store._link.call("CONFIG", "SET", "maxmemory", "0")
-        assert store.left == 4
-        assert store.complete(0, [(0, 1)])[0] == [0]
-        store.close()
-
-
-def test_a_server_that_lost_its_data_is_noticed(tmp_path: Path) -> None:
-    with one_server(tmp_path, "--appendonly", "no") as server:
-        store = RedisStore.bring(Link([server.address], key_of("gone", "rows")), "gone", diamond(), NODES)
-        started(store)
-        server.kill()
-        server.start()
-        with pytest.raises(RunError, match="does not know this run any more"):
-            store.complete(0, [(0, 1)])
-        store._link.close()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.store.directory import NodeInfo
 
 SUMMARY = """Runs one node of a cluster until it is told to end. It is started by 'shoal cluster start'; by hand, give
 it the access file of a running cluster. What the node offers is found out, limited by the batch job it runs in, or
@@ -54,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _offer(arguments: argparse.Namespace) -> tuple:  # type: ignore[type-arg]
+def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     import os
     import sys
     import tempfile

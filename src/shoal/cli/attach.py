@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     session = ClusterSession(
         workspace,
-        lambda: load(workspace, words),
+        lambda: load(workspace, words or note.words),
         RunOptions(this_node(workspace.base)),
         display,
         note.cluster,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.cluster.home import ClusterHome
 
 SUMMARY = """Starts a cluster of agents, shows it, changes its size and ends it. The access file that 'start' writes
 lets you run workflows on it ('shoal run --cluster NAME'); a narrowed copy of it ('access') lets others do so, or only
@@ -43,24 +47,25 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.name:
         raise InputError(f"'shoal cluster {arguments.action}' needs the name of a cluster")
+    if arguments.action == "status":
+        _status(arguments.name)
+        return 0
     home = ClusterHome(arguments.name)
     match arguments.action:
         case "start":
             _start(home, arguments)
-        case "status":
-            _status(arguments.name)
         case "scale":
             manage.scale(home, _number(arguments.count, "N"), print)
         case "restart":
             print("the head was started anew" if manage.restart_head(home) else "the head runs")
         case "access":
-            _access(home, arguments)
+            _access(arguments)
         case "stop":
             print(f"ended {manage.stop(home)} nodes and the head of {arguments.name}")
     return 0
 
 
-def _start(home, arguments: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
+def _start(home: ClusterHome, arguments: argparse.Namespace) -> None:
     import os
 
     from shoal.cluster import manage
@@ -121,7 +126,7 @@ def _status(name: str) -> None:
         print(f"  run {run.run}  {run.name}  {run.state}  {run.tasks - run.left} of {run.tasks} tasks")
 
 
-def _access(home, arguments: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
+def _access(arguments: argparse.Namespace) -> None:
     from shoal.cluster.home import access_path
     from shoal.wire.access import Role, narrowed, read, write
 

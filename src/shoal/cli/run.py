@@ -100,6 +100,7 @@ def execute(arguments: argparse.Namespace) -> int:
             display,
             arguments.cluster,
             caller,
+            words=words,
             policy=arguments.policy,
             detach=arguments.detach,
             force=arguments.force,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -43,6 +43,8 @@ class Note(msgspec.Struct):
     """Name, or path of the access file."""
     run: str
     places: list[bytes]
+    words: list[str]
+    """Targets and values, as they were given."""
 
 
 def note_path(workspace: Workspace) -> str:
@@ -84,12 +86,14 @@ class ClusterSession(Session):
         cluster: str,
         caller: Caller[WireMessage],
         *,
+        words: Sequence[str] = (),
         policy: str = DEFAULT_POLICY,
         detach: bool = False,
         attach: Note | None = None,
         force: bool = False,
     ) -> None:
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
+        self.words = list(words)
         nodes = told(caller).nodes
         self.cores = sum(node.resources.get("cores") for node in nodes.values()) / FRACTION
         if nodes:
@@ -152,7 +156,7 @@ class ClusterSession(Session):
             places = [place_of(run.graph, task) for task in run.selection.tasks]
             fresh = f"{note_path(self.workspace)}.new"
             with open(fresh, "wb") as file:
-                file.write(msgspec.msgpack.encode(Note(self.cluster, self.identity, places)))
+                file.write(msgspec.msgpack.encode(Note(self.cluster, self.identity, places, self.words)))
             os.replace(fresh, note_path(self.workspace))
 
     def execute(self) -> Run:

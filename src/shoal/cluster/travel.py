@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Protocol
 
@@ -91,9 +91,8 @@ class SlurmPlace:
 
 def arrange(place: Place, archive: Archive | None = None, folder: str | None = None) -> Arrangement:
     """How to run this Shoal at a place; carries it there if need be, into `folder` (by default the user's cache)."""
-    wanted = footprint()
     found = _probe(place, [sys.executable], {})
-    if found.get(sys.executable) == wanted:
+    if found.get(sys.executable) == footprint():
         return Arrangement(sys.executable)
     archive = archive or Archive()
     path = carry(place, archive, folder)
@@ -101,11 +100,10 @@ def arrange(place: Place, archive: Archive | None = None, folder: str | None = N
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     found = _probe(place, [sys.executable, version, "python3"], environment)
     for python, theirs in found.items():
-        if theirs == wanted:
+        if theirs == archive.footprint:
             return Arrangement(python, environment, carried=True)
     raise InputError(
-        f"{place.name} has no Python {platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]} "
-        f"for {platform.machine()} that runs this Shoal",
+        f"{place.name} has no {version} for {platform.machine()} that runs this Shoal",
         remedy=f"install {version} there, or set up Shoal at the same path",
     )
 
@@ -164,11 +162,13 @@ def send_private(place: Place, data: bytes, name: str, folder: str | None = None
 
 def footprint() -> str:
     """What must be alike on both sides: Python, kind of machine, versions of libraries, every file of Shoal."""
+    return _footprint(_contents(_package_files()))
+
+
+def _footprint(package: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for name, path in _package_files():
-        digest.update(name.encode() + b"\0")
-        with open(path, "rb") as file:
-            digest.update(hashlib.sha256(file.read()).digest())
+    for name in sorted(package):
+        digest.update(name.encode() + b"\0" + hashlib.sha256(package[name]).digest())
     versions = [f"{library}={_version(library)}" for library in LIBRARIES]
     python = ".".join(map(str, sys.version_info[:2]))
     parts = [sys.implementation.name, python, platform.system(), platform.machine(), *versions]
@@ -179,19 +179,31 @@ class Archive:
     """The package and its libraries as one compressed archive, the same bytes for the same content."""
 
     def __init__(self, libraries: Sequence[str] = LIBRARIES) -> None:
+        paths = dict(_package_files())
+        contents = _contents(paths.items())
+        self.footprint = _footprint(contents)
+        """Of exactly what was read: the files may be edited meanwhile."""
+        others = dict(_library_files(libraries))
+        paths |= others
+        contents |= _contents(others.items())
         plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for name, path in sorted([*_package_files(), *_library_files(libraries)]):
-                with open(path, "rb") as file:
-                    data = file.read()
+            for name in sorted(contents):
                 entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-                tar.addfile(entry, io.BytesIO(data))
-        content = plain.getvalue()
-        self.name = f"shoal-{hashlib.sha256(content).hexdigest()[:16]}"
+                entry.size = len(contents[name])
+                entry.mode = 0o755 if os.access(paths[name], os.X_OK) else 0o644
+                tar.addfile(entry, io.BytesIO(contents[name]))
+        self.name = f"shoal-{hashlib.sha256(plain.getvalue()).hexdigest()[:16]}"
         # Level 1: the links within a cluster are faster than thorough compression.
-        self.data = gzip.compress(content, compresslevel=1, mtime=0)
+        self.data = gzip.compress(plain.getvalue(), compresslevel=1, mtime=0)
+
+
+def _contents(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
+    contents = {}
+    for name, path in files:
+        with open(path, "rb") as file:
+            contents[name] = file.read()
+    return contents
 
 
 def _package_files() -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ ENVELOPE_BYTES = 1024 * 1024
 OUTBOX_BYTES = 16 * 1024 * 1024
 RENEWAL = 10.0
 """A peer that has taken nothing for so long is connected to anew: libzmq gives up for good after some failures."""
+_READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 class Asker(NamedTuple):
@@ -124,7 +125,8 @@ class Post(Generic[M]):
         """How many messages made room for newer ones, or had nobody left to go to."""
         self._gate = Gate(self._context, access)
         self._router = server_socket(self._context, access, codec.limit_bytes)
-        for fd in (_fd(self._gate.socket), _fd(self._router), self._bell):
+        self._gate_fd, self._router_fd = _fd(self._gate.socket), _fd(self._router)
+        for fd in (self._gate_fd, self._router_fd, self._bell):
             self._epoll.register(fd, select.EPOLLIN)
         self._bind(bind)
         self.address = str(self._router.get_string(zmq.LAST_ENDPOINT))
@@ -146,15 +148,20 @@ class Post(Generic[M]):
         """Everything that has arrived, and keys looked at. To be called in every turn."""
         ready = dict.fromkeys(fd for fd, _ in self._epoll.poll(0)) | self._restless
         self._restless = {}
-        if self._bell in ready:
+        rung = self._bell in ready
+        if rung:
             os.eventfd_read(self._bell)
-        self.refused["key"] += self._gate.admit(MOST_FRAMES)
+        if rung or self._gate_fd in ready:
+            self.refused["key"] += self._gate.admit(MOST_FRAMES)
+            if _has_more(self._gate.socket):
+                self._ring()
         turn: _Turn[M] = _Turn()
-        self._read_router(turn)
+        if rung or self._router_fd in ready:
+            self._read_router(turn)
         for fd in ready:
             if (peer := self._by_fd.get(fd)) is not None:
                 self._read_peer(peer, turn)
-        if not turn.may_go_on() or self._has_more(self._gate.socket):
+        if not turn.may_go_on():
             self._ring()
         return turn.found
 
@@ -245,7 +252,7 @@ class Post(Generic[M]):
             if self._flush_peer(peer):
                 del self._waiting[address]
         # Sending may have taken the signal that something can be read, which the poll would then wait for in vain.
-        if self._restless or self._has_more(self._router):
+        if self._restless or _has_more(self._router):
             self._ring()
 
     def _flush_answers(self, connection: bytes, outbox: Outbox) -> bool:
@@ -264,7 +271,7 @@ class Post(Generic[M]):
 
     def _flush_peer(self, peer: _Peer) -> bool:
         """Whether there is nothing left to be sent to this agent."""
-        while peer.outbox and int(peer.socket.get(zmq.EVENTS)) & zmq.POLLOUT:
+        while peer.outbox and int(peer.socket.get(zmq.EVENTS)) & _WRITABLE:
             _, messages = peer.outbox.first(self._envelope_bytes)
             try:
                 peer.socket.send(self._framed(peer.serial + 1, messages), zmq.NOBLOCK)
@@ -273,7 +280,7 @@ class Post(Generic[M]):
             peer.serial += 1
             peer.outbox.sent(len(messages))
             peer.blocked_since = None
-        if self._has_more(peer.socket):
+        if _has_more(peer.socket):
             self._restless[peer.fd] = None
         if not peer.outbox:
             return True
@@ -339,13 +346,13 @@ class Post(Generic[M]):
     def _framed(self, serial: int, messages: list[bytes]) -> bytes:
         return self._codec.frame(self._access.cluster, self._sender, serial, messages)
 
-    @staticmethod
-    def _has_more(socket: Socket) -> bool:
-        return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
-
     def _ring(self) -> None:
         os.eventfd_write(self._bell, 1)
 
 
 def _fd(socket: Socket) -> int:
     return int(socket.get(zmq.FD))
+
+
+def _has_more(socket: Socket) -> bool:
+    return bool(int(socket.get(zmq.EVENTS)) & _READABLE)

@@ -1,0 +1,182 @@
+"""Workflows on real agents: results, failures, deaths of agents and clients. Books in Redis and with the head."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.clusters import NAME, LocalCluster, local_cluster
+from support.command import wait_until
+from support.redis_servers import CAREFUL, one_server
+
+FAN = """
+from shoal import rule
+for i in range({count}):
+    rule(f"part{{i}}", run=f"sleep {seconds}; echo {{i}} >> part{{i}}")
+rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
+"""
+
+
+def write_fan(folder: Path, count: int, seconds: float = 0.0) -> Path:
+    folder.mkdir()
+    (folder / "flow.py").write_text(FAN.format(count=count, seconds=seconds))
+    return folder
+
+
+def expect_whole(folder: Path, count: int) -> None:
+    """Every part was made once, and all of them are in the whole."""
+    assert (folder / "whole").read_text().split() == [str(number) for number in range(count)]
+    for number in range(count):
+        assert (folder / f"part{number}").read_text() == f"{number}\n"
+
+
+@pytest.fixture(scope="module", params=["redis", "head"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "head":
+        with local_cluster(folder / "cluster", 2) as found:
+            yield found
+        return
+    with (
+        one_server(folder, *CAREFUL) as server,
+        local_cluster(folder / "cluster", 2, "--redis", server.address) as found,
+    ):
+        yield found
+
+
+def test_a_fan_runs_on_two_agents_and_a_second_run_finds_it_up_to_date(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 40)
+    cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
+    expect_whole(folder, 40)
+    assert "41 of 41 tasks done" in cluster.shoal("status", where=folder)
+    assert "up to date" in cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
+    assert not cluster.runs(), "what is known is forgotten"
+
+
+def test_output_and_failure_of_a_task_reach_the_client(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import rule, task\n"
+        'rule("a", run="echo said by a; touch a")\n'
+        'rule("b", ["a"], run="echo alas >&2; exit 3", retries=1)\n'
+        'rule("c", ["b"], run="touch c")\n'
+    )
+    said = cluster.shoal("run", "--cluster", NAME, "c", "--plain", where=tmp_path, expect=1)
+    assert "exit status 3" in said
+    assert "alas" in said
+    assert "said by a" in cluster.shoal("output", "a", where=tmp_path)
+    status = cluster.shoal("status", where=tmp_path)
+    assert "1 done" in status
+    assert "1 failed" in status
+    assert "1 not run" in status
+
+
+def test_a_killed_client_comes_back_and_misses_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 30, 0.1)
+    client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
+    wait_until(lambda: (folder / "part3").exists(), "the run has begun")
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    refused = cluster.shoal("run", "--cluster", NAME, "whole", where=folder, expect=2)
+    assert "is being run on the cluster" in refused
+    cluster.shoal("attach", "--plain", where=folder)
+    expect_whole(folder, 30)
+    assert "up to date" in cluster.shoal("run", "whole", "--plain", where=folder)
+    assert "not on a cluster" in cluster.shoal("attach", where=folder, expect=2)
+
+
+def test_a_run_that_was_left_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 10, 0.05)
+    cluster.shoal("run", "--cluster", NAME, "whole", "--detach", "--plain", where=folder, expect=None)
+    wait_until(lambda: (folder / "whole").exists(), "it is done without anybody looking")
+    cluster.shoal("attach", "--plain", where=folder)
+    expect_whole(folder, 10)
+
+
+def test_ctrl_c_ends_the_run_and_its_tasks(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import task\n"
+        'for i in range(4):\n    task(f"t{i}", run=f"echo $$ > pid{i}; exec sleep 1000")\n'
+        'task("all", needs=[f"t{i}" for i in range(4)])\n'
+    )
+    client = cluster.begin("run", "--cluster", NAME, "all", "--plain", where=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("pid*"))) == 2, "two tasks run")
+    pids = [int(path.read_text()) for path in tmp_path.glob("pid*") if path.read_text()]
+    client.send_signal(signal.SIGINT)
+    assert client.wait(60) == 130
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), "its tasks have ended")
+    assert not cluster.runs()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_python_functions_are_refused_in_a_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        'from shoal import task\n@task\ndef compute(t):\n    return 1\ntask("all", needs=["compute"])\n'
+    )
+    said = cluster.shoal("run", "--cluster", NAME, "all", where=tmp_path, expect=2)
+    assert "Python function" in said
+
+
+def test_an_unknown_cluster_is_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 1)
+    assert "there is no cluster 'elsewhere'" in cluster.shoal(
+        "run", "--cluster", "elsewhere", "whole", where=folder, expect=2
+    )
+
+
+def test_a_viewer_may_look_and_not_run(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 2)
+    viewer = folder / "viewer.json"
+    cluster.shoal("cluster", "access", NAME, "--role", "viewer", "-o", str(viewer), where=folder)
+    assert "2 nodes" in cluster.shoal("cluster", "status", str(viewer), where=folder)
+    said = cluster.shoal("run", "--cluster", str(viewer), "whole", where=folder, expect=2)
+    assert "a viewer may not ask for that" in said
+    assert not (folder / "part0").exists()
+    viewer.chmod(0o644)
+    assert "chmod 600" in cluster.shoal("cluster", "status", str(viewer), where=folder, expect=2)
+
+
+def test_an_agent_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 40, 0.2)
+    with local_cluster(tmp_path / "cluster", 3) as cluster:
+        client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
+        wait_until(lambda: (folder / "part5").exists(), "the run has begun")
+        cluster.kill_agent(0)
+        assert client.wait(120) == 0
+        expect_whole(folder, 40)
+        assert sorted(cluster.agents()) == [1, 2]
+
+
+def test_the_head_is_killed_and_started_anew(tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 40, 0.1)
+    with local_cluster(tmp_path / "cluster", 2) as cluster:
+        client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
+        wait_until(lambda: (folder / "part5").exists(), "the run has begun")
+        os.kill(cluster.head(), signal.SIGKILL)
+        wait_until(lambda: "started anew" in cluster.shoal("cluster", "restart", NAME), "the head is missed")
+        assert client.wait(120) == 0
+        expect_whole(folder, 40)
+
+
+def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "cluster", 1) as cluster:
+        cluster.shoal("cluster", "scale", NAME, "3")
+        agents = cluster.agents()
+        assert len(agents) == 3
+        cluster.shoal("cluster", "scale", NAME, "1")
+        wait_until(lambda: len(cluster.agents()) == 1, "two have left")
+        assert "runs already" in cluster.shoal("cluster", "start", NAME, "--local", "1", expect=2)
+        head = cluster.head()
+        assert NAME in cluster.shoal("cluster", "list")
+        assert "ended 1 nodes" in cluster.shoal("cluster", "stop", NAME)
+        assert not any(is_alive(pid) for pid in (*agents.values(), head))
+        assert "there is no cluster" in cluster.shoal("cluster", "status", NAME, expect=2)

@@ -1,0 +1,196 @@
+"""What every directory promises (`shoal.store.directory`): numbers, leases, versions, and one beginner for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import InputError
+from shoal.model.resources import Resources
+from shoal.store.directory import Beat, Directory, MemoryDirectory, NodeInfo, RunInfo, RunState
+from support.redis_servers import wait_until
+from support.stores import KINDS, OpenedDirectory, opened_directories
+
+PHASES = [phase for phase in Phase if phase is not Phase.explain]  # explaining takes minutes with a server
+LATER = 1.0
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedDirectory]:
+    with opened_directories(request.param, tmp_path_factory.mktemp(request.param)) as opened:
+        yield opened
+
+
+def node(name: str, ends_at: float | None = None) -> NodeInfo:
+    resources = Resources.parse({"cores": 2, "memory": "4G"})
+    return NodeInfo(f"tcp://{name}:1", name, resources, {"site": "näher"}, ends_at, f"tcp://{name}:2", "1.0")
+
+
+def versions(directory: Directory) -> tuple[int, int]:
+    beat = directory.renew(10_000)
+    return beat.nodes_version, beat.runs_version
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_count_up_and_are_never_used_again(opened: OpenedDirectory) -> None:
+    directory = opened()
+    assert [directory.join(node(name)) for name in "abc"] == [0, 1, 2]
+    directory.remove(2)
+    directory.remove(0)
+    assert directory.join(node("d")) == 3
+    assert list(directory.nodes()) == [1, 3]
+    for number in range(4, 12):
+        assert directory.join(node(str(number))) == number
+    assert list(directory.nodes()) == [1, *range(3, 12)]
+
+
+def test_what_a_node_tells_of_itself_is_read_by_all(opened: OpenedDirectory) -> None:
+    directory = opened()
+    first, second = node("a"), node("b", 1e9 + 0.25)
+    number = directory.join(first)
+    directory.join(second)
+    assert directory.nodes() == {0: first, 1: second}
+    directory.update(number, node("a", 5.0))
+    assert directory.nodes() == {0: node("a", 5.0), 1: second}
+    directory.remove(number)
+    directory.update(number, first)
+    assert directory.nodes() == {1: second}
+
+
+def test_a_node_is_alive_until_its_lease_ends_by_the_clock_of_the_directory(opened: OpenedDirectory) -> None:
+    directory = opened()
+    number = directory.join(node("a"))
+    assert directory.expired(0.0) == []
+    wait_until(lambda: directory.expired(LATER) == [number], "the lease ends")
+    assert directory.renew(number, LATER).alive  # it was only slow
+    assert directory.expired(LATER) == []
+    wait_until(lambda: directory.expired(2 * LATER) == [number], "the lease ends again")
+    directory.remove(number)
+    assert directory.expired(2 * LATER) == []
+    assert not directory.renew(number, 2 * LATER).alive
+    assert directory.expired(9 * LATER) == []
+
+
+def test_every_change_of_the_nodes_raises_their_version(opened: OpenedDirectory) -> None:
+    directory = opened()
+    assert versions(directory) == (0, 0)
+    number = directory.join(node("a"))
+    assert directory.renew(number) == Beat(True, 1, 0)
+    directory.update(number, node("a", 1.0))
+    assert versions(directory) == (2, 0)
+    directory.remove(number)
+    assert directory.renew(number) == Beat(False, 3, 0)
+    directory.remove(number)
+    directory.update(number, node("a"))
+    assert versions(directory) == (3, 0)
+
+
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_in_the_order_of_submission_with_their_states(opened: OpenedDirectory) -> None:
+    directory = opened()
+    for run in ("zebra", "ärger", "middle"):
+        directory.submit(run, run.encode() + b"\0\xff")
+    directory.begin("ärger")
+    directory.begin("middle")
+    directory.end("middle", "done: läuft")
+    assert directory.runs() == [
+        RunInfo("zebra", RunState.WAITING, b"zebra\0\xff"),
+        RunInfo("ärger", RunState.ACTIVE, "ärger".encode() + b"\0\xff"),
+        RunInfo("middle", RunState.ENDED, b"middle\0\xff", "done: läuft"),
+    ]
+    assert [info.state for info in directory.runs()] == ["waiting", "active", "ended"]
+
+
+def test_exactly_one_caller_begins_a_run(opened: OpenedDirectory) -> None:
+    directory = opened()
+    assert not directory.begin("r")
+    directory.submit("r", b"")
+    assert [directory.begin("r") for _ in range(3)] == [True, False, False]
+    directory.end("r", "done")
+    assert not directory.begin("r")
+
+
+def test_the_first_outcome_of_a_run_stays(opened: OpenedDirectory) -> None:
+    directory = opened()
+    directory.submit("r", b"about")
+    directory.end("r", "cancelled")
+    directory.end("r", "done")
+    directory.end("unknown", "done")
+    assert directory.runs() == [RunInfo("r", RunState.ENDED, b"about", "cancelled")]
+
+
+def test_a_name_is_free_again_when_its_run_is_forgotten(opened: OpenedDirectory) -> None:
+    directory = opened()
+    directory.submit("r", b"first")
+    directory.submit("s", b"")
+    with pytest.raises(InputError, match="has a run 'r' already"):
+        directory.submit("r", b"second")
+    directory.forget("r")
+    directory.submit("r", b"third")
+    assert [(info.run, info.about) for info in directory.runs()] == [("s", b""), ("r", b"third")]
+
+
+def test_every_change_of_the_runs_raises_their_version(opened: OpenedDirectory) -> None:
+    directory = opened()
+    directory.submit("r", b"")
+    directory.begin("r")
+    directory.begin("r")
+    assert versions(directory) == (0, 2)
+    directory.end("r", "done")
+    directory.end("r", "done")
+    directory.forget("r")
+    directory.forget("r")
+    assert versions(directory) == (0, 4)
+
+
+# ---- against the directory in memory -----------------------------------------------------------------------------
+
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "update", "remove", "submit", "begin", "end", "forget"]),
+        st.integers(0, 3),
+    ),
+    max_size=30,
+)
+
+
+def _perform(directory: Directory, kind: str, number: int) -> object:
+    run = f"run {number}"
+    match kind:
+        case "join":
+            return directory.join(node(str(number)))
+        case "update":
+            return directory.update(number, node(f"new {number}"))
+        case "remove":
+            return directory.remove(number)
+        case "begin":
+            return directory.begin(run)
+        case "end":
+            return directory.end(run, str(number))
+        case "forget":
+            return directory.forget(run)
+    try:
+        return directory.submit(run, bytes(number))
+    except InputError as error:
+        return str(error)
+
+
+@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=_steps)
+def test_every_directory_does_what_the_one_in_memory_does(
+    opened: OpenedDirectory, steps: list[tuple[str, int]]
+) -> None:
+    directory, model = opened(), MemoryDirectory()
+    for kind, number in steps:
+        assert _perform(directory, kind, number) == _perform(model, kind, number)
+    assert directory.nodes() == model.nodes()
+    assert list(directory.nodes()) == list(model.nodes())
+    assert directory.runs() == model.runs()
+    assert versions(directory) == versions(model)

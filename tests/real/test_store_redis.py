@@ -1,0 +1,202 @@
+"""What the store in Redis promises beyond every store: outages, repeated requests, who joins, settings of servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from shoal.errors import InputError, RunError
+from shoal.sim.workloads.matrix import fan_out
+from shoal.store.base import Placeable, Standing, Store
+from shoal.store.link import Link
+from shoal.store.memory import MemoryStore
+from shoal.store.redis import RedisStore, key_of, worries
+from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, one_server, wait_until
+from support.stores import NODES, diamond, started
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with one_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    with cluster_of_three(tmp_path_factory.mktemp("cluster")) as servers:
+        yield servers
+
+
+# ---- outages -----------------------------------------------------------------------------------------------------
+
+
+def _play(store: Store, progress: list[int]) -> list[tuple[list[int], Placeable]]:
+    """Completes everything, one task at a time, and keeps all answers."""
+    answers = []
+    queue = started(store)
+    for ticket in queue:  # grows while we walk it
+        answers.append(store.complete(ticket.task % NODES, [(ticket.task, ticket.attempt + 1)]))
+        queue += answers[-1][1].tickets
+        progress[0] += 1
+    return answers
+
+
+def test_nothing_is_lost_or_done_twice_when_the_server_is_killed(tmp_path: Path) -> None:
+    work = fan_out(1, 600)
+    with one_server(tmp_path, *CAREFUL) as server:
+        store = RedisStore.bring(Link([server.address], key_of("r", "rows")), "r", work, NODES)
+        progress = [0]
+        over = threading.Event()
+
+        def strike() -> None:
+            for moment in (100, 250, 400):
+                wait_until(lambda moment=moment: progress[0] >= moment or over.is_set(), "progress")  # type: ignore[misc]
+                server.kill()
+                server.start()
+
+        striker = threading.Thread(target=strike)
+        striker.start()
+        try:
+            answers = _play(store, progress)
+        finally:
+            over.set()
+            striker.join()
+        assert answers == _play(MemoryStore(work, NODES), [0])
+        assert store.left == 0
+        assert store._link.breaks >= 3
+        store.close()
+
+
+def test_an_operation_that_is_sent_again_gets_the_same_answer(server: RedisServer) -> None:
+    store = RedisStore.bring(Link([server.address], key_of("twice", "rows")), "twice", diamond(), NODES)
+    started(store)
+    first = store.complete(0, [(0, 1)])
+    store._sequence -= 1
+    assert store.complete(0, [(0, 1)]) == first
+    assert store.left == 3
+    store.forget()
+    store.close()
+
+
+def test_a_request_that_was_overtaken_changes_nothing(server: RedisServer) -> None:
+    store = RedisStore.bring(Link([server.address], key_of("late", "rows")), "late", diamond(), NODES)
+    started(store)
+    late = (store._client, store._sequence, "1", "cancel", b"\x91\x00")
+    store.copied(4, 1)
+    assert store._link.run(store._other, store._keys, *late) == b""
+    assert store.left == 4
+    store.forget()
+    store.close()
+
+
+def test_the_scripts_are_loaded_again_when_the_server_has_forgotten_them(server: RedisServer) -> None:
+    store = RedisStore.bring(Link([server.address], key_of("sha", "rows")), "sha", diamond(), NODES)
+    started(store)
+    store._link.call("SCRIPT", "FLUSH")
+    assert store.complete(0, [(0, 1)])[0] == [0]
+    store.forget()
+    store.close()
+
+
+def test_in_a_cluster_runs_lie_on_all_masters(cluster: list[RedisServer]) -> None:
+    addresses = [server.address for server in cluster]
+    stores = []
+    for number in range(12):
+        link = Link(addresses, key_of(f"spread-{number}", "rows"))
+        stores.append(RedisStore.bring(link, f"spread-{number}", diamond(), NODES))
+    sizes = []
+    for server in cluster:
+        with redis.Redis(unix_socket_path=server.socket) as client:
+            sizes.append(client.dbsize())
+    assert min(sizes) > 0
+    for store in stores:
+        store.forget()
+        store.close()
+
+
+# ---- runs and servers --------------------------------------------------------------------------------------------
+
+
+def test_whoever_joins_a_run_finds_its_work_and_its_state(server: RedisServer) -> None:
+    address, work = [server.address], fan_out(3, 50)
+    store = RedisStore.bring(Link(address, key_of("joined", "rows")), "joined", work, NODES)
+    started(store)
+    store.complete(0, [(0, 1)])
+    other = RedisStore.attach(Link(address, key_of("joined", "rows")), "joined")
+    found = other.work()
+    for column in ("seconds", "category", "waits_for", "child_start", "children", "inputs", "outputs", "file_bytes"):
+        assert list(getattr(found, column)) == list(getattr(work, column)), column
+    assert found.profiles == work.profiles
+    assert other.standings().count(Standing.DONE) == 1
+    other.close()
+    store.forget()
+    with pytest.raises(InputError, match="no run 'joined'"):
+        RedisStore.attach(store._link, "joined")
+    store.close()
+
+
+def test_a_run_is_brought_once(server: RedisServer) -> None:
+    link = Link([server.address], key_of("same", "rows"))
+    store = RedisStore.bring(link, "same", diamond(), NODES)
+    with pytest.raises(InputError, match="has a run 'same' already"):
+        RedisStore.bring(link, "same", diamond(), NODES)
+    store.forget()
+    store.close()
+
+
+def test_an_address_where_nobody_answers_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no Redis server answers at unix://"):
+        Link([f"unix://{tmp_path}/none"], "{r}", patience=0.1)
+    with pytest.raises(InputError, match="is not the address of a Redis server"):
+        Link(["http://nowhere"], "{r}")
+
+
+def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
+    with one_server(tmp_path, "--requirepass", "right") as server:
+        with pytest.raises(InputError, match="does not let us in"):
+            Link([server.address], "{r}")
+        Link([f"unix://:right@{server.socket}"], "{r}").close()
+
+
+def test_a_server_that_may_forget_is_reported(tmp_path: Path) -> None:
+    with one_server(tmp_path / "careful", *CAREFUL) as server:
+        link = Link([server.address], "{r}")
+        assert worries(link) == {}
+        link.close()
+    careless = ("--appendonly", "no", "--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
+    with one_server(tmp_path, *careless) as other:
+        link = Link([other.address], "{r}")
+        found = worries(link)
+        assert list(found) == ["appendonly", "maxmemory-policy", "maxmemory"]
+        assert "appendonly yes" in found["appendonly"]
+        link.call("CONFIG", "SET", "appendonly", "yes")
+        assert "appendfsync always" in worries(link)["appendfsync"]
+        link.close()
+
+
+def test_full_memory_stops_the_run_and_changes_nothing(tmp_path: Path) -> None:
+    with one_server(tmp_path) as server:
+        store = RedisStore.bring(Link([server.address], key_of("full", "rows")), "full", diamond(), NODES)
+        started(store)
+        store._link.call("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(RunError, match="out of memory"):
+            store.complete(0, [(0, 1)])
+        store._link.call("CONFIG", "SET", "maxmemory", "0")
+        assert store.left == 4
+        assert store.complete(0, [(0, 1)])[0] == [0]
+        store.close()
+
+
+def test_a_server_that_lost_its_data_is_noticed(tmp_path: Path) -> None:
+    with one_server(tmp_path, "--appendonly", "no") as server:
+        store = RedisStore.bring(Link([server.address], key_of("gone", "rows")), "gone", diamond(), NODES)
+        started(store)
+        server.kill()
+        server.start()
+        with pytest.raises(RunError, match="does not know this run any more"):
+            store.complete(0, [(0, 1)])
+        store._link.close()

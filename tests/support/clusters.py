@@ -1,0 +1,79 @@
+"""Real clusters of agents on this machine, each with a home of its own; all of it is ended with the test."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.command import PATIENCE, SHOAL, environment
+
+NAME = "lab"
+
+
+class LocalCluster:
+    """A cluster, and the commands that one gives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = environment({"SHOAL_HOME": str(folder / "home")})
+        self.access = folder / "home" / "clusters" / NAME / "access.json"
+
+    def shoal(self, *words: str, where: Path | None = None, expect: int | None = 0) -> str:
+        """Runs `shoal WORDS`; what it wrote to both streams."""
+        done = subprocess.run(
+            [*SHOAL, *words],
+            cwd=where or self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE * 3,
+            stdin=subprocess.DEVNULL,
+        )
+        said = f"$ shoal {' '.join(words)}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        assert expect is None or done.returncode == expect, f"exit status {done.returncode}, expected {expect}:\n{said}"
+        assert "Traceback" not in done.stderr, said
+        return done.stdout + done.stderr
+
+    def begin(self, *words: str, where: Path) -> subprocess.Popen[bytes]:
+        """Starts `shoal WORDS` in the background."""
+        with open(self.folder / "begun.log", "ab") as log:
+            return subprocess.Popen(
+                [*SHOAL, *words], cwd=where, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def agents(self) -> dict[int, int]:
+        """Process of each node, by its number."""
+        told = self.shoal("cluster", "status", NAME)
+        return {int(number): int(pid) for number, pid in re.findall(r"^ +(\d+)  \S+/(\d+) ", told, re.MULTILINE)}
+
+    def runs(self) -> list[str]:
+        """The runs that the cluster knows."""
+        return re.findall(r"^ +run (\S+)", self.shoal("cluster", "status", NAME), re.MULTILINE)
+
+    def kill_agent(self, number: int) -> None:
+        os.kill(self.agents()[number], signal.SIGKILL)
+
+    def head(self) -> int:
+        """The head's process."""
+        text = (self.access.parent / "started.json").read_text()
+        return int(re.search(r'"head":\{[^}]*"pid":(\d+)', text)[1])  # type: ignore[index]
+
+    def logs(self) -> str:
+        folder = self.access.parent / "logs"
+        return "\n".join(path.read_text() for path in sorted(folder.glob("*.log"))) if folder.exists() else ""
+
+
+@contextmanager
+def local_cluster(folder: Path, nodes: int, *options: str) -> Iterator[LocalCluster]:
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = LocalCluster(folder)
+    try:
+        cluster.shoal("cluster", "start", NAME, "--local", str(nodes), *options)
+        yield cluster
+    finally:
+        cluster.shoal("cluster", "stop", NAME, expect=None)

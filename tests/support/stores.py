@@ -1,0 +1,135 @@
+"""Every kind of store and directory for tests of what they promise: in memory, in a real Redis and a real cluster of
+it, and behind a server that is thrown away and made again from its journals all the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+from shoal.broker.peers import Ticket
+from shoal.model.resources import Resources
+from shoal.model.task import Profile
+from shoal.model.work import Work, assemble
+from shoal.store.base import Placeable, Store
+from shoal.store.directory import Directory, MemoryDirectory
+from shoal.store.link import Link
+from shoal.store.memory import MemoryStore
+from shoal.store.redis import RedisStore, key_of
+from shoal.store.redis_directory import RedisDirectory, directory_key
+from shoal.store.scopes import read_request
+from shoal.store.served import RemoteDirectory, RemoteStore, StoreServer
+from support.redis_servers import cluster_of_three, one_server
+
+KINDS = ("memory", "redis", "cluster", "remote")
+PROFILES = [Profile("task", Resources.parse({"cores": 1})), Profile("nothing", Resources())]
+NODES = 3
+SHORT_LEASE = 0.05
+RESTARTS_EVERY, ANSWERS_LOST_EVERY = 3, 11
+
+Opened = Callable[[Work], Store]
+OpenedDirectory = Callable[[], Directory]
+_numbers = count(1)
+
+
+class RestlessServer:
+    """A transport to a server that is made again from its journals before every third request that changes something,
+    and of which some answers get lost."""
+
+    def __init__(self, path: Path, lease: float) -> None:
+        self._path, self._lease = str(path), lease
+        self.server = StoreServer(self._path, lease=lease)
+        self._changes = 0
+        self._lost = b""
+        self.largest = 0
+
+    def restart(self) -> None:
+        self.server.close()
+        self.server = StoreServer(self._path, lease=self._lease)
+
+    def ask(self, request: bytes) -> bytes:
+        self.largest = max(self.largest, len(request))
+        self._changes += read_request(request).sequence > 0
+        if self._changes % RESTARTS_EVERY == 0:
+            self._changes += 1  # requests that only look do not lead to the next one
+            self.restart()
+        answer = self.server.perform(request, time.monotonic())
+        if self._changes % ANSWERS_LOST_EVERY == 0 and request != self._lost:
+            self._lost = request
+            raise TimeoutError
+        return answer
+
+
+@contextmanager
+def _addresses(kind: str, folder: Path) -> Iterator[list[str]]:
+    if kind == "redis":
+        with one_server(folder) as server:
+            yield [server.address]
+    else:
+        with cluster_of_three(folder) as servers:
+            yield [server.address for server in servers]
+
+
+@contextmanager
+def opened_stores(kind: str, folder: Path) -> Iterator[Opened]:
+    """Makes stores of one kind around some work."""
+    if kind == "memory":
+        yield lambda work: MemoryStore(work, NODES, lease=SHORT_LEASE)
+    elif kind == "remote":
+        transport = RestlessServer(folder, SHORT_LEASE)
+        yield lambda work: RemoteStore.bring(transport, f"run-{next(_numbers)}", work, NODES)
+        transport.server.close()
+    else:
+        with _addresses(kind, folder) as addresses, ExitStack() as stack:
+
+            def bring(work: Work) -> Store:
+                run = f"run-{next(_numbers)}"
+                store = RedisStore.bring(Link(addresses, key_of(run, "rows")), run, work, NODES, lease=SHORT_LEASE)
+                stack.callback(store.close)
+                return store
+
+            yield bring
+
+
+@contextmanager
+def opened_directories(kind: str, folder: Path) -> Iterator[OpenedDirectory]:
+    """Makes empty directories of one kind."""
+    if kind == "memory":
+        yield lambda: MemoryDirectory(lease=SHORT_LEASE)
+    elif kind == "remote":
+        with ExitStack() as stack:
+
+            def serve() -> Directory:
+                transport = RestlessServer(folder / str(next(_numbers)), SHORT_LEASE)
+                stack.callback(lambda: transport.server.close())
+                return RemoteDirectory(transport)
+
+            yield serve
+    else:
+        with _addresses(kind, folder) as addresses, ExitStack() as stack:
+
+            def connect() -> Directory:
+                cluster = f"cluster-{next(_numbers)}"
+                directory = RedisDirectory(Link(addresses, directory_key(cluster)), cluster, lease=SHORT_LEASE)
+                stack.callback(directory.close)
+                return directory
+
+            yield connect
+
+
+def diamond() -> Work:
+    """0 makes two files, of which 1 and 2 read one each; 3 reads what these make."""
+    return assemble("diamond", [1.0] * 4, [[4], [0], [1], [2, 3]], [[0, 1], [2], [3], []], [10, 20, 30, 40, 50])
+
+
+def started(store: Store, node: int = 0) -> list[Ticket]:
+    """Begins, and gives everything to a node."""
+    tickets = store.begin().tickets
+    store.owned([ticket.task for ticket in tickets], node)
+    return tickets
+
+
+def tasks(placeable: Placeable) -> list[int]:
+    return [ticket.task for ticket in placeable.tickets]
