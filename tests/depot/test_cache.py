@@ -198,6 +198,14 @@ def test_damage_to_what_is_known_of_an_object_costs_that_object_only(tmp_path: P
     cache.close()
 
 
+def test_an_object_whose_file_somebody_removed_is_absent(cache: Cache) -> None:
+    put(cache, "x", b"data")
+    for file in (Path(cache.directory) / "objects").iterdir():
+        file.unlink()
+    assert cache.open("x") is None
+    assert not cache.has("x")
+
+
 def test_two_agents_do_not_share_a_cache(cache: Cache) -> None:
     with pytest.raises(InputError, match="in use by another agent"):
         Cache(cache.directory)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -268,6 +269,27 @@ def test_a_peer_that_stands_still_does_not_hold_up_the_others(tmp_path: Path) ->
             want(fetcher, f"stuck {number}", 1000, Grant("127.0.0.1", mute.getsockname()[1], TOKEN))
         want(fetcher, "x", 1000, server.grant())
         assert list(results(fetcher, 1)) == ["x"]
+
+
+def test_no_more_objects_are_under_way_than_allowed(tmp_path: Path) -> None:
+    stall = 1.0
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        serving(tmp_path / "there", True, {"x": 1000}) as server,
+        fetching(tmp_path / "here", in_all=1, stall=stall) as fetcher,
+    ):
+        begin = time.monotonic()
+        want(fetcher, "stuck", 1000, Grant("127.0.0.1", mute.getsockname()[1], TOKEN))
+        with mute.accept()[0]:  # now the only place is taken, until the fetcher loses patience
+            want(fetcher, "x", 1000, server.grant())
+            assert list(results(fetcher, 1)) == ["x"]
+            assert time.monotonic() - begin >= stall
+
+
+def test_a_host_that_cannot_be_a_name_is_unreachable(tmp_path: Path) -> None:
+    with fetching(tmp_path / "here", patience=0.0) as fetcher:
+        want(fetcher, "x", 1000, Grant("a..b", 1, TOKEN))
+        assert results(fetcher, 1)["x"].troubles[0].cause is Cause.UNREACHABLE
 
 
 def test_an_object_of_another_size_is_not_taken(tmp_path: Path) -> None:

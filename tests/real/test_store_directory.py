@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -163,21 +163,17 @@ _steps = st.lists(
 
 def _perform(directory: Directory, kind: str, number: int) -> object:
     run = f"run {number}"
-    match kind:
-        case "join":
-            return directory.join(node(str(number)))
-        case "update":
-            return directory.update(number, node(f"new {number}"))
-        case "remove":
-            return directory.remove(number)
-        case "begin":
-            return directory.begin(run)
-        case "end":
-            return directory.end(run, str(number))
-        case "forget":
-            return directory.forget(run)
+    calls: dict[str, Callable[[], object]] = {
+        "join": lambda: directory.join(node(str(number))),
+        "update": lambda: directory.update(number, node(f"new {number}")),
+        "remove": lambda: directory.remove(number),
+        "submit": lambda: directory.submit(run, bytes(number)),
+        "begin": lambda: directory.begin(run),
+        "end": lambda: directory.end(run, str(number)),
+        "forget": lambda: directory.forget(run),
+    }
     try:
-        return directory.submit(run, bytes(number))
+        return calls[kind]()
     except InputError as error:
         return str(error)
 

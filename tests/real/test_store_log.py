@@ -1,14 +1,15 @@
-"""What every store promises of the log of a run and of what else belongs to it: once, in order, and only if it counts."""
+"""What every store promises of the log of a run and of its pieces: entries once, in order, and only of what counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shoal.errors import InputError
 from shoal.model.work import assemble
-from shoal.store.base import STRIDE
+from shoal.store.base import STRIDE, Store
 from shoal.store.link import Link
 from shoal.store.redis import RedisStore, key_of
 from shoal.store.served import RemoteStore
@@ -83,7 +84,7 @@ def test_a_large_batch_is_logged_wholly_and_in_order(opened: Opened) -> None:
 def test_there_is_an_entry_for_each_result_or_none(opened: Opened) -> None:
     store = opened(diamond())
     started(store)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match="an entry for each result"):
         store.complete(0, [(0, 1)], [b"one", b"too many"])
     assert store.log(0) == []
 
@@ -114,26 +115,32 @@ def test_pieces_are_read_back_as_they_were_put(opened: Opened) -> None:
     assert store.get_piece("commands:1") is None
 
 
-def test_forgetting_removes_log_and_pieces(server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_forgetting_removes_log_and_pieces_from_redis(server: RedisServer) -> None:
     link = Link([server.address], key_of("gone", "rows"))
-    transport = RestlessServer(tmp_path_factory.mktemp("served"), 1.0)
-    for kind in ("redis", "remote"):
-        stores = []
-        for _ in range(2):
-            bring = RedisStore.bring if kind == "redis" else RemoteStore.bring
-            store = bring(link if kind == "redis" else transport, "gone", diamond(), NODES)  # type: ignore[arg-type]
-            assert store.log(0) == []
-            assert store.get_piece("some") is None
-            store.note(b"entry")
-            store.put_piece("some", b"data")
-            store.forget()
-            stores.append(store)
+    for _ in range(2):
+        store = RedisStore.bring(link, "gone", diamond(), NODES)
+        _use_and_forget(store)
     assert link.call("KEYS", "*gone*") == []
+    link.close()
+
+
+def test_forgetting_removes_log_and_pieces_from_the_server_with_their_journal(tmp_path: Path) -> None:
+    transport = RestlessServer(tmp_path, 1.0)
+    for _ in range(2):
+        _use_and_forget(RemoteStore.bring(transport, "gone", diamond(), NODES))
+    transport.restart()
     with pytest.raises(InputError, match="no run 'gone'"):
         RemoteStore.attach(transport, "gone")
-    assert sorted(each.name for each in tmp_path_factory.getbasetemp().glob("served*/run-*")) == []
+    assert [path.name for path in tmp_path.glob("run-*")] == []
     transport.server.close()
-    link.close()
+
+
+def _use_and_forget(store: Store) -> None:
+    assert store.log(0) == []
+    assert store.get_piece("some") is None
+    store.note(b"entry")
+    store.put_piece("some", b"data")
+    store.forget()
 
 
 def test_a_request_that_is_sent_again_is_logged_once(server: RedisServer) -> None:

@@ -31,6 +31,8 @@ NOTICE_SECONDS = 30
 """How long before the end of its allocation a node is told."""
 ANSWER_SECONDS = 60.0
 _IDS_AT_ONCE = 500
+_BY_SLURM = ("COMPLETED", "CANCELLED", "TIMEOUT", "PREEMPTED")
+"""Ends that the agent's last words do not explain."""
 _FORGOTTEN = "ended; Slurm has no record of how"
 _LONGEST_SENTENCE = 300
 _REFUSED = {
@@ -208,7 +210,7 @@ def _standing(handle: SlurmHandle, state: str, reason: str, ends: str) -> Standi
     if phase is Phase.RUNNING:
         return Standing(phase, why_running(state), float(ends) if ends.isdigit() else None)
     words = why_ended(state, reason)
-    return Standing(phase, words if state.startswith(("COMPLETED", "CANCELLED")) else _with_log(words, handle))
+    return Standing(phase, words if state.startswith(_BY_SLURM) else _with_log(words, handle))
 
 
 def _with_log(words: str, handle: SlurmHandle) -> str:

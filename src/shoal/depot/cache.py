@@ -97,8 +97,13 @@ class Cache:
             description = self._held.get(name)
             if description is None:
                 return None
+            try:
+                descriptor = os.open(self._path("objects", name), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # somebody has tidied up
+                self.drop(name)
+                return None
             self._used_at[name] = self._clock()
-            return Opened(os.open(self._path("objects", name), os.O_RDONLY | os.O_CLOEXEC), description)
+            return Opened(descriptor, description)
 
     def mapped(self, name: str) -> mmap.mmap | bytes:
         """The object's bytes without a copy; they stay readable even if the object is evicted."""

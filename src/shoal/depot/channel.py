@@ -257,7 +257,10 @@ def checksum_of(descriptor: int, offset: int, length: int) -> int:
 
 def dial(grant: Grant, patience: float) -> Channel:
     """A channel to the place of a grant, with which nothing has been said yet."""
-    connection = socket.create_connection((grant.host, grant.port), timeout=patience)
+    try:
+        connection = socket.create_connection((grant.host, grant.port), timeout=patience)
+    except UnicodeError:
+        raise OSError(errno.EINVAL, f"{grant.host!r} is not the name of a host") from None
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel = _wrapped(_client_context() if grant.encrypted else None, connection, server=False)

@@ -70,7 +70,7 @@ class Fetcher:
                 return
             except AbsentError:
                 pass
-            job = Job(name, grants, size, checksum, time.monotonic())
+            job = Job(name, grants, size, checksum)
             self._jobs[name] = job
             if self.closed or not grants:
                 cause = Cause.CLOSED if self.closed else Cause.ABSENT
@@ -116,6 +116,7 @@ class Fetcher:
                 return None
             self._under_way += 1
             peer.waiting[0].counted = True
+            peer.waiting[0].started = time.monotonic()
         return peer.waiting.popleft()
 
     def done(self, job: Job, description: Description) -> None:

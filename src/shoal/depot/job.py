@@ -55,14 +55,15 @@ class Fetched(msgspec.Struct, frozen=True):
 class Job:
     """The state of one fetch; belongs to one thread at a time."""
 
-    def __init__(self, name: str, grants: Sequence[Grant], size: int, checksum: int, now: float) -> None:
+    def __init__(self, name: str, grants: Sequence[Grant], size: int, checksum: int) -> None:
         self.name = name
         self.size = size
         self.checksum = checksum
         self.grants = list(grants)
         self.troubles: list[Trouble] = []
         self.executable = False
-        self.started = now
+        self.started = 0.0
+        """When the present try began: what it takes to get the object again is counted from there."""
         self.troubled_since: float | None = None
         """Since when there was only trouble and no new chunk."""
         self.counted = False

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from shoal.broker.peers import Ticket
-from shoal.store.base import NOBODY, Placeable
+from shoal.store.base import NOBODY, UNEVEN, Placeable
 from shoal.store.columns import Summary
 
 NO_ATTEMPT = -1
@@ -68,7 +68,7 @@ class AskingStore(ABC):
     ) -> tuple[list[int], Placeable]:
         """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes."""
         if entries and len(entries) != len(ended):
-            raise ValueError("there must be an entry for each result")
+            raise ValueError(UNEVEN)
         given = [node]
         for pair in ended:
             given += pair

@@ -43,6 +43,8 @@ GONE = -2
 LEASE = 10.0
 """Seconds that a node is taken for alive after it was last heard of."""
 
+UNEVEN = "there must be an entry for each result"
+
 
 class Standing(IntEnum):
     """Where a task stands."""

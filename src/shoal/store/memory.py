@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from shoal.broker.peers import Ticket
 from shoal.model.graph import NO_TASK
 from shoal.model.work import EVERYWHERE, Work
-from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, Placeable, Standing
+from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, UNEVEN, Placeable, Standing
 
 __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
@@ -119,6 +119,8 @@ class MemoryStore:
 
     def _logged(self, ended: Sequence[tuple[int, int]], entries: Sequence[bytes]) -> list[tuple[int, int]]:
         """Those results that count; their entries are in the log then."""
+        if len(ended) != len(entries):
+            raise ValueError(UNEVEN)
         counting: dict[int, int] = {}
         for (task, attempt), entry in zip(ended, entries, strict=True):
             is_ready = self.standing[task] == Standing.READY and task not in counting

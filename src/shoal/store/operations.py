@@ -18,6 +18,7 @@ Shape: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 Action: TypeAlias = Callable[[MemoryStore, Sequence[int], Sequence[bytes]], list[int]]
 
 MOST = 1 << 31
+"""Nodes, tasks and files have numbers below this."""
 _TASK_ATTEMPT_TAKER = ("task", "number", "taker")
 CHANGING: dict[str, Shape] = {
     "complete": (("taker",), ("task", "number")),

@@ -21,7 +21,7 @@ from shoal.store.columns import COLUMNS, PIECE, Summary, flaw, unpack_work
 from shoal.store.directory import MemoryDirectory, NodeInfo
 from shoal.store.journal import Journal
 from shoal.store.memory import MemoryStore
-from shoal.store.operations import CHANGING, BadRequest, carry_out, check
+from shoal.store.operations import CHANGING, MOST, BadRequest, carry_out, check
 
 FORMAT = 1
 FORGOTTEN = "the store does not know this run any more"
@@ -281,7 +281,7 @@ class RunScope(Scope):
 
     def _prepare_look(self, store: MemoryStore, request: Request, given: list[int]) -> tuple[bool, Action]:
         numbers = {"renew": 1, "log": 2}.get(request.operation, 0)
-        if len(given) != numbers or any(number < 0 for number in given):
+        if len(given) != numbers or not all(0 <= number < MOST for number in given):
             raise BadRequest(f"{request.operation} was given something else")
         match request.operation:
             case "renew":

@@ -51,7 +51,7 @@ class StoreServer:
         try:
             asked = read_request(request)
             return self._perform(asked, request, now)
-        except (BadRequest, msgspec.MsgspecError) as error:
+        except (BadRequest, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _encode(("run", f"the store was asked for something that cannot be done: {error}"))
         except RunError as error:
             return _encode(("run", str(error)))
