@@ -3,9 +3,10 @@
 `python bench/transfer.py [--quick] [--rounds N] [--directory DIR]` prints a table. Beside it, in the same run and in
 turn with it, a plain copy: a process that sends a file with `sendfile` and one that takes it with `recv_into` and
 `write`, without checksum, proof or cache; and iperf3, which touches no file, where that is installed. Ratios are those
-of the medians to the plain copy's. The promises: a large object at 0.7 of the plain copy, 1,000 of 1 MB at 0.5 (both
-without encryption, whose cost stands in the table); the exit status is 1 if one is not kept. The wall clock on a shared
-machine is noisy and the disk more so: the processor time of both sides is given as well. Nothing is written to results.
+of the medians to the plain copy's, and of the best rounds. The promises: a large object at 0.7 of the plain copy, 1,000 of 1 MB at 0.5 (both
+without encryption, whose cost stands in the table); the exit status is 1 if one is not kept, except with `--quick`,
+which is over too soon to judge. The wall clock on a shared machine is noisy and the disk more so: the processor time of
+both sides is given as well. Nothing is written to results.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ def measure(title: str, paths: list[Path], folder: Path, rounds: int) -> bool:
             shutil.rmtree(target)
             os.sync()  # one way's writes must not be another's burden
     print(f"\n{title}: {len(paths)} x {total // len(paths) / MB:g} MB, median of {rounds}")
-    print(f"{'way':<20} {'MB/s':>8} {'ratio':>6} {'CPU s/GB':>9}   all rounds, MB/s")
+    print(f"{'way':<20} {'MB/s':>8} {'ratio':>6} {'of best':>8} {'CPU s/GB':>9}   all rounds, MB/s")
+    best = min(samples["plain copy"])[0]
     base = statistics.median(seconds for seconds, _ in samples["plain copy"])
     for way, got in samples.items():
         if not got:
@@ -198,7 +200,9 @@ def measure(title: str, paths: list[Path], folder: Path, rounds: int) -> bool:
         seconds = statistics.median(seconds for seconds, _ in got)
         cpu = statistics.median(cpu for _, cpu in got) / total * 1e9
         each = " ".join(f"{total / MB / seconds:.0f}" for seconds, _ in got)
-        print(f"{way:<20} {total / MB / seconds:8.0f} {base / seconds:6.2f} {cpu:9.2f}   {each}")
+        print(
+            f"{way:<20} {total / MB / seconds:8.0f} {base / seconds:6.2f} {best / min(got)[0]:8.2f} {cpu:9.2f}   {each}"
+        )
     return base / statistics.median(seconds for seconds, _ in samples["depot, plain"]) >= LEAST[title]
 
 
@@ -216,7 +220,7 @@ def main() -> int:
         large[0].unlink()
         small = make_files(folder / "small", 100 * scale, MB)
         kept = measure("many small objects", small, folder, options.rounds) and kept
-    return 0 if kept else 1
+    return 0 if kept or options.quick else 1
 
 
 if __name__ == "__main__":

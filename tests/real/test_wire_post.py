@@ -119,12 +119,12 @@ def test_a_peer_that_restarts_on_the_same_port_is_found_again() -> None:
             agent = Echo(WORKER, bind=agent.address)
             answers: list[str] = []
             deadline = time.monotonic() + DEADLINE
-            while not answers:  # what is sent while the loss has not been noticed is lost, so it is said again
+            # What is sent before the loss is noticed is lost, so it is said again. Late answers may come as well.
+            while f"worker: after {round} 0" not in answers:
                 assert time.monotonic() < deadline
                 here.send(agent.address, Note(f"after {round}"))
-                answers = texts(turn(here))
-            assert answers[0] == f"worker: after {round} 0"
-            assert set(texts(agent.heard)) == {f"after {round}"}
+                answers += texts(turn(here))
+            assert f"after {round}" in texts(agent.heard)
     finally:
         agent.stop()
         here.close()

@@ -7,10 +7,11 @@ through to the books in time, ends what it runs and joins anew as another node: 
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 
-from shoal.agent.about import Deeds, decode_about
+from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.desk import Desk
 from shoal.agent.messages import LookAround, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
@@ -163,9 +164,14 @@ class Agent:
         if self.number not in self.nodes:
             self.nodes = self.books.directory.nodes()
         store, work = self.books.attach(run.run)
+        about = decode_about(run.about)
+        if not os.path.isdir(about.base):
+            why = f"{about.base!r} is not there on {self.info.name}, so it does not take part"
+            store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
+            return
         self.share = Share(
             run.run,
-            decode_about(run.about),
+            about,
             work,
             store,
             Deeds(store.get_piece),

@@ -21,11 +21,7 @@ class Chores:
     def __init__(self, about: About, profiles: Sequence[Profile], deeds: Deeds) -> None:
         self._base = about.base
         self._deeds = deeds
-        self._circumstances = []
-        for profile in profiles:
-            limit, variables, directory = circumstances_of(profile)
-            place = os.path.join(os.fsencode(about.base), directory)
-            self._circumstances.append((limit, variables, place))
+        self._circumstances = [circumstances_of(profile) for profile in profiles]
         self._memory = [profile.resources.get("memory") if about.enforced else 0 for profile in profiles]
         self._disk = [profile.resources.get("disk") if about.enforced else 0 for profile in profiles]
         self._made = {about.base}

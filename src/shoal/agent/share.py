@@ -129,6 +129,7 @@ class Share:
         running = os.path.join(folder, "running")
         os.makedirs(running, exist_ok=True)
         self.output = os.path.join(folder, "output")
+        os.chdir(self.about.base)  # the launcher's directory is that of the tasks: another one would cost a shell each
         launcher = LauncherClient(self.mark)
         launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
         self.chores.read_output_from(self.output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from shoal.cli.extras import need_cluster_libraries
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
@@ -37,6 +38,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    need_cluster_libraries()
     if not arguments.access:
         raise InputError("an agent needs the access file of its cluster", remedy="give it with --access FILE")
     from shoal.wire.access import read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from shoal.cli.extras import need_cluster_libraries
 from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.errors import InputError
 
@@ -23,6 +24,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    need_cluster_libraries()
     from shoal.cli.display import choose_display
     from shoal.cli.run import exit_status, print_summary
     from shoal.cluster.session import ClusterSession, call, read_note

@@ -119,8 +119,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _line_to(cluster: str) -> Caller[WireMessage]:
+    from shoal.cli.extras import need_cluster_libraries
     from shoal.cluster.session import call
 
+    need_cluster_libraries()
     return call(cluster)
 
 

@@ -236,6 +236,9 @@ class RemoteRun:
         return 0
 
     def _take(self, entry: Entry) -> None:
+        if entry.verdict == "note":
+            self.listener.note(entry.message)
+            return
         task = self.selection.tasks[entry.task]
         if task < 0 or (self.options.known and (place_of(self.graph, task), entry.ended) in self.options.known):
             return
