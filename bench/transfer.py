@@ -3,10 +3,10 @@
 `python bench/transfer.py [--quick] [--rounds N] [--directory DIR]` prints a table. Beside it, in the same run and in
 turn with it, a plain copy: a process that sends a file with `sendfile` and one that takes it with `recv_into` and
 `write`, without checksum, proof or cache; and iperf3, which touches no file, where that is installed. Ratios are those
-of the medians to the plain copy's, and of the best rounds. The promises: a large object at 0.7 of the plain copy, 1,000 of 1 MB at 0.5 (both
-without encryption, whose cost stands in the table); the exit status is 1 if one is not kept, except with `--quick`,
-which is over too soon to judge. The wall clock on a shared machine is noisy and the disk more so: the processor time of
-both sides is given as well. Nothing is written to results.
+of the medians to the plain copy's, and of the best rounds. The promises: a large object at 0.7 of the plain copy, 1,000
+of 1 MB at 0.5 (both without encryption, whose cost stands in the table); the exit status is 1 if one is not kept,
+except with `--quick`, which is over too soon to judge. The wall clock on a shared machine is noisy and the disk more
+so: the processor time of both sides is given as well. Nothing is written to results.
 """
 
 from __future__ import annotations

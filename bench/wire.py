@@ -2,8 +2,9 @@
 
 `python bench/wire.py [--messages N] [--trips N]` writes a table to stdout. The rows named "post" go through
 `shoal.wire.post` (typed messages, authenticated, encrypted); those named "bare" send the same frames over plain
-ZeroMQ sockets, encoded and decoded alike but neither encrypted nor authenticated. The difference is the price of both.
-In a batch of one every message is an envelope of its own. Clocks of a shared machine are noisy: look at ratios.
+ZeroMQ sockets, encoded and decoded alike but neither encrypted nor authenticated. The difference is the price of both
+and of the post's own queues, which are not told apart here. In a batch of one every message is an envelope of its own.
+Clocks of a shared machine are noisy: look at ratios.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Owner(Protocol):
         """The object did not come from this peer; with `strike` it need not be tried here again."""
 
     def look(self, job: Job, offset: int, length: int) -> Future[int]:
-        """The checksum of what was written, found in another thread."""
+        """The checksum of what was written, perhaps found in another thread."""
 
     def leave(self, peer: Peer) -> None:
         """The thread of a peer ends. The lock is held."""

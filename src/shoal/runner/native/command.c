@@ -135,13 +135,14 @@ Spawn *prepare(const Order *order, int slot) {
     char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
     char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
                      "/bin/sh", "-c", order->command, NULL};
-    if (order->directory[0])
-        memcpy(s->shell, there, sizeof there);
-    else
-        memcpy(s->shell, in_shell, sizeof in_shell);
+    memcpy(s->shell, in_shell, sizeof in_shell);
+    memcpy(s->elsewhere, there, sizeof there);
+    s->directory = order->directory[0] ? order->directory : NULL;
     s->program = NULL;
     s->largest_file = order->disk ? order->disk + 1 : 0; /* one byte more, so that it can be seen who was stopped */
-    if (!order->directory[0] && is_plain(order->command)) fill_words(s, order);
+    if (is_plain(order->command)) fill_words(s, order);
+    /* What PATH says of a directory that is named relative to ours does not hold in another one. */
+    if (s->directory && s->program && s->path[0] != '/' && !strchr(order->command, '/')) s->program = NULL;
     fill_environment(s, order);
     return s;
 }
@@ -164,7 +165,15 @@ static int become(void *argument) {
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execve(s->trial, s->trial_words, s->environment);
+    char **words = s->trial_words;
+    if (s->directory && chdir(s->directory) < 0) {
+        if (!s->in_shell) {
+            s->error = ENOENT;
+            _exit(127);
+        }
+        words = s->elsewhere; /* the shell says best what is wrong with the directory */
+    }
+    execve(s->trial, words, s->environment);
     s->error = errno;
     _exit(127);
 }
@@ -186,6 +195,7 @@ static bool clone_into(int group, Spawn *s) {
 static int spawn_one(Spawn *s, int group, const char *program, char **words) {
     s->trial = program;
     s->trial_words = words;
+    s->in_shell = words == s->shell;
     s->error = 0;
     s->is_outside = group >= 0 && !clone_into(group, s);
     if (group < 0 || s->is_outside) {

@@ -133,7 +133,9 @@ void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail);
 typedef struct {
     char path[4096], mark[256];
     const char *program; /* NULL: only the shell */
-    char **words, *shell[9];
+    char **words, *shell[4], *elsewhere[9];
+    const char *directory; /* NULL: ours */
+    bool in_shell;
     char **environment, *copy;
     size_t environment_room, copy_room;
     int streams[3];
