@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from shoal.errors import InputError
 from shoal.model.resources import Resources
 from shoal.store.directory import Beat, Directory, MemoryDirectory, NodeInfo, RunInfo, RunState
+from shoal.store.redis_directory import RedisDirectory
 from support.redis_servers import wait_until
 from support.stores import KINDS, OpenedDirectory, opened_directories
 
@@ -88,6 +90,24 @@ def test_every_change_of_the_nodes_raises_their_version(opened: OpenedDirectory)
     directory.remove(number)
     directory.update(number, node("a"))
     assert versions(directory) == (3, 0)
+
+
+def test_a_node_that_joins_once_is_there_once_however_often_it_is_sent(tmp_path: Path) -> None:
+    with opened_directories("redis", tmp_path) as opened:
+        directory = opened()
+        assert isinstance(directory, RedisDirectory)
+        assert directory.join(node("a")) == 0
+        directory._sequence -= 1
+        assert directory.join(node("a")) == 0
+        assert list(directory.nodes()) == [0]
+        directory.submit("r", b"")
+        directory._sequence -= 1
+        directory.submit("r", b"")
+        assert directory.begin("r")
+        directory._sequence -= 1
+        assert directory.begin("r")
+        directory.erase()
+        assert (directory.nodes(), directory.runs()) == ({}, [])
 
 
 # ---- runs --------------------------------------------------------------------------------------------------------

@@ -342,6 +342,9 @@ def test_of_two_who_bring_a_run_the_first_is_told_that_the_other_does(transport:
 
     with pytest.raises(InputError, match="somebody else is bringing a run 'r'"):
         RemoteStore.bring(Overtaken(), "r", diamond(), NODES)
+    overtaken = transport.server.perform(transport.requests[0], 0.0)  # a duplicate that was long on its way
+    assert b"after later ones" in overtaken
+    assert transport.server._runs["r"]._bringer == "other"
 
 
 # ---- leases ------------------------------------------------------------------------------------------------------

@@ -43,14 +43,12 @@ class RestlessServer:
         self.server = StoreServer(self._path, lease=lease)
         self._changes = 0
         self._lost = b""
-        self.largest = 0
 
     def restart(self) -> None:
         self.server.close()
         self.server = StoreServer(self._path, lease=self._lease)
 
     def ask(self, request: bytes) -> bytes:
-        self.largest = max(self.largest, len(request))
         self._changes += read_request(request).sequence > 0
         if self._changes % RESTARTS_EVERY == 0:
             self._changes += 1  # requests that only look do not lead to the next one

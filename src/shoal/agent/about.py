@@ -31,6 +31,10 @@ class About(msgspec.Struct, frozen=True):
     policy: str = DEFAULT_POLICY
     retry_pause: float = FIRST_DELAY
     enforced: bool = True
+    managed: bool = False
+    """The nodes share no files: they fetch what tasks read from each other."""
+    origin: str = ""
+    """Data address of the head, which has what the client brought."""
     client: str = ""
     """Who brought it, for those who look."""
 
@@ -40,6 +44,8 @@ class Deed(msgspec.Struct, frozen=True, array_like=True):
 
     command: str
     outputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    """What it reads, in the order of the work; only told where nodes share no files."""
     stale: bool = False
     """Something stands where its outputs will be, and must go first."""
 
@@ -64,6 +70,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """What it wrote, or the end of it."""
     usage: tuple[int, ...] = ()
     memory_limit: int = 0
+    made: tuple[int, ...] = ()
+    """Bytes of each file that it made; only told where nodes share no files."""
 
 
 _deeds = msgspec.msgpack.Decoder(list[Deed])

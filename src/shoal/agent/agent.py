@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.books import ClusterBooks
+from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
 from shoal.agent.messages import LookAround, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
 from shoal.agent.share import Clock, Share
@@ -28,10 +29,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Agent:
     """One node, from joining to leaving."""
 
-    def __init__(self, post: Post[WireMessage], books: ClusterBooks, info: NodeInfo, spool: str) -> None:
-        self.post, self.books, self.info, self.spool = post, books, info, spool
+    def __init__(self, post: Post[WireMessage], books: ClusterBooks, info: NodeInfo, spool: str, depot: Depot) -> None:
+        self.post, self.books, self.info, self.spool, self.depot = post, books, info, spool, depot
         self.clock = Clock()
-        self.desk = Desk(self, post, books)
+        self.desk = Desk(self, post, books, depot, keeps_sources=False)
         self.number = -1
         self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
@@ -45,7 +46,7 @@ class Agent:
     def serve(self) -> None:
         """Until somebody says that it is enough."""
         self.wakeup = Wakeup(SIGNALS)
-        for descriptor in self.post.fds():
+        for descriptor in (*self.post.fds(), self.depot.fetcher.fd()):
             self.wakeup.add(descriptor)
         try:
             self._join()
@@ -54,6 +55,7 @@ class Agent:
         finally:
             self._part()
             self.wakeup.close()
+            self.depot.close()
             self.post.close(linger=0.5)
 
     def _part(self) -> None:
@@ -154,21 +156,24 @@ class Agent:
     # ---- runs ----------------------------------------------------------------------------------------------------
 
     def _look_at_runs(self) -> None:
-        current = next((each for each in self.books.directory.runs() if each.state != "ended"), None)
+        runs = self.books.directory.runs()
+        current = next((each for each in runs if each.state != "ended"), None)
         if self.share is not None and (current is None or current.run != self.share.run):
             self._close_share()
         if current is not None and self.share is None and not self.leaving:
             self._open_share(current)
+        self.depot.keep_only([each.run for each in runs])
 
     def _open_share(self, run: RunInfo) -> None:
         if self.number not in self.nodes:
             self.nodes = self.books.directory.nodes()
         store, work = self.books.attach(run.run)
         about = decode_about(run.about)
-        if not os.path.isdir(about.base):
+        if not about.managed and not os.path.isdir(about.base):
             why = f"{about.base!r} is not there on {self.info.name}, so it does not take part"
             store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
             return
+        self.depot.origin_address = about.origin
         self.share = Share(
             run.run,
             about,
@@ -180,6 +185,7 @@ class Agent:
             self.spool,
             self.post,
             self.clock,
+            self.depot if about.managed else None,
         )
         self.wakeup.add(self.share.launcher.descriptor)
         self.books.directory.begin(run.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shoal.agent.about import About, Deeds
+from shoal.agent.about import About, Deed, Deeds
 from shoal.engine.orders import circumstances_of
 from shoal.model.task import Profile
 from shoal.runner.link import Order
@@ -30,6 +30,21 @@ class Chores:
 
     def read_output_from(self, path: str) -> None:
         self._output_path = path
+
+    def deed(self, task: int) -> Deed:
+        return self._deeds.of(task)
+
+    def order_in(self, folder: str, task: int, attempt: int, category: int) -> Order:
+        """The order for the launcher to run a task in a folder of its own."""
+        deed = self._deeds.of(task)
+        limit, variables, directory = self._circumstances[category]
+        place = os.path.join(os.fsencode(folder), directory)
+        plain = (task, attempt, os.fsencode(deed.command), limit, variables, place, self._memory[category])
+        disk = self._disk[category]
+        if not disk:
+            return plain
+        paths = b"".join(os.fsencode(os.path.join(folder, name)) + b"\0" for name in deed.outputs)
+        return (*plain, disk, paths)
 
     def order(self, task: int, attempt: int, category: int) -> tuple[Order, str | None]:
         """The order for the launcher; or why the task cannot be started."""

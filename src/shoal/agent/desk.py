@@ -10,8 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.agent.about import decode_about
+from shoal.agent.about import About, decode_about, encode
 from shoal.agent.books import ClusterBooks
+from shoal.agent.depot import Depot
+from shoal.agent.goods import SOURCE, object_name
 from shoal.agent.messages import (
     MAY_ASK,
     Bring,
@@ -20,16 +22,20 @@ from shoal.agent.messages import (
     ClusterTold,
     Done,
     Entries,
+    FilesAsked,
+    FilesTold,
+    FileTold,
     Follow,
     Forget,
     Piece,
     Refused,
     RunTold,
+    SourcePart,
     StopAsked,
     WireMessage,
 )
 from shoal.agent.submission import Submissions
-from shoal.errors import ShoalError
+from shoal.errors import InputError, ShoalError
 from shoal.store.base import Store
 from shoal.store.directory import RunInfo
 from shoal.wire.access import Role
@@ -62,8 +68,12 @@ class Owner(Protocol):
 class Desk:
     """Takes what arrives, sees to it that nobody asks for what is not theirs, and answers."""
 
-    def __init__(self, owner: Owner, post: Post[WireMessage], books: ClusterBooks) -> None:
-        self.owner, self.post, self.books = owner, post, books
+    def __init__(
+        self, owner: Owner, post: Post[WireMessage], books: ClusterBooks, depot: Depot, *, keeps_sources: bool
+    ) -> None:
+        """`keeps_sources`: files that clients bring are kept in the depot, for all agents."""
+        self.owner, self.post, self.books, self.depot = owner, post, books, depot
+        self._keeps_sources = keeps_sources
         self._submissions = Submissions()
         self._read: dict[str, Store] = {}
         """Books of runs that somebody follows."""
@@ -97,9 +107,11 @@ class Desk:
                 self._submissions.take(message, now)
             case Bring(run, about):
                 if self._info_of(run) is None:  # it may have been asked for twice
-                    self._submissions.bring(run, decode_about(about), self.books)
-                    self.books.directory.submit(run, about)
-                    self.owner.runs_changed()
+                    self._bring(run, decode_about(about))
+            case SourcePart(run, file, at, data, size, checksum, executable):
+                self.depot.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
+            case FilesAsked(run, files):
+                return self._files(run, files)
             case Follow(run, start):
                 return self._entries(run, start)
             case Cancel(run, tasks):
@@ -114,6 +126,25 @@ class Desk:
             case _:
                 return self.owner.hear(message)
         return Done()
+
+    def _bring(self, run: str, about: About) -> None:
+        if about.managed:
+            if not self._keeps_sources:
+                raise InputError("this agent does not keep what clients bring", remedy="ask the head of the cluster")
+            about = msgspec.structs.replace(about, origin=self.depot.address)
+        self._submissions.bring(run, about, self.books)
+        self.books.directory.submit(run, encode(about))
+        self.owner.runs_changed()
+
+    def _files(self, run: str, files: list[int]) -> FilesTold:
+        """Where files are, for a client that wants to have them."""
+        store, nodes = self._store_of(run), self.books.directory.nodes()
+        told = []
+        for file in files:
+            made = store.about_of(file)
+            places = [nodes[node].data for node in store.copies(file) if node in nodes]
+            told.append(FileTold(made or b"", places))
+        return FilesTold(told, self.depot.token, self.depot.encrypted)
 
     def _store_of(self, run: str) -> Store:
         """Books to look into, apart from those of a share."""
@@ -161,6 +192,7 @@ class Desk:
         if info is not None:
             self._store_of(run).forget()
             self.books.directory.forget(run)
+            self.depot.keep_only([each.run for each in self.books.directory.runs()])
             self.owner.runs_changed()
         self._read.pop(run, None)
 

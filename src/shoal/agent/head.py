@@ -10,6 +10,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from shoal.agent.books import ClusterBooks
+from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
 from shoal.agent.messages import RunsChanged, StoreAsked, StoreTold, TasksUnwanted, WireMessage
 from shoal.agent.share import Clock
@@ -26,10 +27,10 @@ TICK_SECONDS = 1.0
 class Head:
     """One head, until it is told to end."""
 
-    def __init__(self, post: Post[WireMessage], books: ClusterBooks, server: StoreServer | None) -> None:
+    def __init__(self, post: Post[WireMessage], books: ClusterBooks, server: StoreServer | None, depot: Depot) -> None:
         self.post, self.books, self.server = post, books, server
         self.clock = Clock()
-        self.desk = Desk(self, post, books)
+        self.desk = Desk(self, post, books, depot, keeps_sources=True)
         self.leaving = False
 
     def serve(self) -> None:
@@ -45,6 +46,7 @@ class Head:
                 self.post.flush()
         finally:
             self.wakeup.close()
+            self.desk.depot.close()
             self.post.close(linger=0.5)
 
     def hear(self, message: WireMessage) -> WireMessage | None:

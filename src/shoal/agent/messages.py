@@ -71,6 +71,39 @@ class Piece(msgspec.Struct, frozen=True, tag=True):
     data: bytes
 
 
+class SourcePart(msgspec.Struct, frozen=True, tag=True):
+    """A part of a file that no task makes, for the head to keep; with size and checksum of the whole."""
+
+    run: str
+    file: int
+    at: int
+    data: bytes
+    size: int
+    checksum: int
+    executable: bool = False
+
+
+class FilesAsked(msgspec.Struct, frozen=True, tag=True):
+    """Where are these files of a run?"""
+
+    run: str
+    files: list[int]
+
+
+class FileTold(msgspec.Struct, frozen=True):
+    """A version of a file, and the data addresses of those who have it; nothing: it does not exist."""
+
+    made: bytes = b""
+    places: list[str] = []
+
+
+class FilesTold(msgspec.Struct, frozen=True, tag=True):
+    files: list[FileTold]
+    token: bytes
+    """What opens the doors of those places."""
+    encrypted: bool
+
+
 class Bring(msgspec.Struct, frozen=True, tag=True):
     """All pieces have been sent: begin."""
 
@@ -153,6 +186,9 @@ WireMessage: TypeAlias = (
     | StoreAsked
     | StoreTold
     | Piece
+    | SourcePart
+    | FilesAsked
+    | FilesTold
     | Bring
     | Cancel
     | Forget
@@ -165,7 +201,7 @@ WireMessage: TypeAlias = (
     | Refused
 )
 _VIEWERS: tuple[type, ...] = (Follow, ClusterAsked)
-_CLIENTS = (*_VIEWERS, Piece, Bring, Cancel, Forget, StopAsked)
+_CLIENTS = (*_VIEWERS, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
 MAY_ASK: dict[Role, frozenset[type]] = {
     Role.VIEWER: frozenset(_VIEWERS),

@@ -18,6 +18,8 @@ import msgspec
 
 from shoal.agent.about import About, Deeds, Entry, encode
 from shoal.agent.chores import Chores
+from shoal.agent.depot import Depot
+from shoal.agent.goods import SOURCES, Goods, decode_sources
 from shoal.agent.messages import LookAround, Promised, Said, WireMessage
 from shoal.broker.broker import Broker, Lane
 from shoal.broker.member import Event, Member, MemberCommand
@@ -93,7 +95,9 @@ class Share:
         spool: str,
         post: Post,
         clock: Clock,
+        depot: Depot | None = None,
     ) -> None:
+        """With a `depot` the nodes share no files."""
         self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
         self.post, self.clock = post, clock
         self.nodes = nodes
@@ -101,6 +105,14 @@ class Share:
         self.mark = f"{run}.{here}"
         """Other agents of the run may be on this machine: what is ours is marked with the node as well."""
         self.chores = Chores(about, work.profiles, deeds)
+        self._depot = depot
+        self.goods = self._make_goods(depot, spool) if depot is not None else None
+        self._places: dict[int, int] = {}
+        """Of tasks that wait for their inputs: in whose place they will run."""
+        self._fetching: dict[int, float] = {}
+        """When they began to wait."""
+        self._made: dict[int, list[tuple[int, int, bytes]]] = {}
+        """By task: the files that its last attempt made."""
         self.member = self._make_member(nodes[here].resources)
         self.wake_at: float | None = None
         self.results: list[TaskResult] = []
@@ -116,20 +128,38 @@ class Share:
         rank = work.rank if any(work.rank) else ()
         columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
         lanes = [
-            Lane(_at_least(profile.resources), profile.retries, bundled=True, refilled=True)
+            Lane(_at_least(profile.resources), profile.retries, bundled=not self.goods, refilled=not self.goods)
             for profile in work.profiles
         ]
         cores, random = max(1, capacity.get("cores") // FRACTION), Random(self.here)
         tiers = Tiers(lambda: ORDERS[about.order](columns, cores, random), work.weight)
         broker = Broker(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
-        return Member(self.here, broker, Roster(self.nodes), policy=about.policy, seed=self.here)
+        ahead = cores if self.goods else 0
+        return Member(self.here, broker, Roster(self.nodes), policy=about.policy, look_ahead=ahead, seed=self.here)
+
+    def _make_goods(self, depot: Depot, spool: str) -> Goods:
+        listed = self.store.get_piece(SOURCES)
+        sources = decode_sources(listed) if listed else {}
+        sandboxes = os.path.join(spool, self.mark, "tasks")
+        return Goods(
+            self.run,
+            self.here,
+            self.work,
+            self.store,
+            depot.cache,
+            depot.fetcher,
+            sandboxes,
+            lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None,
+            sources,
+            depot.origin,
+        )
 
     def _make_launcher(self, spool: str, offset: float) -> LauncherClient:
         folder = os.path.join(spool, self.mark)
         running = os.path.join(folder, "running")
         os.makedirs(running, exist_ok=True)
         self.output = os.path.join(folder, "output")
-        os.chdir(self.about.base)  # the launcher's directory is that of the tasks: another one would cost a shell each
+        os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
         launcher = LauncherClient(self.mark)
         launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
         self.chores.read_output_from(self.output)
@@ -145,6 +175,8 @@ class Share:
     def turn(self, launcher_has_news: bool) -> None:
         """Tells the member what has happened since the last one."""
         now = self.clock()
+        if self.goods is not None:
+            self._take_arrivals(self.goods)
         results, self.results = self.results, []
         if launcher_has_news:
             results += self._hear_launcher()
@@ -203,12 +235,13 @@ class Share:
                     entry = self._ended.pop(task, None)
                     if entry is not None and outcome is not Outcome.UNBEGUN:
                         self.store.note(encode(msgspec.structs.replace(entry, verdict="retry")))
-                case Kill(task, _, outcome):
-                    self.launcher.kill(task, outcome, "cancelled")
+                case Kill(task, attempt, outcome):
+                    self._kill(task, attempt, outcome)
                 case HandBack(ticket):
                     self._hand_back(ticket)
-                case Prefetch():
-                    pass  # all nodes see the same files
+                case Prefetch(task):
+                    if self.goods is not None:
+                        self.goods.fetch_ahead(task)
         if accepted or self.member.broker.awaiting_ready:
             follows.append(self._complete(accepted))
         return follows
@@ -217,7 +250,8 @@ class Share:
         placeable = Placeable([], [])
         if ended:
             entries = [encode(self._ended.pop(task)) for task, _ in ended]
-            _, placeable = self.store.complete(self.here, ended, entries)
+            made = [self._made.pop(task, []) for task, _ in ended] if self.goods is not None else ()
+            _, placeable = self.store.complete(self.here, ended, entries, made)
             self._watch_what_is_left()
         return TasksPlaced(placeable.tickets, placeable.holdings)
 
@@ -295,15 +329,54 @@ class Share:
     def _start(self, command: Start) -> None:
         orders = []
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            if self.goods is not None:
+                self._want(self.goods, task, attempt, command.place)
+                continue
             order, obstacle = self.chores.order(task, attempt, self.work.category[task])
             if obstacle is None:
                 orders.append(order)
             else:
-                now = self.clock()
-                self._ended[task] = Entry(task, attempt, "failed", "failed", self.name, 127, now, now, message=obstacle)
-                self.results.append(TaskResult(task, attempt, Outcome.FAILED))
+                self._could_not_start(task, attempt, obstacle)
         if orders:
             self.launcher.start(command.place, orders)
+
+    def _could_not_start(self, task: int, attempt: int, why: str) -> None:
+        now = self.clock()
+        self._ended[task] = Entry(task, attempt, "failed", "failed", self.name, 127, now, now, message=why)
+        self.results.append(TaskResult(task, attempt, Outcome.FAILED))
+
+    def _want(self, goods: Goods, task: int, attempt: int, place: int) -> None:
+        """Starts a task when all that it reads is here."""
+        self._places[task] = place
+        self._fetching[task] = self.clock()
+        is_here = goods.want(task, attempt)
+        if is_here:
+            self._start_in_folder(goods, task, attempt)
+        elif is_here is None:
+            self.results.append(TaskResult(task, attempt, Outcome.MISSING))
+
+    def _start_in_folder(self, goods: Goods, task: int, attempt: int) -> None:
+        self._fetching[task] = self.clock() - self._fetching[task]
+        folder, obstacle = goods.furnish(task, attempt, self.chores.deed(task))
+        if obstacle is None:
+            order = self.chores.order_in(folder, task, attempt, self.work.category[task])
+            self.launcher.start(self._places.pop(task), [order])
+        else:
+            goods.clear(task, attempt)
+            self._could_not_start(task, attempt, obstacle)
+
+    def _take_arrivals(self, goods: Goods) -> None:
+        ready, failed = goods.arrived()
+        for task, attempt in ready:
+            self._start_in_folder(goods, task, attempt)
+        self.results += [TaskResult(task, attempt, Outcome.MISSING) for task, attempt in failed]
+
+    def _kill(self, task: int, attempt: int, outcome: Outcome) -> None:
+        if self.goods is not None and self.goods.is_coming(task):
+            self.goods.forget(task)
+            self.results.append(TaskResult(task, attempt, outcome))
+        else:
+            self.launcher.kill(task, outcome, "cancelled")
 
     def _hear_launcher(self) -> list[TaskResult]:
         told = self.launcher.collect()
@@ -321,14 +394,25 @@ class Share:
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
         _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
         outcome = OUTCOMES[ended_as]
+        made: list[tuple[int, int, bytes]] = []
         if outcome is Outcome.OK:
-            missing = self.chores.missing_output(task)
+            if self.goods is None:
+                missing = self.chores.missing_output(task)
+            else:
+                made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
+                self._made[task] = made
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
+        if self.goods is not None:
+            self.goods.clear(task, attempt)
+            self.member.placement.moved(self._fetching.pop(task, 0.0), ended - started)
         verdict = "done" if outcome is Outcome.OK else "failed"
         figures = (status, started, ended, user, system, max_rss, message)
         output = self.chores.output_of(at, size, tail)
-        self._ended[task] = Entry(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used))
+        sizes = tuple(size for _, size, _ in made)
+        self._ended[task] = Entry(
+            task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes
+        )
         return TaskResult(task, attempt, outcome, ended - started)
 
     # ---- the end -------------------------------------------------------------------------------------------------
@@ -344,6 +428,8 @@ class Share:
         """Ends whatever still runs here."""
         self.launcher.close()
         self.chores.close()
+        if self.goods is not None:
+            self.goods.close()
 
 
 def _at_least(request: Resources) -> Resources:

@@ -10,7 +10,9 @@ from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.agent.depot import Depot
     from shoal.store.directory import NodeInfo
+    from shoal.wire.access import Access
 
 SUMMARY = """Runs one node of a cluster until it is told to end. It is started by 'shoal cluster start'; by hand, give
 it the access file of a running cluster. What the node offers is found out, limited by the batch job it runs in, or
@@ -32,6 +34,7 @@ def add_arguments(parser: CommandParser) -> None:
     offer.add_argument("--gpus", metavar="N", help="GPUs")
     offer.add_argument("--resource", metavar="NAME=N", action="append", default=[], help="any other resource")
     offer.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="what tasks may ask for")
+    parser.add_argument("--data-plain", action="store_true", help="send files unencrypted, on a network that you trust")
     head = parser.add_argument_group("for the head of a cluster")
     head.add_argument("--head", action="store_true", help="run no tasks; hold the books and answer clients")
     head.add_argument("--store", metavar="DIR", help="where the head keeps its books")
@@ -46,17 +49,22 @@ def execute(arguments: argparse.Namespace) -> int:
     access = read(arguments.access)
     if arguments.head:
         return _head(arguments)
+    import os
+
+    import msgspec
+
     from shoal.agent.agent import Agent
     from shoal.agent.books import books_of
+    from shoal.agent.depot import Depot
     from shoal.agent.messages import make_codec
     from shoal.wire.post import Post
 
     info, spool = _offer(arguments)
     books = books_of(access)
     post = Post(access, make_codec(), bind=arguments.bind, sender=info.name)
-    import msgspec
-
-    Agent(post, books, msgspec.structs.replace(info, address=post.address), spool).serve()
+    depot = Depot(os.path.join(spool, "depot"), access, _host_of(arguments.bind), encrypted=not arguments.data_plain)
+    there = msgspec.structs.replace(info, address=post.address, data=depot.address)
+    Agent(post, books, there, spool, depot).serve()
     return 0
 
 
@@ -89,6 +97,32 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     return info, spool
 
 
+def _host_of(address: str) -> str:
+    """The host of `tcp://HOST:PORT`."""
+    return address.removeprefix("tcp://").rpartition(":")[0]
+
+
+def _depot_of_head(arguments: argparse.Namespace, access: Access) -> Depot:
+    """The head's depot, at the port that it had before: agents know it by that."""
+    import os
+
+    from shoal.agent.depot import Depot
+
+    if not arguments.store:
+        raise InputError("the head needs a place for its books", remedy="give it with --store DIR")
+    noted = os.path.join(arguments.store, "port")
+    try:
+        with open(noted, encoding="utf-8") as file:
+            port = int(file.read())
+    except (OSError, ValueError):
+        port = 0
+    folder = os.path.join(arguments.store, "depot")
+    depot = Depot(folder, access, _host_of(arguments.bind), port=port, encrypted=not arguments.data_plain)
+    with open(noted, "w", encoding="utf-8") as file:
+        file.write(str(depot.server.port))
+    return depot
+
+
 def _head(arguments: argparse.Namespace) -> int:
     from shoal.agent.books import Here, ServedBooks, books_of
     from shoal.agent.head import Head
@@ -99,15 +133,14 @@ def _head(arguments: argparse.Namespace) -> int:
 
     access = read(arguments.access)
     post = Post(access, make_codec(), bind=arguments.bind, sender="head")
+    depot = _depot_of_head(arguments, access)
     if access.store is None:
-        if not arguments.store:
-            raise InputError("the head needs a place for its books", remedy="give it with --store DIR")
         from shoal.store.served import StoreServer
 
         server = StoreServer(arguments.store)
-        head = Head(post, ServedBooks(Here(server, Clock())), server)
+        head = Head(post, ServedBooks(Here(server, Clock())), server, depot)
     else:
-        head = Head(post, books_of(access), None)
+        head = Head(post, books_of(access), None, depot)
     write(access.at([post.address]), arguments.access)
     head.serve()
     return 0

@@ -49,6 +49,12 @@ def add_arguments(parser: CommandParser) -> None:
     where = parser.add_argument_group("on a cluster")
     where.add_argument("--cluster", metavar="NAME", help="run it there: a name, or the path of an access file")
     where.add_argument("--policy", choices=POLICIES, default=POLICIES[0], metavar="POLICY", help=", ".join(POLICIES))
+    where.add_argument(
+        "--files",
+        choices=("shared", "managed"),
+        default="shared",
+        help="shared: all nodes see this directory; managed: they fetch what tasks read from each other",
+    )
     where.add_argument("--detach", action="store_true", help="bring it there and leave; 'shoal attach' follows it")
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
@@ -102,6 +108,7 @@ def execute(arguments: argparse.Namespace) -> int:
             caller,
             words=words,
             policy=arguments.policy,
+            managed=arguments.files == "managed",
             detach=arguments.detach,
             force=arguments.force,
         )

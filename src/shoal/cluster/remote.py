@@ -6,30 +6,27 @@ cluster goes on without us; whoever comes back reads the log from the beginning 
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from shoal.agent.about import About, Deed, Entry, chunks, decode_entry, encode
+from shoal.agent.about import About, Entry, chunks, decode_entry, encode
 from shoal.agent.messages import Bring, Cancel, Done, Entries, Follow, Forget, Piece, Refused, WireMessage
 from shoal.broker.messages import Accept, GiveUp, Retry
+from shoal.cluster.luggage import Return, bring_sources
+from shoal.cluster.selection import Selection, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
-from shoal.engine.files import Preparer
+from shoal.engine.files import Preparer, signature
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import Usage
-from shoal.model.graph import Graph
-from shoal.model.rank import ranks
-from shoal.model.resources import Resources
-from shoal.model.task import Profile
-from shoal.model.work import Work
+from shoal.ledger.records import OutputsCollected, Usage
 from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions, place_of
 from shoal.policy.retry import Outcome
@@ -47,62 +44,6 @@ PATIENCE = 120.0
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
-class Selection(msgspec.Struct):
-    """The tasks of a plan that are to be run, numbered from 0."""
-
-    tasks: list[int]
-    work: Work
-
-    def deeds(self, graph: Graph, versions: Versions) -> Iterator[Deed]:
-        """What each of them does."""
-        names, sizes = graph.file_names, versions.sizes
-        for task in self.tasks:
-            files = graph.outputs_of(task)
-            action = graph.actions[task]
-            stale = any(sizes[file] >= 0 for file in files)
-            command = action if isinstance(action, str) else ""
-            yield Deed(command, tuple(names[file] for file in files), stale)
-
-
-def select(plan: Plan) -> Selection:
-    """The work that is left of a plan. Groups and such ask for nothing, and nobody runs them."""
-    graph = plan.graph
-    wanted = plan.wanted()
-    done = set(plan.up_to_date())
-    tasks = [task for task in range(len(graph)) if wanted[task] and task not in done]
-    number = array("i", [-1]) * len(graph)
-    for at, task in enumerate(tasks):
-        number[task] = at
-        if graph.actions[task] is not None and not isinstance(graph.actions[task], str):
-            raise InputError(
-                f"{graph.names[task]!r} is a Python function, which cannot run on a cluster yet",
-                file=graph.source,
-                line=graph.lines[task] or None,
-                remedy="give it as a command, or run without --cluster",
-            )
-    child_start, children = array("i", [0]), array("i")
-    waits_for = array("i", bytes(4 * len(tasks)))
-    for task in tasks:
-        for child in graph.successors[graph.successor_start[task] : graph.successor_start[task + 1]]:
-            if number[child] >= 0:
-                children.append(number[child])
-                waits_for[number[child]] += 1
-        child_start.append(len(children))
-    nothing = len(graph.profiles)
-    order = ranks(graph)
-    work = Work(
-        name=graph.source,
-        seconds=array("d", bytes(8 * len(tasks))),
-        category=array("i", [nothing if graph.actions[task] is None else graph.profile[task] for task in tasks]),
-        profiles=[*graph.profiles, Profile("", Resources())],
-        waits_for=waits_for,
-        child_start=child_start,
-        children=children,
-        rank=array("i", [order[task] for task in tasks]),
-    )
-    return Selection(tasks, work)
-
-
 class RemoteOptions(msgspec.Struct):
     """How a run on a cluster is brought and followed."""
 
@@ -118,6 +59,11 @@ class RemoteOptions(msgspec.Struct):
     """The tasks that were brought, if it is."""
     known: frozenset[tuple[bytes, float]] = frozenset()
     """Place and end of attempts that the ledger has already."""
+    returned: set[int] | None = None
+    """Files that were to come back, if it is there already."""
+    targets: Sequence[int] = ()
+    kept: Sequence[str] = ()
+    """Tasks and files that the run is for."""
 
 
 class RemoteRun:
@@ -140,7 +86,14 @@ class RemoteRun:
         self.listener, self.ledger, self.caller = listener, ledger, caller
         self._offset = time.time() - time.monotonic()
         self.options = options
-        self.selection = options.selection or select(plan)
+        self.selection = options.selection or select(plan, versions, managed=about.managed)
+        self._return: Return | None = None
+        self.returned: set[int] = set()
+        """Files that come back from nodes that share none with us."""
+        if about.managed:
+            folder = os.path.join(workspace.directory, "arriving")
+            self._return = Return(run, graph, self.selection, folder, self._ask)
+            self.returned = options.returned or returned(graph, self.selection, options.targets, options.kept)
         self.about = msgspec.structs.replace(about, tasks=len(self.selection.tasks))
         self.flow = DagFlow(graph, plan.wanted())
         self.flow.ready(plan.up_to_date())
@@ -154,6 +107,7 @@ class RemoteRun:
         self.detached = False
         self._next = 0
         self._silent_since: float | None = None
+        self._lost_files: set[int] = set()
 
     def clock(self) -> float:
         return time.monotonic() + self._offset
@@ -162,7 +116,9 @@ class RemoteRun:
 
     def submit(self) -> None:
         """Sends the work, and what its tasks do. If it was brought before, that is noticed there."""
-        books = MemoryStore(self.selection.work, 0, shared_files=True)
+        if self.about.managed:
+            bring_sources(self.run, self.graph, self.selection, self._ask)
+        books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
         self._send("summary", encode(summarize(books)))
         for name, column in pack(books).items():
             self._send(name, column)
@@ -201,11 +157,20 @@ class RemoteRun:
                 self.listener.tick(self.statistics, self.clock())
             if not self.detached and self.selection.tasks:
                 self._ask(Forget(self.run))
+            if self._lost_files:
+                self.stop_reason = self._say_lost()
         finally:
             self.wakeup.close()
+            if self._return is not None:
+                self._return.close()
             self.output.close()
             self.ledger.flush()
             self.statistics.ended = self.clock()
+
+    def _say_lost(self) -> str:
+        names = sorted(self.graph.file_names[file] for file in self._lost_files)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
 
     def _follow(self) -> int | None:
         """How much news there was; None when all is known."""
@@ -217,14 +182,32 @@ class RemoteRun:
         assert isinstance(told, Entries)
         if told.state == "unknown":
             raise RunError(f"the cluster does not know the run {self.run} any more")
-        for entry in told.entries:
-            self._take(decode_entry(entry))
+        entries = [decode_entry(entry) for entry in told.entries]
+        if self._return is not None:
+            self._get_back(self._return, entries)
+        for entry in entries:
+            self._take(entry)
         self._next += len(told.entries)
         self.ledger.flush()
         self.statistics.running = told.running
         if not told.entries and (told.state == "ended" or not told.left):
             return None
         return len(told.entries)
+
+    def _get_back(self, way: Return, entries: Sequence[Entry]) -> None:
+        """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
+        wanted: list[int] = []
+        for entry in entries:
+            if entry.verdict == "done":
+                task = self.selection.tasks[entry.task]
+                wanted += [file for file in self.graph.outputs_of(task) if file in self.returned]
+        self._lost_files.update(way.get(wanted) if wanted else ())
+
+    def _note_absent(self, task: int, entry: Entry) -> None:
+        """Sizes of what stays away, so that the ledger has them."""
+        for file, size in zip(self.graph.outputs_of(task), entry.made, strict=False):
+            if file not in self.returned:
+                self.versions.sizes[file], self.versions.times[file] = size, 0
 
     def _no_answer(self, error: InputError) -> int:
         now = time.monotonic()
@@ -264,7 +247,10 @@ class RemoteRun:
         )
         verdict: Accept | Retry | GiveUp
         if entry.verdict == "done":
-            self.preparer.take_stock(task, self.options.by_content)
+            if self._return is not None:
+                self._take_stock(task, entry)
+            else:
+                self.preparer.take_stock(task, self.options.by_content)
             verdict = Accept(task, entry.attempt)
             if self.flow.status[task] == Status.READY:
                 self.flow.complete([task])
@@ -275,6 +261,21 @@ class RemoteRun:
             self._lose([task])
         self.books.ended(attempt)
         self.books.enter([verdict])
+        if self._return is not None and entry.verdict == "done":
+            self._note_collected(task)
+
+    def _take_stock(self, task: int, entry: Entry) -> None:
+        self._note_absent(task, entry)
+        for file in self.graph.outputs_of(task):
+            if file in self.returned:
+                found = signature(self.graph.file_names[file], self.options.by_content)
+                if found is not None:
+                    self.versions.sizes[file], self.versions.times[file] = found
+
+    def _note_collected(self, task: int) -> None:
+        files = self.graph.outputs_of(task)
+        if any(file not in self.returned for file in files):
+            self.ledger.add(OutputsCollected([place_of(self.graph, task)]))
 
     def _lose(self, tasks: Sequence[int]) -> None:
         doomed = self.flow.fail([task for task in tasks if self.flow.status[task] < Status.DONE])

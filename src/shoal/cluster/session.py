@@ -16,7 +16,8 @@ from shoal.agent.about import About
 from shoal.agent.messages import WireMessage, make_codec
 from shoal.cluster.home import access_path
 from shoal.cluster.manage import told
-from shoal.cluster.remote import RemoteOptions, RemoteRun, Selection
+from shoal.cluster.remote import RemoteOptions, RemoteRun
+from shoal.cluster.selection import Selection
 from shoal.engine.books import Listener
 from shoal.engine.load import Workflow
 from shoal.engine.local import RunOptions
@@ -45,6 +46,10 @@ class Note(msgspec.Struct):
     places: list[bytes]
     words: list[str]
     """Targets and values, as they were given."""
+    managed: bool = False
+    files: list[str] = []
+    returned: list[str] = []
+    """Where nodes share no files: those of the run, and those that come back."""
 
 
 def note_path(workspace: Workspace) -> str:
@@ -88,12 +93,14 @@ class ClusterSession(Session):
         *,
         words: Sequence[str] = (),
         policy: str = DEFAULT_POLICY,
+        managed: bool = False,
         detach: bool = False,
         attach: Note | None = None,
         force: bool = False,
     ) -> None:
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
         self.words = list(words)
+        self.managed = managed if attach is None else attach.managed
         nodes = told(caller).nodes
         self.cores = sum(node.resources.get("cores") for node in nodes.values()) / FRACTION
         if nodes:
@@ -116,11 +123,17 @@ class ClusterSession(Session):
     def _make_run(self, ledger: LedgerWriter) -> Run:
         graph = self.workflow.graph
         remote = RemoteOptions(
-            self.cores, fail_fast=self.options.fail_fast, by_content=self.options.by_content, detach=self.detach
+            self.cores,
+            fail_fast=self.options.fail_fast,
+            by_content=self.options.by_content,
+            detach=self.detach,
+            targets=self.workflow.targets,
+            kept=sorted(self.workflow.kept),
         )
         if self.attach is not None:
             remote.brought = True
-            remote.selection = _selection(graph, self.attach.places)
+            remote.selection = _selection(graph, self.attach)
+            remote.returned = _files(graph, self.attach.returned)
             remote.known = self._known(self.attach.places)
         about = About(
             self.workflow.graph.source,
@@ -130,7 +143,8 @@ class ClusterSession(Session):
             self.policy,
             self.options.retry_pause,
             self.options.enforced,
-            f"{os.environ.get('USER', '')}@{os.uname().nodename}",
+            self.managed,
+            client=f"{os.environ.get('USER', '')}@{os.uname().nodename}",
         )
         run = RemoteRun(
             self.identity,
@@ -154,9 +168,13 @@ class ClusterSession(Session):
         """Before anything is brought, so that it can be found whenever we are ended."""
         if self.attach is None and run.selection.tasks:
             places = [place_of(run.graph, task) for task in run.selection.tasks]
+            names = run.graph.file_names
+            files = [names[file] for file in run.selection.files]
+            back = sorted(names[file] for file in run.returned)
+            note = Note(self.cluster, self.identity, places, self.words, self.managed, files, back)
             fresh = f"{note_path(self.workspace)}.new"
             with open(fresh, "wb") as file:
-                file.write(msgspec.msgpack.encode(Note(self.cluster, self.identity, places, self.words)))
+                file.write(msgspec.msgpack.encode(note))
             os.replace(fresh, note_path(self.workspace))
 
     def execute(self) -> Run:
@@ -175,12 +193,18 @@ def forget_note(workspace: Workspace) -> None:
         pass
 
 
-def _selection(graph: Graph, places: list[bytes]) -> Selection:
+def _selection(graph: Graph, note: Note) -> Selection:
     """The tasks of the workflow as it is now that make what was brought; -1 for those that are not there any more."""
     number = {place_of(graph, task): task for task in range(len(graph))}
-    tasks = [number.get(place, NO_TASK) for place in places]
+    tasks = [number.get(place, NO_TASK) for place in note.places]
+    file_of = {name: file for file, name in enumerate(graph.file_names)}
     nothing = Work("", array("d"), array("i"), [], array("i"), array("i", [0]), array("i"))
-    return Selection(tasks, nothing)
+    return Selection(tasks, nothing, [file_of.get(name, -1) for name in note.files])
+
+
+def _files(graph: Graph, names: list[str]) -> set[int]:
+    wanted = set(names)
+    return {file for file, name in enumerate(graph.file_names) if name in wanted}
 
 
 def must_be_free(workspace: Workspace) -> None:

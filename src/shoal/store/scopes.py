@@ -110,8 +110,12 @@ class Scope(ABC):
             self.start_leases(now)
             self._has_leases = True
         if is_recorded:
-            self.journal.append(record)
+            self.record(request, record)
         return self._carry_out(request, action, now)
+
+    def record(self, request: Request, record: bytes) -> None:
+        """Writes a request to the journal."""
+        self.journal.append(record)
 
     def _carry_out(self, request: Request, action: Action, now: float) -> bytes:
         try:
@@ -180,15 +184,12 @@ class RunScope(Scope):
         self._columns: dict[str, bytearray] = {}
         self._summary = b""
 
-    def perform(self, request: Request, record: bytes, now: float) -> bytes:
-        """Beside what all scopes do: who brings a run drops what somebody else has not finished to bring."""
-        if request.operation == "open" and self.store is None and self._bringer not in ("", request.client):
-            self._bringer = ""
-            self._columns.clear()
-            self._replies.clear()
+    def record(self, request: Request, record: bytes) -> None:
+        """Beside what all scopes do: whoever brings a run drops what somebody else has not finished to bring."""
+        if request.operation == "open":
             self.journal.restart()
             self.journal.append(self._title)
-        return super().perform(request, record, now)
+        super().record(request, record)
 
     def start_leases(self, now: float) -> None:
         """All nodes that were heard of are alive from now on."""
@@ -236,6 +237,7 @@ class RunScope(Scope):
 
     def _open(self, client: str) -> None:
         self._bringer = client
+        self._columns.clear()
 
     def _extend(self, name: str, column: bytes) -> None:
         self._columns.setdefault(name, bytearray()).extend(column)

@@ -61,16 +61,16 @@ class StoreServer:
     def _perform(self, asked: Request, record: bytes, now: float) -> bytes:
         if asked.scope == DIRECTORY:
             return self._directory.perform(asked, record, now)
+        if asked.operation == "leave":
+            if asked.scope in self._runs:
+                self._runs[asked.scope].leave(asked.client)
+            return _DONE
         run = self._run(asked.scope, is_new=asked.operation == "open")
         match asked.operation:
             case "forget":
                 if run is not None:
                     del self._runs[asked.scope]
                     run.journal.remove()
-                return _DONE
-            case "leave":
-                if run is not None:
-                    run.leave(asked.client)
                 return _DONE
             case "summary" if run is None:
                 return _NOTHING

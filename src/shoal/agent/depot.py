@@ -1,0 +1,96 @@
+"""The depot of one process: its cache, its door for others, and its own fetches; and the key to the doors of others.
+
+All doors of a cluster are opened by the same token, made from the secret that its agents share. Clients get it over
+the wire, viewers do not.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Collection
+
+from shoal.depot.cache import Cache
+from shoal.depot.fetch import Fetcher
+from shoal.depot.protocol import Grant
+from shoal.depot.serve import Server
+from shoal.errors import InputError
+from shoal.wire.access import Access
+
+
+def token_of(access: Access) -> bytes:
+    """What opens the depots of a cluster; only agents can make it."""
+    _, secret = access.server_pair()
+    return hmac.digest(secret, b"depot " + access.cluster.encode(), "sha256")
+
+
+def grant_at(address: str, token: bytes, encrypted: bool) -> Grant | None:
+    """How to get at what is behind an address, `host:port`; None if there is none."""
+    host, _, port = address.rpartition(":")
+    return Grant(host, int(port), token, encrypted) if port.isdigit() else None
+
+
+class Depot:
+    """What a process keeps for others, and gets from them."""
+
+    def __init__(
+        self,
+        folder: str,
+        access: Access,
+        host: str,
+        *,
+        port: int = 0,
+        limit_bytes: int | None = None,
+        encrypted: bool = True,
+    ) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._token = token_of(access)
+        self._encrypted = encrypted
+        self.cache = Cache(os.path.join(folder, "cache"), limit_bytes)
+        self.fetcher = Fetcher(self.cache)
+        self.server = Server(self.cache, self._token, host=host, port=port, encrypted=encrypted)
+        self.address = f"{host}:{self.server.port}"
+        self._partial: dict[str, str] = {}
+        """Where objects are written that are being brought."""
+        self.origin_address = ""
+        """Where the files are that clients have brought."""
+
+    @property
+    def token(self) -> bytes:
+        return self._token
+
+    @property
+    def encrypted(self) -> bool:
+        return self._encrypted
+
+    def take(self, name: str, at: int, data: bytes, size: int, checksum: int, executable: bool) -> None:
+        """A part of an object that somebody brings; parts come in order, and what came before may come again."""
+        if self.cache.has(name):
+            return
+        path = self.cache.begin(name, size) if at == 0 else self._partial.get(name, "")
+        if not path:
+            raise InputError(f"a part of {name} is missing", remedy="bring it again")
+        self._partial[name] = path
+        with open(path, "wb" if at == 0 else "r+b") as file:
+            file.seek(at)
+            file.write(data)
+        if at + len(data) == size:
+            del self._partial[name]
+            self.cache.commit(name, size, checksum, executable=executable, precious=True)
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """What belongs to other runs is of no use to anybody any more."""
+        for name in self.cache.names():
+            if name.partition("/")[0] not in runs:
+                self.cache.drop(name)
+
+    def grant(self, address: str) -> Grant | None:
+        return grant_at(address, self._token, self._encrypted)
+
+    def origin(self) -> Grant | None:
+        return self.grant(self.origin_address)
+
+    def close(self) -> None:
+        self.fetcher.close()
+        self.server.close()
+        self.cache.close()

@@ -1,0 +1,236 @@
+"""The files of a run on one node where nothing is shared: fetched before a task starts, kept after it has ended.
+
+Every attempt has a folder of its own. What it reads is linked into it from the node's cache, what it was to make is
+taken into the cache when it has ended well, and only then do the books say that it is here. Files of the workflow that
+no task makes are with the head, where the client has brought them.
+
+A version of a file is an object; its name tells run, file and the attempt that made it, so a file that had to be made
+again is another object. What the books know of it (`Made`) is recorded with the result that it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from shoal.agent.about import Deed
+from shoal.depot.cache import Cache
+from shoal.depot.fetch import Fetcher
+from shoal.depot.job import Fetched
+from shoal.depot.protocol import Grant
+from shoal.errors import ShoalError
+from shoal.model.work import Work
+from shoal.store.base import Store
+
+SOURCE = 0
+"""The attempt that stands for what the client has brought."""
+
+
+class Made(msgspec.Struct, frozen=True, array_like=True):
+    """A version of a file."""
+
+    attempt: int
+    size: int
+    checksum: int
+
+
+_decode = msgspec.msgpack.Decoder(Made).decode
+decode_sources = msgspec.msgpack.Decoder(dict[int, Made]).decode
+encode_made = msgspec.msgpack.Encoder().encode
+SOURCES = "sources"
+"""The piece of a run that tells what the client has brought: a version for each such file."""
+
+
+def object_name(run: str, file: int, attempt: int) -> str:
+    return f"{run}/{file}/{attempt}"
+
+
+class _Wanted(msgspec.Struct):
+    """A task whose inputs are on their way."""
+
+    attempt: int
+    missing: dict[str, int]
+    """Objects that have not arrived, with their files."""
+    pinned: list[str]
+
+
+class Goods:
+    """The files of one run on one node."""
+
+    def __init__(
+        self,
+        run: str,
+        here: int,
+        work: Work,
+        store: Store,
+        cache: Cache,
+        fetcher: Fetcher,
+        sandboxes: str,
+        grant_of: Callable[[int], Grant | None],
+        sources: Mapping[int, Made],
+        origin: Callable[[], Grant | None],
+    ) -> None:
+        """`grant_of` says how to get at what a node has; `origin` likewise for the `sources`, which the head has."""
+        self._run, self._here, self._work, self._store = run, here, work, store
+        self._cache, self._fetcher = cache, fetcher
+        self._sandboxes = sandboxes
+        self._grant_of, self._sources, self._origin = grant_of, sources, origin
+        self._wanted: dict[int, _Wanted] = {}
+        """By task."""
+        self._waiting: dict[str, list[int]] = {}
+        """By object: tasks that wait for it; none if it is fetched ahead."""
+        self._files: dict[str, int] = {}
+        """By object: its file, while it is on its way."""
+        self._pins: dict[int, list[str]] = {}
+
+    # ---- before a task -------------------------------------------------------------------------------------------
+
+    def want(self, task: int, attempt: int) -> bool | None:
+        """Whether all that a task reads is here; False: it is on its way. None: something does not exist any more."""
+        missing: dict[str, int] = {}
+        pinned: list[str] = []
+        for file in self._work.inputs_of(task):
+            made = self._version(file)
+            if made is None:
+                self._unpin(pinned)
+                return None
+            name = object_name(self._run, file, made.attempt)
+            if self._cache.pin(name):
+                pinned.append(name)
+            else:
+                missing[name] = file
+                self._fetch(name, file, made)
+        if not missing:
+            self._pins[task] = pinned
+            return True
+        self._wanted[task] = _Wanted(attempt, missing, pinned)
+        for name in missing:
+            self._waiting.setdefault(name, []).append(task)
+        return False
+
+    def fetch_ahead(self, task: int) -> None:
+        """It will probably start here soon."""
+        for file in self._work.inputs_of(task):
+            made = self._version(file)
+            if made is not None:
+                name = object_name(self._run, file, made.attempt)
+                if not self._cache.has(name):
+                    self._fetch(name, file, made)
+
+    def _version(self, file: int) -> Made | None:
+        source = self._sources.get(file)
+        if source is not None:
+            return source
+        about = self._store.about_of(file)
+        return _decode(about) if about is not None else None
+
+    def _fetch(self, name: str, file: int, made: Made) -> None:
+        if name in self._files:
+            return
+        self._files[name] = file
+        found = [self._grant_of(node) for node in self._store.copies(file) if node != self._here]
+        if made.attempt == SOURCE:
+            found.append(self._origin())
+        self._fetcher.fetch(name, [grant for grant in found if grant is not None], made.size, made.checksum)
+
+    def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Tasks with their attempts: those that can start now, and those for which something cannot be had."""
+        ready: list[tuple[int, int]] = []
+        failed: list[tuple[int, int]] = []
+        for fetched in self._fetcher.finished():
+            file = self._files.pop(fetched.name, None)
+            if file is None:
+                continue  # of a run that is over
+            if fetched.description is not None:
+                self._store.copied(file, self._here)
+            for task in self._waiting.pop(fetched.name, ()):
+                self._settle(task, fetched, ready, failed)
+        return ready, failed
+
+    def _settle(self, task: int, fetched: Fetched, ready: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
+        wanted = self._wanted.get(task)
+        if wanted is None:
+            return
+        if fetched.description is not None and self._cache.pin(fetched.name):
+            wanted.pinned.append(fetched.name)
+            del wanted.missing[fetched.name]
+            if not wanted.missing:
+                del self._wanted[task]
+                self._pins[task] = wanted.pinned
+                ready.append((task, wanted.attempt))
+        else:
+            self.forget(task)
+            failed.append((task, wanted.attempt))
+
+    def is_coming(self, task: int) -> bool:
+        return task in self._wanted
+
+    def forget(self, task: int) -> None:
+        """It does not start after all, or has ended."""
+        wanted = self._wanted.pop(task, None)
+        if wanted is not None:
+            self._unpin(wanted.pinned)
+            for name in wanted.missing:
+                if task in self._waiting.get(name, ()):
+                    self._waiting[name].remove(task)
+        self._unpin(self._pins.pop(task, ()))
+
+    def _unpin(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._cache.unpin(name)
+
+    # ---- its folder ----------------------------------------------------------------------------------------------
+
+    def furnish(self, task: int, attempt: int, deed: Deed) -> tuple[str, str | None]:
+        """A folder with everything that a task reads; or why that failed."""
+        folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder)
+            for name, where in zip(self._pins[task], self._places(task, deed), strict=True):
+                target = os.path.join(folder, where)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                self._cache.link(name, target)
+            for where in deed.outputs:
+                os.makedirs(os.path.dirname(os.path.join(folder, where)), exist_ok=True)
+        except (OSError, ShoalError) as error:
+            return folder, f"cannot prepare its folder: {error}"
+        return folder, None
+
+    def _places(self, task: int, deed: Deed) -> list[str]:
+        """Where what is pinned for a task belongs, in that order."""
+        where = dict(zip(self._work.inputs_of(task), deed.inputs, strict=True))
+        return [where[int(name.rsplit("/", 2)[1])] for name in self._pins[task]]
+
+    def collect(
+        self, task: int, attempt: int, deed: Deed, seconds: float
+    ) -> tuple[list[tuple[int, int, bytes]], str | None]:
+        """Takes in what a task has made: file, bytes and what the books shall know of each; or what is not there."""
+        folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
+        found: list[tuple[int, int, bytes]] = []
+        for file, where in zip(self._work.outputs_of(task), deed.outputs, strict=True):
+            path = os.path.join(folder, where)
+            if os.path.isdir(path):
+                return [], f"{where!r} is a directory, which is not passed on between nodes that share no files"
+            if not os.path.lexists(path):
+                return [], f"exit status 0, but it did not make {where!r}"
+            try:
+                made = self._cache.adopt(path, object_name(self._run, file, attempt), seconds_to_get=seconds)
+            except (OSError, ShoalError) as error:
+                return [], f"cannot keep {where!r}: {error}"
+            found.append((file, made.size, encode_made(Made(attempt, made.size, made.checksum))))
+        return found, None
+
+    def clear(self, task: int, attempt: int) -> None:
+        """The attempt is over: its folder goes, what it has read may be evicted."""
+        self.forget(task)
+        shutil.rmtree(os.path.join(self._sandboxes, f"{task}.{attempt}"), ignore_errors=True)
+
+    def close(self) -> None:
+        """The run is over, for this node."""
+        for task in [*self._wanted, *self._pins]:
+            self.forget(task)
+        shutil.rmtree(self._sandboxes, ignore_errors=True)

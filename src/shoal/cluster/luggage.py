@@ -1,0 +1,123 @@
+"""Files of a run on nodes that share none, seen from the client: what is brought there, and what comes back."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from shoal.agent.depot import grant_at
+from shoal.agent.goods import SOURCE, SOURCES, Made, encode_made, object_name
+from shoal.agent.messages import FilesAsked, FilesTold, Piece, SourcePart, WireMessage
+from shoal.cluster.selection import Selection
+from shoal.depot.cache import Cache
+from shoal.depot.fetch import Fetcher
+from shoal.depot.shelf import describe
+from shoal.errors import InputError
+from shoal.model.graph import Graph
+
+PART_BYTES = 4 << 20
+PATIENCE_SECONDS = 60.0
+AT_ONCE = 256
+"""Files whose places are asked for together."""
+
+_decode_made = msgspec.msgpack.Decoder(Made).decode
+Ask = Callable[[WireMessage], WireMessage]
+
+
+def bring_sources(run: str, graph: Graph, selection: Selection, ask: Ask) -> None:
+    """Sends what no task of the selection makes; the versions go with the run's other pieces."""
+    made: dict[int, Made] = {}
+    for at in selection.sources:
+        path = graph.file_names[selection.files[at]]
+        if os.path.isdir(path):
+            raise InputError(f"{path!r} is a directory, which cannot be brought to other nodes", remedy="pack it")
+        try:
+            about = describe(path, object_name(run, at, SOURCE), precious=True, seconds_to_get=0.0)
+            executable = bool(os.stat(path).st_mode & stat.S_IXUSR)
+            _send(run, at, path, about.size, about.checksum, executable, ask)
+        except OSError as error:
+            raise InputError(f"{path!r} cannot be brought: {error.strerror}") from None
+        made[at] = Made(SOURCE, about.size, about.checksum)
+    ask(Piece(run, SOURCES, 0, encode_made(made)))
+
+
+def _send(run: str, file: int, path: str, size: int, checksum: int, executable: bool, ask: Ask) -> None:
+    with open(path, "rb") as source:
+        at = 0
+        while True:
+            data = source.read(PART_BYTES)
+            ask(SourcePart(run, file, at, data, size, checksum, executable))
+            at += len(data)
+            if at >= size or not data:
+                return
+
+
+class Return:
+    """Gets files back from the nodes that have them."""
+
+    def __init__(self, run: str, graph: Graph, selection: Selection, folder: str, ask: Ask) -> None:
+        self._run, self._graph, self._ask = run, graph, ask
+        self._number = {file: at for at, file in enumerate(selection.files)}
+        self._folder = folder
+        self._cache: Cache | None = None
+        self._fetcher: Fetcher | None = None
+
+    def get(self, files: Sequence[int]) -> list[int]:
+        """Puts files where they belong; returns those that cannot be had."""
+        lost: list[int] = []
+        for begin in range(0, len(files), AT_ONCE):
+            lost += self._get(files[begin : begin + AT_ONCE])
+        return lost
+
+    def _get(self, files: Sequence[int]) -> list[int]:
+        if self._cache is None or self._fetcher is None:
+            self._cache = Cache(self._folder)
+            self._fetcher = Fetcher(self._cache)
+        told = self._ask(FilesAsked(self._run, [self._number[file] for file in files]))
+        assert isinstance(told, FilesTold)
+        waiting: dict[str, int] = {}
+        lost: list[int] = []
+        for file, place in zip(files, told.files, strict=True):
+            if not place.made:
+                lost.append(file)
+                continue
+            made = _decode_made(place.made)
+            name = object_name(self._run, self._number[file], made.attempt)
+            grants = [grant_at(address, told.token, told.encrypted) for address in place.places]
+            waiting[name] = file
+            self._fetcher.fetch(name, [grant for grant in grants if grant is not None], made.size, made.checksum)
+        poll = select.poll()
+        poll.register(self._fetcher.fd(), select.POLLIN)
+        while waiting:
+            if not poll.poll(PATIENCE_SECONDS * 1000):
+                return [*lost, *waiting.values()]
+            for fetched in self._fetcher.finished():
+                file = waiting.pop(fetched.name)
+                if fetched.description is None:
+                    lost.append(file)
+                else:
+                    self._put(fetched.name, self._graph.file_names[file])
+        return lost
+
+    def _put(self, name: str, target: str) -> None:
+        """A file of the user's own: one that can be changed, so not a link to what is kept."""
+        assert self._cache is not None
+        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+        fresh = f"{target}.shoal-arriving"
+        self._cache.link(name, fresh)
+        mode = os.stat(fresh).st_mode
+        self._cache.drop(name)  # now it is the only name of the file
+        os.chmod(fresh, mode | stat.S_IWUSR)
+        os.replace(fresh, target)
+
+    def close(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.close()
+        if self._cache is not None:
+            self._cache.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
