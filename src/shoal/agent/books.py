@@ -28,8 +28,8 @@ class ClusterBooks(Protocol):
 
     directory: Directory
 
-    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes]) -> None:
-        """Opens the books of a new run."""
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        """Opens the books of a new run; `managed`: they say where its files are."""
 
     def attach(self, run: str) -> tuple[Store, Work]:
         """The books of a run and its work, for whoever takes a share in it."""
@@ -48,8 +48,8 @@ class RedisBooks:
     def _link(self, tag: str) -> Link:
         return Link(self._addresses, key_of(tag, "summary"))
 
-    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes]) -> None:
-        store = RedisStore.bring(self._link(run), run, work, 0, shared_files=True)
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        store = RedisStore.bring(self._link(run), run, work, 1, shared_files=not managed)
         for name, data in pieces.items():
             store.put_piece(name, data)
         store.close()
@@ -69,8 +69,8 @@ class ServedBooks:
         self._transport = transport
         self.directory: Directory = RemoteDirectory(transport)
 
-    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes]) -> None:
-        store = RemoteStore.bring(self._transport, run, work, 0, shared_files=True)
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        store = RemoteStore.bring(self._transport, run, work, 1, shared_files=not managed)
         for name, data in pieces.items():
             store.put_piece(name, data)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from shoal.agent.about import About
 from shoal.agent.books import ClusterBooks
+from shoal.agent.goods import SOURCES
 from shoal.agent.messages import Piece
 from shoal.errors import InputError
 from shoal.model.work import Work
@@ -59,8 +60,8 @@ class Submissions:
         work = work_of(pieces)
         if len(work) != about.tasks:
             raise InputError(f"the run {run} has arrived in parts only", remedy="bring it again")
-        deeds = {name: data for name, data in pieces.items() if name.startswith(DEEDS)}
-        books.bring(run, work, deeds)
+        kept = {name: data for name, data in pieces.items() if name.startswith(DEEDS) or name == SOURCES}
+        books.bring(run, work, kept, managed=about.managed)
 
 
 def work_of(pieces: dict[str, bytes]) -> Work:

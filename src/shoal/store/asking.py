@@ -10,10 +10,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from shoal.broker.peers import Ticket
-from shoal.store.base import NOBODY, UNEVEN, Placeable
+from shoal.store.base import NOBODY, UNEVEN, Made, Placeable
 from shoal.store.columns import Summary
 
 NO_ATTEMPT = -1
+
+
+def _with_made(
+    given: list[int], entries: Sequence[bytes], made: Sequence[Sequence[Made]]
+) -> tuple[list[int], list[bytes]]:
+    """A request of `complete` with the files that were made: of each the result, its number and its size."""
+    count = (len(given) - 1) // 2
+    numbers = [given[0], count, *given[1:]]
+    texts = list(entries) or [b""] * count
+    for result, files in enumerate(made):
+        for file, size, about in files:
+            numbers += (result, file, size)
+            texts.append(about)
+    return numbers, texts
 
 
 class AskingStore(ABC):
@@ -64,7 +78,11 @@ class AskingStore(ABC):
         return first
 
     def complete(
-        self, node: int, ended: Sequence[tuple[int, int]], entries: Sequence[bytes] = ()
+        self,
+        node: int,
+        ended: Sequence[tuple[int, int]],
+        entries: Sequence[bytes] = (),
+        made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], Placeable]:
         """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes."""
         if entries and len(entries) != len(ended):
@@ -72,7 +90,10 @@ class AskingStore(ABC):
         given = [node]
         for pair in ended:
             given += pair
-        answer = self._ask("complete", given, entries)
+        if any(made):
+            answer = self._ask("complete_made", *_with_made(given, entries, made))
+        else:
+            answer = self._ask("complete", given, entries)
         accepted = answer[1 : 1 + answer[0]]
         return accepted, self._placeable(answer, 1 + len(accepted))[0]
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,10 @@ class Standing(IntEnum):
     FAILED = 3
     DOOMED = 4
     """Something it needs failed or was cancelled."""
+
+
+Made: TypeAlias = tuple[int, int, bytes]
+"""A file that was made: its number, its size, and what is to be known of it."""
 
 
 class Placeable(msgspec.Struct):
@@ -97,11 +101,16 @@ class Store(Protocol):
         """What is ready at the start, for nobody yet; called once, by whoever brought the work."""
 
     def complete(
-        self, node: int, ended: Sequence[tuple[int, int]], entries: Sequence[bytes] = ()
+        self,
+        node: int,
+        ended: Sequence[tuple[int, int]],
+        entries: Sequence[bytes] = (),
+        made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], Placeable]:
         """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes.
 
-        Entries, if there are any, are one for each result; those of results that count are logged.
+        Entries, if there are any, are one for each result; those of results that count are logged. Likewise the files
+        that were made: their sizes, and what is to be known of them (`about_of`).
         """
 
     def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
@@ -184,6 +193,9 @@ class Store(Protocol):
 
     def copied(self, file: int, node: int) -> None:
         """A node has got a copy."""
+
+    def about_of(self, file: int) -> bytes | None:
+        """What whoever made a file last wanted to be known of it."""
 
     def dropped(self, file: int, node: int) -> None:
         """A node has let go of its copy; the last one is never let go of by choice."""

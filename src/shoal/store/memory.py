@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from shoal.broker.peers import Ticket
 from shoal.model.graph import NO_TASK
 from shoal.model.work import EVERYWHERE, Work
-from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, UNEVEN, Placeable, Standing
+from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, UNEVEN, Made, Placeable, Standing
 
 __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
@@ -54,6 +55,8 @@ class MemoryStore:
         """Whether files are in places that the store knows."""
         self.location = array("i", [GONE]) * len(work.file_bytes) if self.has_files else array("i")
         """The first node that has each file, `EVERYWHERE`, or `GONE`."""
+        self.sizes: Any = work.file_bytes
+        self._about: dict[int, bytes] = {}
         self.replicas: dict[int, list[int]] = {}
         """Further nodes that have it."""
         self._log: list[bytes] = []
@@ -103,9 +106,15 @@ class MemoryStore:
         return found
 
     def complete(
-        self, node: int, ended: Sequence[tuple[int, int]], entries: Sequence[bytes] = ()
+        self,
+        node: int,
+        ended: Sequence[tuple[int, int]],
+        entries: Sequence[bytes] = (),
+        made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], Placeable]:
         """Results of attempts on a node: the tasks for which they count, and what became ready by that."""
+        if made:
+            self._take_made(ended, made)
         if entries:
             ended = self._logged(ended, entries)
         accepted: list[int] = []
@@ -129,6 +138,19 @@ class MemoryStore:
                 if entry:
                     self._log.append(entry)
         return list(counting.items())
+
+    def _take_made(self, ended: Sequence[tuple[int, int]], made: Sequence[Sequence[Made]]) -> None:
+        if not self._about:  # the sizes that were brought are others'
+            self.sizes = array("q", self.sizes)
+        for (task, attempt), files in zip(ended, made, strict=True):
+            if self.standing[task] == Standing.READY and attempt > self.generation[task] * STRIDE:
+                for file, size, about in files:
+                    self.sizes[file] = size
+                    self._about[file] = about
+
+    def about_of(self, file: int) -> bytes | None:
+        """What whoever made a file last wanted to be known of it."""
+        return self._about.get(file)
 
     def _release(self, task: int, node: int) -> list[int]:
         """The task is done; children for which it was the last one."""
@@ -351,7 +373,7 @@ class MemoryStore:
 
     def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
         """Where a task's inputs are, as pairs of node and bytes."""
-        location, sizes, replicas = self.location, self.work.file_bytes, self.replicas
+        location, sizes, replicas = self.location, self.sizes, self.replicas
         if not location:
             return ()
         inputs = self.work.inputs_of(task)

@@ -9,6 +9,28 @@ local function tell_list(items, answer)
   end
 end
 
+-- node, how many results, task and attempt of each, then of each file that was made which result made it (counted from
+-- 0), its number and its bytes; further, an entry for each result and what is to be known of each file
+function operations.complete_made(given, answer)
+  local count = given[2]
+  local plain = { given[1] }
+  for at = 3, 2 + 2 * count do
+    plain[#plain + 1] = given[at]
+  end
+  local about = 5 + count -- of ARGV
+  for at = 3 + 2 * count, #given, 3 do
+    about = about + 1
+    local result = 3 + 2 * given[at]
+    local r = row(given[result])
+    if r.standing == READY and given[result + 1] > r.generation * STRIDE then
+      open_file(given[at + 1]).bytes = given[at + 2]
+      abouts[#abouts + 1] = given[at + 1]
+      abouts[#abouts + 1] = ARGV[about]
+    end
+  end
+  operations.complete(plain, answer)
+end
+
 -- task and attempt (-1: no attempt is known); further, an entry
 function operations.give_up(given, answer)
   local task, attempt = given[1], given[2]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from shoal.broker.peers import Ticket
 from shoal.errors import ShoalError
-from shoal.store.base import Placeable
+from shoal.store.base import Made, Placeable
 from shoal.store.memory import MemoryStore
 
 Shape: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -22,6 +22,7 @@ MOST = 1 << 31
 _TASK_ATTEMPT_TAKER = ("task", "number", "taker")
 CHANGING: dict[str, Shape] = {
     "complete": (("taker",), ("task", "number")),
+    "complete_made": ((), ()),
     "give_up": (("task", "number"), ()),
     "cancel": ((), ("task",)),
     "note": ((), ()),
@@ -51,6 +52,9 @@ class BadRequest(ShoalError):  # noqa: N818  # what is bad is the request
 
 def check(store: MemoryStore, operation: str, given: Sequence[int], entries: Sequence[bytes]) -> None:
     """Raises BadRequest unless the operation can be carried out."""
+    if operation == "complete_made":
+        given, entries = _checked_made(store, given, entries)
+        operation = "complete"
     shape = CHANGING.get(operation) or LOOKING.get(operation)
     if shape is None:
         raise BadRequest(f"there is no operation {operation!r}")
@@ -71,6 +75,21 @@ def check(store: MemoryStore, operation: str, given: Sequence[int], entries: Seq
         raise BadRequest(f"{operation} was given {len(entries)} entries")
 
 
+def _checked_made(
+    store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]
+) -> tuple[Sequence[int], Sequence[bytes]]:
+    """What of a request to complete is not about the files that were made, if that is as it should be."""
+    count = given[1] if len(given) > 1 else -1
+    rest = given[2 + 2 * count :] if 0 <= count <= len(given) else [0]
+    files = len(rest) // 3
+    if len(rest) % 3 or len(entries) != count + files or not store.has_files:
+        raise BadRequest("complete_made was given something else")
+    for result, file, size in zip(rest[0::3], rest[1::3], rest[2::3], strict=True):
+        if not (0 <= result < count and 0 <= file < len(store.work.file_bytes) and 0 <= size < 1 << 62):
+            raise BadRequest("complete_made was given a file that is none")
+    return [given[0], *given[2 : 2 + 2 * count]], entries[:count]
+
+
 def carry_out(store: MemoryStore, operation: str, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     """The answer to a request that was checked; one that changes something ends with what is left and ready."""
     answer = _ACTIONS[operation](store, given, entries)
@@ -79,6 +98,17 @@ def carry_out(store: MemoryStore, operation: str, given: Sequence[int], entries:
 
 def _complete(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     accepted, placeable = store.complete(given[0], list(zip(given[1::2], given[2::2], strict=True)), entries)
+    return [len(accepted), *accepted, *_told(placeable)]
+
+
+def _complete_made(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
+    node, count = given[0], given[1]
+    ended = list(zip(given[2 : 2 + 2 * count : 2], given[3 : 2 + 2 * count : 2], strict=True))
+    made: list[list[Made]] = [[] for _ in ended]
+    rest = given[2 + 2 * count :]
+    for result, file, size, about in zip(rest[0::3], rest[1::3], rest[2::3], entries[count:], strict=True):
+        made[result].append((file, size, about))
+    accepted, placeable = store.complete(node, ended, entries[:count], made)
     return [len(accepted), *accepted, *_told(placeable)]
 
 
@@ -163,6 +193,7 @@ def _pairs(holdings: Sequence[tuple[int, int]]) -> list[int]:
 
 _ACTIONS: dict[str, Action] = {
     "complete": _complete,
+    "complete_made": _complete_made,
     "give_up": _give_up,
     "cancel": _cancel,
     "note": _note,

@@ -12,6 +12,7 @@ Keys, all with the hash tag `{RUN}`, so that a run lies in one slot and a script
     shoal:{RUN}:counts     hash: tasks left, tasks ready
     shoal:{RUN}:leases     sorted set: by node, until when it is taken for alive (the server's milliseconds)
     shoal:{RUN}:replies    hash: by client, its last request and the answer
+    shoal:{RUN}:about      hash: what is to be known of files that were made
     shoal:{RUN}:log        list: what was told of the run, for its submitter
     shoal:{RUN}:pieces     hash: by name, what else belongs to the run
     shoal:{RUN}:work:*     further columns of the work, for those who join
@@ -39,7 +40,7 @@ from shoal.store.memory import MemoryStore
 
 PARTS = (
     *("rows", "spans", "children", "inputs", "outputs", "files"),
-    *("replicas", "lost", "recorded", "counts", "leases", "replies", "log"),
+    *("replicas", "lost", "recorded", "counts", "leases", "replies", "log", "about"),
 )
 """Keys of the scripts, in their order."""
 ROW_BYTES = 18
@@ -163,6 +164,11 @@ class RedisStore(AskingStore):
     def log(self, start: int, most: int = 1000) -> list[bytes]:
         """The entries from number `start` on, as far as there are any."""
         return list(self._link.call("LRANGE", key_of(self._run, "log"), start, start + most - 1)) if most > 0 else []
+
+    def about_of(self, file: int) -> bytes | None:
+        """What whoever made a file last wanted to be known of it."""
+        found: bytes | None = self._link.call("HGET", key_of(self._run, "about"), file)
+        return found
 
     def put_piece(self, name: str, data: bytes) -> None:
         """Something more that belongs to the run."""

@@ -181,6 +181,11 @@ class RemoteStore(AskingStore):
         """The entries from number `start` on, as far as there are any."""
         return self._client.look(list[bytes], "log", [start, most], [])
 
+    def about_of(self, file: int) -> bytes | None:
+        """What whoever made a file last wanted to be known of it."""
+        found = self._client.look(list[bytes], "about", [file], [])
+        return found[0] if found else None
+
     def put_piece(self, name: str, data: bytes) -> None:
         """Something more that belongs to the run."""
         _send(self._client, "put_piece", name, data)

@@ -5,7 +5,7 @@
 -- (or read it alone). What is changed is written only at the end (`write_all`), so a script that is refused for want of
 -- memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
 
-local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES, LOG =
+local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES, LOG, ABOUT =
   unpack(KEYS)
 local WAITING, READY, DONE, FAILED, DOOMED = 0, 1, 2, 3, 4
 local NOBODY, EVERYWHERE, GONE, NO_TASK = -1, -1, -2, -1
@@ -22,6 +22,7 @@ local NONE = {} -- for all files without a further copy; never added to
 local left, ready_count = 0, 0 -- what is to be added to the counts
 local has_files = ARGV[3] == '1'
 local entries = {} -- what is to be added to the log
+local abouts = {} -- files that were made and what is to be known of them, in turn
 local call, unpack_text = redis.call, struct.unpack
 
 -- Reads rows of a column and calls `take` with number, text and place of each; `numbers` are put in order.
@@ -254,6 +255,9 @@ local function write_all()
   write_replicas()
   for first = 1, #entries, 1000 do -- `unpack` has room for some thousands
     call('RPUSH', LOG, unpack(entries, first, math.min(first + 999, #entries)))
+  end
+  for first = 1, #abouts, 1000 do
+    call('HSET', ABOUT, unpack(abouts, first, math.min(first + 999, #abouts)))
   end
   if left ~= 0 then
     call('HINCRBY', COUNTS, 'left', left)

@@ -46,7 +46,7 @@ _TIMED = ("join", "renew", "expired")
 """These are told the time."""
 _PARTS = ("put_piece", "get_piece", "get_column")
 """Operations of a run that are not about its books."""
-_OTHER_LOOKS = ("renew", "expired", "log", "standings")
+_OTHER_LOOKS = ("renew", "expired", "log", "about", "standings")
 
 _encode = msgspec.msgpack.Encoder().encode
 _arguments = msgspec.msgpack.Decoder(tuple[list[int], list[bytes]])
@@ -282,7 +282,7 @@ class RunScope(Scope):
         return False, lambda now: [] if found is None else [bytes(found[at : at + PIECE])]
 
     def _prepare_look(self, store: MemoryStore, request: Request, given: list[int]) -> tuple[bool, Action]:
-        numbers = {"renew": 1, "log": 2}.get(request.operation, 0)
+        numbers = {"renew": 1, "log": 2, "about": 1}.get(request.operation, 0)
         if len(given) != numbers or not all(0 <= number < MOST for number in given):
             raise BadRequest(f"{request.operation} was given something else")
         match request.operation:
@@ -291,6 +291,9 @@ class RunScope(Scope):
                 return not store.has_lease(node) and node not in store.lost, lambda now: [int(store.renew(node, now))]
             case "expired":
                 return False, store.expired
+            case "about":
+                about = store.about_of(given[0])
+                return False, lambda now: [] if about is None else [about]
             case "log":
                 return False, lambda now: store.log(given[0], given[1])
         return False, lambda now: [bytes(store.standing)]
