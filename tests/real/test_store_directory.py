@@ -78,6 +78,24 @@ def test_a_node_is_alive_until_its_lease_ends_by_the_clock_of_the_directory(open
     assert directory.expired(9 * LATER) == []
 
 
+def test_a_node_says_with_its_beat_how_it_is_doing_and_the_last_word_stands(opened: OpenedDirectory) -> None:
+    directory = opened()
+    first, second = directory.join(node("a")), directory.join(node("b"))
+    assert directory.notes() == {}
+    directory.renew(second, note=b"idle\0\xff")
+    directory.renew(first, note=b"busy")
+    assert list(directory.notes().items()) == [(first, b"busy"), (second, b"idle\0\xff")]
+    before = versions(directory)
+    directory.renew(first, note=b"idle")
+    directory.renew(second)
+    assert directory.notes() == {first: b"idle", second: b"idle\0\xff"}
+    assert versions(directory) == before, "how a node is doing is nothing that others must look at"
+    directory.remove(first)
+    assert not directory.renew(first, note=b"back").alive
+    directory.renew(second, note=b"idle\0\xff")  # a served directory may have been started anew meanwhile
+    assert directory.notes() == {second: b"idle\0\xff"}
+
+
 def test_every_change_of_the_nodes_raises_their_version(opened: OpenedDirectory) -> None:
     directory = opened()
     assert versions(directory) == (0, 0)

@@ -8,6 +8,7 @@ through to the books in time, ends what it runs and joins anew as another node: 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 
@@ -23,6 +24,8 @@ from shoal.store.directory import NodeInfo, RunInfo
 from shoal.wire.post import Post
 
 BEAT_SECONDS = 1.0
+SPOOL = "shoal-agent-"
+"""How the name of a spool begins that was made for one agent, and goes with it."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -56,6 +59,8 @@ class Agent:
             self._part()
             self.wakeup.close()
             self.depot.close()
+            if os.path.basename(self.spool).startswith(SPOOL):
+                shutil.rmtree(self.spool, ignore_errors=True)
             self.post.close(linger=0.5)
 
     def _part(self) -> None:

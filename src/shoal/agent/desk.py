@@ -157,10 +157,11 @@ class Desk:
         return next((each for each in self.books.directory.runs() if each.run == run), None)
 
     def _entries(self, run: str, start: int) -> Entries:
-        info = self._info_of(run)  # before the log: a run that has ended has all its entries there
+        info = self._info_of(run)
         if info is None:
             return Entries(start, [], 0, "unknown")
         store = self._store_of(run)
+        left = store.left  # both before the log: when nothing is left, all entries are there
         found = store.log(start, MOST_ENTRIES)
         size = 0
         for at, entry in enumerate(found):
@@ -168,7 +169,7 @@ class Desk:
             if size > MOST_ENTRY_BYTES:
                 found = found[: at + 1]
                 break
-        return Entries(start, found, store.left, info.state, self.owner.running_of(run))
+        return Entries(start, found, left, info.state, self.owner.running_of(run))
 
     def _told(self, run: RunInfo) -> RunTold:
         about = decode_about(run.about)

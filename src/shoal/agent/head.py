@@ -39,10 +39,14 @@ class Head:
         for descriptor in self.post.fds():
             self.wakeup.add(descriptor)
         try:
+            synced = 0.0
             while not self.leaving:
                 self.wakeup.wait(TICK_SECONDS)
                 self.leaving = self.leaving or bool(self.wakeup.signals)
                 self.desk.serve(self.clock())
+                if self.server is not None and self.clock() >= synced + TICK_SECONDS:
+                    self.server.sync()
+                    synced = self.clock()
                 self.post.flush()
         finally:
             self.wakeup.close()

@@ -102,8 +102,8 @@ class Share:
         self.post, self.clock = post, clock
         self.nodes = nodes
         self.name = nodes[here].name
-        self.mark = f"{run}.{here}"
-        """Other agents of the run may be on this machine: what is ours is marked with the node as well."""
+        self.mark = f"{here}.{run}"
+        """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
         self.chores = Chores(about, work.profiles, deeds)
         self._depot = depot
         self.goods = self._make_goods(depot, spool) if depot is not None else None

@@ -223,8 +223,12 @@ class RemoteRun:
             self.listener.note(entry.message)
             return
         task = self.selection.tasks[entry.task]
-        if task < 0 or (self.options.known and (place_of(self.graph, task), entry.ended) in self.options.known):
+        if task < 0:
             return
+        if entry.verdict == "retry" and (place_of(self.graph, task), entry.ended) in self.options.known:
+            return
+        if entry.verdict == "done" and self.flow.status[task] == Status.DONE:
+            return  # what it made was lost with a node and had to be made again; we know of it
         outcome = OUTCOMES[entry.outcome]
         at, size = self.output.append(entry.output) if entry.output else (0, 0)
         attempt = EndedAttempt(

@@ -42,12 +42,15 @@ function operations.join(answer, info, lease)
   answer[1] = number
 end
 
--- number, milliseconds of a lease
-function operations.renew(answer, number, lease)
+-- number, milliseconds of a lease, note (empty: none)
+function operations.renew(answer, number, lease, note)
   local versions = call('HMGET', COUNTS, 'nodes_version', 'runs_version')
   answer[1] = 0
   if is_there(number) then
     call('ZADD', LEASES, milliseconds() + lease, number)
+    if note ~= '' then
+      call('HSET', NOTES, number, note)
+    end
     answer[1] = 1
   end
   answer[2] = tonumber(versions[1] or 0)
@@ -72,6 +75,7 @@ end
 function operations.remove(_, number)
   if call('HDEL', NODES, number) == 1 then
     call('ZREM', LEASES, number)
+    call('HDEL', NOTES, number)
     call('HINCRBY', COUNTS, 'nodes_version', 1)
   end
 end
@@ -118,5 +122,5 @@ if earlier then
   return earlier
 end
 local answer = {}
-operations[ARGV[3]](answer, ARGV[4], ARGV[5])
+operations[ARGV[3]](answer, ARGV[4], ARGV[5], ARGV[6])
 return keep_answer(cmsgpack.pack(answer))

@@ -73,8 +73,14 @@ class Directory(Protocol):
     def join(self, info: NodeInfo, now: float = 0.0) -> int:
         """A new node: its number, counted from 0. Its lease begins."""
 
-    def renew(self, number: int, now: float = 0.0) -> Beat:
-        """A node is alive, from now on for the length of a lease, unless it was removed."""
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
+        """A node is alive, from now on for the length of a lease, unless it was removed.
+
+        With a `note` it says how it is doing; without, what it said last stands.
+        """
+
+    def notes(self) -> dict[int, bytes]:
+        """What the nodes said last of how they are doing, in the order of their numbers. Lost with the server."""
 
     def update(self, number: int, info: NodeInfo) -> None:
         """A node tells of itself anew; nothing happens if it was removed."""
@@ -111,6 +117,7 @@ class MemoryDirectory:
         self._lease = lease
         self._nodes: dict[int, NodeInfo] = {}
         self._alive_until: dict[int, float] = {}
+        self._notes: dict[int, bytes] = {}
         self._next = 0
         self._runs: dict[str, RunInfo] = {}
         self._nodes_version = 0
@@ -127,12 +134,18 @@ class MemoryDirectory:
         self._nodes_version += 1
         return number
 
-    def renew(self, number: int, now: float = 0.0) -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
         """A node is alive, from now on for the length of a lease, unless it was removed."""
         is_there = number in self._nodes
         if is_there:
             self._alive_until[number] = now + self._lease
+            if note:
+                self._notes[number] = note
         return Beat(is_there, self._nodes_version, self._runs_version)
+
+    def notes(self) -> dict[int, bytes]:
+        """What the nodes said last of how they are doing."""
+        return dict(sorted(self._notes.items()))
 
     def update(self, number: int, info: NodeInfo) -> None:
         """A node tells of itself anew."""
@@ -152,6 +165,7 @@ class MemoryDirectory:
         """A node is gone for good."""
         if self._nodes.pop(number, None) is not None:
             del self._alive_until[number]
+            self._notes.pop(number, None)
             self._nodes_version += 1
 
     def start_leases(self, now: float) -> None:

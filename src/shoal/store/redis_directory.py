@@ -7,6 +7,7 @@ Keys, all with the hash tag `{CLUSTER}`:
     shoal:{CLUSTER}:directory:runs      hash: by name, the run (`_RUN`, then its outcome, then what is said about it)
     shoal:{CLUSTER}:directory:counts    hash: nodes and runs there ever were, and the versions of both lists
     shoal:{CLUSTER}:directory:replies   hash: by client, its last request and the answer
+    shoal:{CLUSTER}:directory:notes     hash: by number, what the node said last of how it is doing
 
 How a lost connection is borne is in `link`. The books of the runs are in `redis`, under keys of their own.
 """
@@ -23,9 +24,9 @@ from shoal.store.base import LEASE
 from shoal.store.directory import Beat, NodeInfo, RunInfo, RunState, name_is_taken
 from shoal.store.link import Link, Script
 
-PARTS = ("nodes", "leases", "runs", "counts", "replies")
+PARTS = ("nodes", "leases", "runs", "counts", "replies", "notes")
 """Keys of the script, in their order."""
-_HEAD = "local NODES, LEASES, RUNS, COUNTS, REPLIES = unpack(KEYS)\n"
+_HEAD = "local NODES, LEASES, RUNS, COUNTS, REPLIES, NOTES = unpack(KEYS)\n"
 _RUN = Struct("<qBI")
 """Number in the order of submission, state, length of the outcome."""
 _STATES = (RunState.WAITING, RunState.ACTIVE, RunState.ENDED)
@@ -80,10 +81,15 @@ class RedisDirectory:
         """A new node: its number. Its lease begins, by the server's clock."""
         return self._ask("join", _encode(info), self._lease)[0]
 
-    def renew(self, number: int, now: float = 0.0) -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
         """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
-        alive, nodes_version, runs_version = self._look("renew", number, self._lease)
+        alive, nodes_version, runs_version = self._look("renew", number, self._lease, note)
         return Beat(bool(alive), nodes_version, runs_version)
+
+    def notes(self) -> dict[int, bytes]:
+        """What the nodes said last of how they are doing."""
+        found = self._link.call("HGETALL", directory_key(self._cluster, "notes"))
+        return dict(sorted((int(key), bytes(each)) for key, each in found.items()))
 
     def update(self, number: int, info: NodeInfo) -> None:
         """A node tells of itself anew."""

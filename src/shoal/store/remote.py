@@ -225,9 +225,13 @@ class RemoteDirectory:
         """A new node: its number. Its lease begins, by the server's clock."""
         return self._client.ask(int, "join", info)
 
-    def renew(self, number: int, now: float = 0.0) -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
         """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
-        return self._client.look(Beat, "renew", number)
+        return self._client.look(Beat, "renew", number, note)
+
+    def notes(self) -> dict[int, bytes]:
+        """What the nodes said last of how they are doing."""
+        return self._client.look(dict[int, bytes], "notes")
 
     def update(self, number: int, info: NodeInfo) -> None:
         """A node tells of itself anew."""

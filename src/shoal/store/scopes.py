@@ -24,6 +24,8 @@ from shoal.store.memory import MemoryStore
 from shoal.store.operations import CHANGING, MOST, BadRequest, carry_out, check
 
 FORMAT = 1
+MOST_NOTED = 4096
+"""Bytes that a node may say of how it is doing."""
 FORGOTTEN = "the store does not know this run any more"
 
 _DIRECTORY: dict[str, Any] = {
@@ -34,15 +36,16 @@ _DIRECTORY: dict[str, Any] = {
     "begin": tuple[str],
     "end": tuple[str, str],
     "forget": tuple[str],
-    "renew": tuple[int],
+    "renew": tuple[int, Annotated[bytes, msgspec.Meta(max_length=MOST_NOTED)]],
+    "notes": tuple[()],
     "nodes": tuple[()],
     "expired": tuple[()],
     "runs": tuple[()],
     "leave": tuple[()],
 }
 """By operation of the directory, its arguments."""
-_LOOKING = ("renew", "nodes", "expired", "runs", "leave")
-_TIMED = ("join", "renew", "expired")
+_LOOKING = ("renew", "notes", "nodes", "expired", "runs", "leave")
+_TIMED = ("join", "expired")
 """These are told the time."""
 _PARTS = ("put_piece", "get_piece", "get_column")
 """Operations of a run that are not about its books."""
@@ -166,6 +169,9 @@ class DirectoryScope(Scope):
         if operation == "leave":
             return False, lambda now: self.leave(request.client)
         method = getattr(self.directory, operation)
+        if operation == "renew":
+            number, note = given
+            return False, lambda now: method(number, now, note)
         return changes, (lambda now: method(*given, now)) if operation in _TIMED else (lambda now: method(*given))
 
     def start_leases(self, now: float) -> None:
