@@ -20,10 +20,10 @@ from shoal.cluster.factory import (
     Pace,
     Queue,
     Submit,
-    can_finish,
 )
 from shoal.cluster.starters import Phase
 from shoal.errors import InputError
+from shoal.policy.deadline import can_finish
 
 BOUNDS = Bounds(minimum=0, maximum=10, idle_seconds=100, start_seconds=10, per_round=4, tasks_per_node=2)
 

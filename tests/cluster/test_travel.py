@@ -63,12 +63,12 @@ def test_where_it_does_not_everything_goes_along_once_and_works(tmp_path: Path) 
     place = Elsewhere(tmp_path, hidden=sys.executable)
     bare_python(place.programs)
     archive = Archive()
-    found = arrange(place, archive)
+    found = arrange(place, lambda: archive)
     assert found.carried
     assert found.environment["PYTHONPATH"].startswith(f"{tmp_path}/.cache/shoal/shoal-")
     assert "shoal" in runs(found, place)
     assert place.sent == len(archive.data)
-    assert arrange(place, archive) == found
+    assert arrange(place, lambda: archive) == found
     assert place.sent == len(archive.data), "it is not sent a second time"
 
 

@@ -16,14 +16,19 @@ from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
-from shoal.agent.messages import LookAround, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
+from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
 from shoal.agent.share import Clock, Share
+from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
 from shoal.runner.wakeup import Wakeup
 from shoal.store.directory import NodeInfo, RunInfo
 from shoal.wire.post import Post
 
 BEAT_SECONDS = 1.0
+GIVE_BACK_SECONDS = 5.0
+"""So long before its time is over, a node that was told to end gives back what it could not finish."""
+HAND_OVER_SECONDS = 5.0
+"""For how long others may take what waits here, once nothing runs any more, before it is given back."""
 SPOOL = "shoal-agent-"
 """How the name of a spool begins that was made for one agent, and goes with it."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -34,6 +39,8 @@ class Agent:
 
     def __init__(self, post: Post[WireMessage], books: ClusterBooks, info: NodeInfo, spool: str, depot: Depot) -> None:
         self.post, self.books, self.info, self.spool, self.depot = post, books, info, spool, depot
+        if VARIABLE in os.environ:
+            self.post = Trouble(post, os.environ[VARIABLE])  # type: ignore[assignment]
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=False)
         self.number = -1
@@ -43,6 +50,9 @@ class Agent:
         self.at_once = False
         self._versions = (-1, -1)
         self._next_beat = 0.0
+        self._idle_since = self.clock()
+        self._done_since: float | None = None
+        """Since when an agent that leaves has had nothing running."""
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
@@ -69,11 +79,24 @@ class Agent:
         self._close_share()
         try:
             if share is not None:
-                share.store.lose(self.number)
+                self._give_back(share)
             if self.number >= 0:
                 self.books.directory.remove(self.number)
         except ShoalError:
             pass  # whoever notices that we are gone does it
+
+    def _give_back(self, share: Share) -> None:
+        """What we have is nobody's from now on, and somebody is told to look for it."""
+        cut_short = sorted(share.member.broker.running)
+        ends_at = self.info.ends_at
+        if cut_short and ends_at is not None and self.clock() > ends_at - 2 * GIVE_BACK_SECONDS:
+            why = f"the time of {self.info.name} was over before {len(cut_short)} of its tasks were: they are run again"
+            share.store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
+        share.store.lose(self.number)
+        for number, node in self.nodes.items():
+            if number != self.number:
+                self.post.send(node.address, LookAround(share.run))
+        self.post.flush()
 
     def _turn(self) -> None:
         readable = self.wakeup.wait(self._patience())
@@ -107,11 +130,17 @@ class Agent:
     def _has_left(self) -> bool:
         if not self.leaving:
             return False
-        share = self.share
+        share, now = self.share, self.clock()
         if share is None or self.at_once:
             return True
+        if self.info.ends_at is not None and now > self.info.ends_at - GIVE_BACK_SECONDS:
+            return True
+        if share.running():
+            self._done_since = None
+            return False
+        self._done_since = self._done_since or now
         is_empty = not share.member.broker.state and not share.member.parcels.unsettled
-        return not share.running() and (is_empty or len(self.nodes) < 2)
+        return is_empty or len(self.nodes) < 2 or now - self._done_since > HAND_OVER_SECONDS
 
     # ---- being there ---------------------------------------------------------------------------------------------
 
@@ -124,7 +153,7 @@ class Agent:
         """Says that we live, and looks at who else does and what is being run."""
         self._next_beat = self.clock() + BEAT_SECONDS
         directory = self.books.directory
-        beat = directory.renew(self.number)
+        beat = directory.renew(self.number, note=encode(self._doing()))
         if not beat.alive:
             self._close_share()
             self._join()
@@ -138,6 +167,18 @@ class Agent:
             self._bury(directory.expired())
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
+
+    def _doing(self) -> NodeNote:
+        """How this node is doing, for those who look and for whoever decides how many nodes there are."""
+        now, share = self.clock(), self.share
+        if share is None:
+            return NodeNote(idle_seconds=now - self._idle_since, draining=self.leaving)
+        broker, tiers = share.member.broker, share.member.tiers
+        if broker.state:
+            self._idle_since = now
+        idle = None if broker.state else now - self._idle_since
+        own = len(tiers.local)
+        return NodeNote(share.running(), len(tiers) - own, own, len(broker.state), idle, broker.draining)
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""

@@ -33,6 +33,7 @@ from shoal.agent.messages import (
     SourcePart,
     StopAsked,
     WireMessage,
+    read_note,
 )
 from shoal.agent.submission import Submissions
 from shoal.errors import InputError, ShoalError
@@ -120,7 +121,8 @@ class Desk:
                 self._forget(run)
             case ClusterAsked():
                 directory = self.books.directory
-                return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()])
+                notes = {number: read_note(note) for number, note in directory.notes().items()}
+                return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()], notes)
             case StopAsked(at_once):
                 self.owner.leave(at_once=at_once)
             case _:
@@ -173,7 +175,8 @@ class Desk:
 
     def _told(self, run: RunInfo) -> RunTold:
         about = decode_about(run.about)
-        return RunTold(run.run, about.name, run.state, about.tasks, self._store_of(run.run).left)
+        store = self._store_of(run.run)
+        return RunTold(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
 
     def _cancel(self, run: str, tasks: list[int]) -> None:
         info = self._info_of(run)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from shoal.agent.about import Entry, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
 from shoal.agent.messages import RunsChanged, StoreAsked, StoreTold, TasksUnwanted, WireMessage
 from shoal.agent.share import Clock
+from shoal.errors import ShoalError
 from shoal.runner.wakeup import Wakeup
 from shoal.wire.post import Post
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TICK_SECONDS = 1.0
+LOOK_SECONDS = 2.0
+"""How often it looks whether anybody is there for the runs."""
+NOBODY_THERE = "no node is there now; the run waits for one"
 
 
 class Head:
@@ -32,6 +37,9 @@ class Head:
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=True)
         self.leaving = False
+        self._next_look = 0.0
+        self._abandoned: str | None = None
+        """The run whose followers know that nobody is there."""
 
     def serve(self) -> None:
         """Until somebody says that it is enough."""
@@ -47,11 +55,28 @@ class Head:
                 if self.server is not None and self.clock() >= synced + TICK_SECONDS:
                     self.server.sync()
                     synced = self.clock()
+                if self.clock() >= self._next_look:
+                    self._look()
                 self.post.flush()
         finally:
             self.wakeup.close()
             self.desk.depot.close()
             self.post.close(linger=0.5)
+
+    def _look(self) -> None:
+        """A run that waits with nobody there says so to whoever follows it; no agent can."""
+        self._next_look = self.clock() + LOOK_SECONDS
+        directory = self.books.directory
+        try:
+            run = next((each.run for each in directory.runs() if each.state != "ended"), None)
+            lost = directory.expired() if run is not None else []
+            if run is None or any(number not in lost for number in directory.nodes()):
+                self._abandoned = None
+            elif self._abandoned != run:
+                self.books.open(run).note(encode(Entry(-1, 0, "note", "", "head", message=NOBODY_THERE)))
+                self._abandoned = run
+        except ShoalError:
+            pass  # the books are away, and everybody who asks for them notices
 
     def hear(self, message: WireMessage) -> WireMessage | None:
         """Agents ask the store."""

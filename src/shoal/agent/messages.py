@@ -160,11 +160,30 @@ class RunTold(msgspec.Struct, frozen=True):
     state: str
     tasks: int
     left: int
+    ready: int = 0
+    """Tasks that could run or do."""
+
+
+class NodeNote(msgspec.Struct, frozen=True, array_like=True):
+    """How a node is doing; it says so with every beat."""
+
+    running: int = 0
+    shared: int = 0
+    local: int = 0
+    """Tasks in its two queues."""
+    held: int = 0
+    """All tasks that it has: those, and what rests between two attempts."""
+    idle_seconds: float | None = None
+    """For how long it has had nothing to do; None: it has. Seconds, since clocks of machines differ."""
+    draining: bool = False
+    """It starts nothing more: it was told to end, or its time is too short for what waits."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):
     nodes: dict[int, NodeInfo]
     runs: list[RunTold]
+    notes: dict[int, NodeNote] = {}
+    """By node, how it is doing."""
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -209,6 +228,17 @@ MAY_ASK: dict[Role, frozenset[type]] = {
     Role.WORKER: frozenset(_WORKERS),
 }
 """By role: the messages that are looked at. Answers are taken only from agents."""
+
+
+_note = msgspec.msgpack.Decoder(NodeNote)
+
+
+def read_note(data: bytes) -> NodeNote:
+    """What a node said; one of another version says nothing that we understand."""
+    try:
+        return _note.decode(data)
+    except msgspec.MsgspecError:
+        return NodeNote()
 
 
 def make_codec() -> Codec[WireMessage]:

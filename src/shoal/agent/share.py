@@ -19,6 +19,7 @@ import msgspec
 from shoal.agent.about import About, Deeds, Entry, encode
 from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
+from shoal.agent.ending import Ending, longest_time
 from shoal.agent.goods import SOURCES, Goods, decode_sources
 from shoal.agent.messages import LookAround, Promised, Said, WireMessage
 from shoal.broker.broker import Broker, Lane
@@ -27,6 +28,7 @@ from shoal.broker.messages import (
     Accept,
     CancelAsked,
     DrainAsked,
+    DrainEnded,
     GiveUp,
     Kill,
     Retry,
@@ -121,6 +123,8 @@ class Share:
         """Attempts that have ended and that the broker has not judged yet."""
         self._idle_since = clock()
         self._little_left = False
+        self.ending = Ending(nodes[here].ends_at)
+        self._has_told_of_time = False
         self.launcher = self._make_launcher(spool, clock.offset)
 
     def _make_member(self, capacity: Resources) -> Member:
@@ -180,6 +184,9 @@ class Share:
         results, self.results = self.results, []
         if launcher_has_news:
             results += self._hear_launcher()
+        results += [self._process_ended(row) for row in self.ending.settled(now)]
+        if self.ending.is_due(now):
+            self._mind_the_time(now)
         if results:
             self.tell(TasksEnded(results, ready_follows=True))
         if self.wake_at is not None and now >= self.wake_at:
@@ -203,6 +210,7 @@ class Share:
         soonest = self._idle_since + LOOK_SECONDS
         if self.wake_at is not None:
             soonest = min(soonest, self.wake_at)
+        soonest = min(soonest, self.ending.doubts_until() or soonest)
         return soonest - self.clock()
 
     def tell(self, event: Event) -> None:
@@ -382,7 +390,8 @@ class Share:
         told = self.launcher.collect()
         if told is None:
             return self._replace_launcher()
-        return [self._process_ended(row) for row in told if row[0] == "ended"]
+        ended = self.ending.sift([row for row in told if row[0] == "ended"], self.clock())
+        return [self._process_ended(row) for row in ended]
 
     def _replace_launcher(self) -> list[TaskResult]:
         lost = self.launcher.replace()
@@ -419,7 +428,21 @@ class Share:
 
     def drain(self) -> None:
         """Starts nothing more; others may have what waits here."""
+        self.ending.leaving = True
         self.tell(DrainAsked())
+
+    def _mind_the_time(self, now: float) -> None:
+        """Starts nothing that could not finish before the node is taken away."""
+        broker = self.member.broker
+        too_late = self.ending.is_too_late(broker, now)
+        if too_late != broker.draining:
+            self.tell(DrainAsked() if too_late else DrainEnded())
+        expected, most = self.ending.expected(broker), longest_time(self.nodes, now)
+        if too_late and broker.queue and not self._has_told_of_time and min(self.nodes) == self.here:
+            if expected is not None and most is not None and expected > most:
+                self._has_told_of_time = True
+                why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
+                self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
 
     def running(self) -> int:
         return len(self.member.broker.running)

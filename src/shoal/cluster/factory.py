@@ -3,8 +3,8 @@
 `Factory.decide` is called with how things stand and says what to do; whoever calls it submits, drains and cancels. It
 holds four things back: more nodes than would be busy for as long as they take to start, more than a few submissions at
 once, starts while starts fail, and growth where what was started before stayed idle under the same queue. `Pace` says
-when the batch system is asked again, and `can_finish` whether a task may still be begun on a node that will be taken
-away.
+when the batch system is asked again. Whether a task may still be begun on a node that will be taken away is in
+`shoal.policy.deadline`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ from shoal.errors import InputError
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 600.0
 _MOST_DOUBLINGS = 12
-NOTICE = 30.0
-"""Seconds before the end of an allocation in which nothing should run any more, so that results can leave the node."""
-SPREADS = 2.0
-"""How many spreads above its expected duration a task is allowed for."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -238,15 +234,3 @@ class Pace:
     @property
     def next(self) -> float:
         return self._next
-
-
-def can_finish(
-    ends_at: float | None, now: float, expected: float | None, spread: float = 0.0, notice: float = NOTICE
-) -> bool:
-    """Whether a task begun now ends before the node is taken away.
-
-    A task of unknown duration may begin as long as there is any time: otherwise its duration would never be known.
-    """
-    if ends_at is None:
-        return True
-    return now + (expected or 0.0) + SPREADS * spread < ends_at - notice

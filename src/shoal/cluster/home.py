@@ -5,12 +5,16 @@ The folder is `~/.shoal/clusters/NAME`, or in `SHOAL_HOME` if that is set. Nothi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
-from shoal.cluster.starters import Handle
+from shoal.cluster.factory import Bounds
+from shoal.cluster.starters import Handle, Lodging
 from shoal.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
@@ -21,12 +25,21 @@ class Started(msgspec.Struct):
 
     head: Handle | None = None
     nodes: list[Handle] = []
+    leaving: list[Handle] = []
+    """Nodes that were asked to end when they have done what they have begun."""
     kind: str = "local"
     """How nodes are started: `local`, `ssh` or `slurm`."""
     options: list[str] = []
     """For that: hosts, or options of the batch system."""
     agent: list[str] = []
     """Further words of the agents' command line."""
+    ssh: list[str] = []
+    """Options for every ssh."""
+    lodgings: dict[str, Lodging] = {}
+    """By host, what was brought there."""
+    factory: Handle | None = None
+    bounds: Bounds | None = None
+    """The process that changes the number of nodes, and within which bounds."""
 
 
 class ClusterHome:
@@ -47,6 +60,17 @@ class ClusterHome:
 
     def make(self) -> None:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While this lasts nobody else changes what is started: neither another command nor the factory."""
+        self.make()
+        descriptor = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def read_started(self) -> Started:
         """What was started; nothing if there is no such cluster."""

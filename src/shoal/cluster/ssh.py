@@ -17,7 +17,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shoal.cluster.starters import NODE_NAME, Handle, NotAnsweringError, Phase, SshHandle, Standing, Started, new_names
+from shoal.cluster.starters import (
+    NODE_NAME,
+    Handle,
+    Lodging,
+    NotAnsweringError,
+    Phase,
+    SshHandle,
+    Standing,
+    Started,
+    new_names,
+)
 from shoal.errors import InputError
 
 CONNECT_SECONDS = 10
@@ -151,12 +161,19 @@ class SshStarter:
         logs: str,
         environment: Mapping[str, str] | None = None,
         ssh: Ssh | None = None,
+        lodgings: Mapping[str, Lodging] | None = None,
     ) -> None:
+        """Where a host has a lodging, that counts in place of command, environment and logs."""
         self.hosts = list(hosts)
         self.command = list(command)
         self.logs = logs
         self.environment = dict(environment or {})
         self.ssh = ssh or Ssh()
+        self._lodgings = dict(lodgings or {})
+        self._here = Lodging(self.command, self.environment, logs, "")
+
+    def _lodging(self, host: str) -> Lodging:
+        return self._lodgings.get(host, self._here)
 
     @property
     def room(self) -> int:
@@ -167,13 +184,13 @@ class SshStarter:
         names: dict[str, list[str]] = {}
         for name, host in zip(new_names(count), self._places(count, beside), strict=False):
             names.setdefault(host, []).append(name)
-        answers = self.ssh.ask({host: self._start_script(ours) for host, ours in names.items()})
+        answers = self.ssh.ask({host: self._start_script(self._lodging(host), ours) for host, ours in names.items()})
         handles, problems = [], []
         for host, answer in answers.items():
             for line in answer.output.splitlines():
                 words = line.split()
                 if len(words) == 5 and words[0] == "started":
-                    log = f"{self.logs}/{words[1]}.log"
+                    log = f"{self._lodging(host).logs}/{words[1]}.log"
                     handles.append(SshHandle(words[1], host, int(words[2]), int(words[3]), words[4], log))
             if answer.problem:
                 problems.append(answer.problem)
@@ -193,12 +210,12 @@ class SshStarter:
             places.append(best.name)
         return places
 
-    def _start_script(self, names: Sequence[str]) -> str:
-        logs = shlex.quote(self.logs)
+    def _start_script(self, lodging: Lodging, names: Sequence[str]) -> str:
+        logs = shlex.quote(lodging.logs)
         lines = [_STAT_OF, "umask 077", f"mkdir -p {logs} || exit 1", "read -r boot < /proc/sys/kernel/random/boot_id"]
-        given = [f"{key}={value}" for key, value in self.environment.items()]
+        given = [f"{key}={value}" for key, value in lodging.environment.items()]
         for name in names:
-            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *self.command])
+            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *lodging.command])
             lines.append(f"{words} >> {logs}/{name}.log 2>&1 < /dev/null &")
             lines.append(f'set -- $! $(stat_of $!); echo "started {name} $1 ${{21:-0}} $boot"')
         return "\n".join(lines) + "\n"

@@ -74,6 +74,16 @@ class Standing(msgspec.Struct, frozen=True):
     ends_at: float | None = None
 
 
+class Lodging(msgspec.Struct, frozen=True):
+    """How nodes are run on one host, where it may be otherwise than here."""
+
+    command: list[str]
+    environment: dict[str, str]
+    logs: str
+    access: str
+    """Where the access file is."""
+
+
 class Started(msgspec.Struct, frozen=True):
     """What came of starting: the nodes that were started, and a sentence for each thing that stood in the way."""
 

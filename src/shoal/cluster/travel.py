@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Protocol
 
@@ -89,12 +89,17 @@ class SlurmPlace:
         return Answer(done.returncode, done.stdout.decode(errors="replace"), problem)
 
 
-def arrange(place: Place, archive: Archive | None = None, folder: str | None = None) -> Arrangement:
-    """How to run this Shoal at a place; carries it there if need be, into `folder` (by default the user's cache)."""
+def arrange(
+    place: Place, pack: Callable[[], Archive] | None = None, folder: str | None = None
+) -> Arrangement:
+    """How to run this Shoal at a place; carries it there if need be, into `folder` (by default the user's cache).
+
+    `pack` makes the archive, or has it already.
+    """
     found = _probe(place, [sys.executable], {})
     if found.get(sys.executable) == footprint():
         return Arrangement(sys.executable)
-    archive = archive or Archive()
+    archive = (pack or Archive)()
     path = carry(place, archive, folder)
     environment = {"PYTHONPATH": path}
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,4 +1,4 @@
-"""`shoal.Executor`: Python calls as futures, on this machine.
+"""`shoal.Executor`: Python calls as futures, on this machine or on a cluster.
 
 Names are loaded when first used: worker processes load this package too, and need only `shoal.futures.remote`.
 """

@@ -19,6 +19,7 @@ from typing import Any
 
 from shoal.broker.broker import Lane
 from shoal.futures.arguments import Unfilled, UnpicklableArgumentError, encode, encode_all
+from shoal.futures.crew import Hire, hire_locally
 from shoal.futures.engine import Engine
 from shoal.futures.functions import is_shippable, name_of
 from shoal.futures.future import CallFuture
@@ -39,8 +40,11 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client:
     """What executors, their configured views and decorated functions submit to."""
 
-    def __init__(self, node: Resources) -> None:
+    def __init__(self, node: Resources, hire: Hire = hire_locally, *, far: str = "") -> None:
+        """`far`: the cluster where calls run, for messages; nothing: this machine."""
         self.node = node
+        self.far = far
+        self._hire = hire
         # Reentrant: a finalizer may need it wherever the garbage collector happens to run.
         self._lock = threading.RLock()
         self._inbox = Inbox(self._lock)
@@ -154,7 +158,9 @@ class Client:
             if lane == len(self._lanes) - 1:
                 # A call with a time limit travels alone, so that its limit is about it and nothing else.
                 bundled = options.timeout is None
-                self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled))
+                # What is far away gets more before it has nothing left: the next bundle takes a while to arrive.
+                refilled = bundled and bool(self.far)
+                self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled, refilled))
         return lane
 
     def _ready_engine(self) -> Engine:
@@ -165,7 +171,7 @@ class Client:
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._engine is None:
-            self._engine = Engine(self.node, self._inbox)
+            self._engine = Engine(self.node, self._inbox, self._hire)
             self._thread = threading.Thread(target=self._run, args=(self._engine,), name="shoal-executor", daemon=True)
             self._thread.start()
         return self._engine

@@ -1,17 +1,16 @@
-"""The engine of an executor: a thread that runs flow, broker and runner, fed through an inbox.
+"""The engine of an executor: a thread that runs flow, broker and crew, fed through an inbox.
 
 Theory of operation. Callers' threads number and pickle calls and post them; only the engine's thread touches flow,
-broker, runner and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
+broker, crew and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
 of workers, then messages, then what became ready, then cancellations. Results are handed to futures after the next
 calls have been started, so that workers do not wait for callbacks. Of a call that is over nothing stays behind; results
 that other calls need are kept by the futures these hold.
 
-Scheduling is up to the broker; what calls are, to `shoal.futures.work`.
+Scheduling is up to the broker; what calls are, to `shoal.futures.work`; where they run, to the crew.
 """
 
 from __future__ import annotations
 
-import os
 import select
 import sys
 import time
@@ -23,6 +22,7 @@ from shoal.broker.broker import Broker, Lane
 from shoal.broker.messages import (
     Accept,
     CancelAsked,
+    CapacityChanged,
     Command,
     Event,
     GiveUp,
@@ -36,6 +36,8 @@ from shoal.broker.messages import (
 )
 from shoal.errors import RunError
 from shoal.flow.dynamic import DynamicFlow
+from shoal.futures.crew import Hire, hire_locally
+from shoal.futures.farming import not_run
 from shoal.futures.functions import FunctionTable
 from shoal.futures.future import CallFuture, failure_of, has_failed
 from shoal.futures.inbox import Inbox
@@ -43,10 +45,8 @@ from shoal.futures.work import MapStretch, SingleCall, Work
 from shoal.model.resources import Resources
 from shoal.policy.order import TaskColumns
 from shoal.policy.retry import Outcome
-from shoal.runner.call_errors import CallCancelledError, CallError, pickled
+from shoal.runner.call_errors import CallCancelledError, CallError
 from shoal.runner.call_messages import CallRequest, CallResult
-from shoal.runner.call_messages import Outcome as EndedAs
-from shoal.runner.function import FunctionRunner
 
 ADDED_AT_ONCE = 2048
 """How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
@@ -59,7 +59,7 @@ _NO_RESULTS: Mapping[int, CallResult] = {}
 class Engine:
     """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
 
-    def __init__(self, node: Resources, inbox: Inbox) -> None:
+    def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
         # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
@@ -69,15 +69,8 @@ class Engine:
         self._under_way: dict[int, Work] = {}
         self._poll = select.poll()
         self._poll.register(inbox.wakeup, select.POLLIN)
-        self._runner = FunctionRunner(
-            directory=os.getcwd(),
-            environment=os.environ,
-            sys_path=sys.path,
-            run_id=f"executor-{os.getpid()}",
-            on_open=lambda descriptor: self._poll.register(descriptor, select.POLLIN),
-            on_close=self._poll.unregister,
-        )
-        self._functions = FunctionTable(self._runner)
+        self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
+        self._functions = FunctionTable(self._crew)
         self._ready: list[int] = []
         self._unwanted: list[int] = []
         self._unsent: list[CallResult] = []
@@ -157,7 +150,7 @@ class Engine:
             failure = error
         on_end()
         self._let_go(failure)
-        self._runner.close(0.0 if self._stopping else GRACE)
+        self._crew.close(0.0 if self._stopping else GRACE)
         self._inbox.close()
 
     def _let_go(self, failure: BaseException | None) -> None:
@@ -177,6 +170,9 @@ class Engine:
     def _turn(self) -> None:
         results = self._wait()
         self._take_messages()
+        capacity = self._crew.take_capacity()
+        if capacity is not None:
+            self._tell(CapacityChanged(capacity))
         if results:
             ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
             self._tell(TasksEnded(ended), {result.task: result for result in results})
@@ -198,8 +194,8 @@ class Engine:
             if descriptor == self._inbox.wakeup:
                 self._inbox.wake()
             else:
-                results += self._runner.collect(descriptor)
-        results += self._runner.enforce(time.monotonic())
+                results += self._crew.collect(descriptor)
+        results += self._crew.enforce(time.monotonic())
         for result in results:
             if result.output:
                 _show(result.output)
@@ -207,7 +203,7 @@ class Engine:
 
     def _patience(self) -> float | None:
         """How many milliseconds the poll may take."""
-        due = self._runner.next_deadline()
+        due = self._crew.next_deadline()
         if self._wake_at is not None and (due is None or self._wake_at < due):
             due = self._wake_at
         return None if due is None else max(0.0, due - time.monotonic()) * 1000
@@ -268,7 +264,7 @@ class Engine:
         if isinstance(command, GiveUp):
             self._give_up(command, results.get(command.task))
         elif isinstance(command, Kill):
-            self._runner.kill(command.task, command.attempt)
+            self._crew.kill(command.task, command.attempt)
         elif isinstance(command, WakeAt):
             self._wake_at = command.when
 
@@ -279,13 +275,14 @@ class Engine:
             if request is not None:
                 requests.append(request)
             else:
-                self._unsent.append(_unsent(task, attempt, CallCancelledError("the call was cancelled")))
+                self._unsent.append(not_run(task, attempt, CallCancelledError("the call was cancelled")))
         if not requests:
             return
         try:
-            self._runner.start(requests)
+            needs = self._broker.lanes[self._lane_of[requests[0].task]].resources
+            self._crew.put(requests, command.place, needs)
         except RunError as error:
-            self._unsent += [_unsent(call.task, call.attempt, CallError(str(error))) for call in requests]
+            self._unsent += [not_run(call.task, call.attempt, CallError(str(error))) for call in requests]
 
     def _give_up(self, command: GiveUp, result: CallResult | None) -> None:
         task = command.task
@@ -346,11 +343,6 @@ class Engine:
             else:
                 held.append(task)
         self._tell(CancelAsked(held))
-
-
-def _unsent(task: int, attempt: int, error: CallError) -> CallResult:
-    outcome: EndedAs = "cancelled" if isinstance(error, CallCancelledError) else "error"
-    return CallResult(task, attempt, outcome, b"", pickled(error), str(error), 0.0, 0.0, 0.0, 0.0, 0, b"")
 
 
 def _show(output: bytes) -> None:

@@ -9,9 +9,12 @@ import concurrent.futures
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from shoal.errors import InputError
 from shoal.futures.client import Client
 from shoal.futures.functions import name_of
 from shoal.futures.future import CallFuture
@@ -62,7 +65,7 @@ class Submitter(concurrent.futures.Executor):
         if not isinstance(fn, DefinitionWithOptions):
             return self._options
         options = Options().changed({**fn.wishes, **self._wishes}) if self._wishes else fn.options
-        options.check_fits(self._client.node)
+        options.check_fits(self._client.node, self._client.far)
         return options
 
     def with_options(self, **wishes: Unpack[Wishes]) -> ConfiguredExecutor:
@@ -93,7 +96,7 @@ class Submitter(concurrent.futures.Executor):
 
 
 class Executor(Submitter):
-    """Runs Python calls in worker processes on this machine."""
+    """Runs Python calls in worker processes on this machine, or on a cluster."""
 
     def __init__(
         self,
@@ -103,9 +106,18 @@ class Executor(Submitter):
         memory: str | float | None = None,
         gpus: float | None = None,
         resources: Mapping[str, str | float] | None = None,
+        cluster: str | None = None,
     ) -> None:
-        """What is not given is what the machine has; `max_workers` is the standard library's word for cores."""
-        self._client = Client(node_of(max_workers, cores, memory, gpus, resources))
+        """What is not given is what the machine has; `max_workers` is the standard library's word for cores.
+
+        With `cluster`, the name of a running cluster or the path of its access file, calls run on its agents.
+        """
+        if cluster is None:
+            self._client = Client(node_of(max_workers, cores, memory, gpus, resources))
+        elif any(given is not None for given in (max_workers, cores, memory, gpus, resources)):
+            raise InputError("what an executor on a cluster has is what its agents have", remedy="give only cluster=…")
+        else:
+            self._client = _client_of(cluster)
         self._wishes = {}
         self._options = Options()
         # Whoever drops an executor without shutting it down has no use for its workers.
@@ -120,7 +132,18 @@ class ConfiguredExecutor(Submitter):
         self._client = of._client
         self._wishes = wishes
         self._options = Options().changed(wishes)
-        self._options.check_fits(self._client.node)
+        self._options.check_fits(self._client.node, self._client.far)
+
+
+def _client_of(cluster: str) -> Client:
+    """A client whose calls run on a cluster; the libraries for that are loaded only here."""
+    if find_spec("zmq") is None:
+        raise InputError("clusters need pyzmq, which is not installed", remedy="pip install 'shoal[cluster]'")
+    from shoal.futures.cluster import ClusterCrew, find_cluster, largest_of
+
+    access, nodes = find_cluster(cluster)
+    largest = largest_of([node.resources for node in nodes.values()])
+    return Client(largest, partial(ClusterCrew, access, nodes, largest), far=access.name)
 
 
 def _flattened(chunks: Iterator[list[Any]]) -> Generator[Any, None, None]:

@@ -7,8 +7,8 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from shoal.futures.arguments import UnpicklableArgumentError
+from shoal.futures.crew import Crew
 from shoal.futures.remote import Definition
-from shoal.runner.function import FunctionRunner
 
 KEPT = 256
 """Functions without calls under way that are kept in case they are called again."""
@@ -39,8 +39,8 @@ class _Known:
 class FunctionTable:
     """Counts the calls under way per function; an unused function is released when there are too many."""
 
-    def __init__(self, runner: FunctionRunner) -> None:
-        self._runner = runner
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
         self._known: dict[int, _Known] = {}
         """By identity of the function, which we hold so that its identity is not given to another; oldest first."""
         self._room = KEPT
@@ -52,7 +52,7 @@ class FunctionTable:
             if len(self._known) >= self._room:
                 self._make_room()
             try:
-                number = self._runner.register(function)
+                number = self._crew.register(function)
             except Exception as error:  # users' reducers may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 name = name_of(function)
@@ -68,7 +68,7 @@ class FunctionTable:
     def _make_room(self) -> None:
         for identity, known in list(self._known.items()):
             if not known.calls:
-                self._runner.release(known.number)
+                self._crew.release(known.number)
                 del self._known[identity]
         # Where all are in use, looking again at every new one would cost the square of their number.
         self._room = max(KEPT, 2 * len(self._known))

@@ -60,10 +60,15 @@ class Options(msgspec.Struct, frozen=True, cache_hash=True):
         amounts.update(Resources.parse(declared).amounts)
         return Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES
 
-    def check_fits(self, node: Resources) -> None:
-        """Raise `InputError` unless a call with these options can ever run on the node."""
+    def check_fits(self, node: Resources, cluster: str = "") -> None:
+        """Raise `InputError` unless a call with these options can ever run on the node, the largest of a cluster."""
         for name in self.resources.lacking_in(node):
             asked, there = (show_amount(name, resources.get(name)) for resources in (self.resources, node))
+            if cluster:
+                raise InputError(
+                    f"a call asks for {asked} {name}, but no agent of the cluster {cluster!r} has more than {there}",
+                    remedy="ask for less, or add an agent that has it",
+                )
             raise InputError(
                 f"a call asks for {asked} {name}, but the executor has {there}",
                 remedy=f"ask for less, or make it with shoal.Executor({_how_to_declare(name)})",

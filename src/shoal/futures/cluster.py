@@ -1,0 +1,383 @@
+"""The crew of a cluster: bundles of calls go to the farms of its agents, spread by free cores.
+
+Theory of operation. The broker counts with everything that all agents have together; which agent gets a bundle is
+decided here: the one with most free cores among those with room. A bundle for which no agent has room waits, and keeps
+one agent that could hold it from getting anything else, so that wide calls are not starved by narrow ones. What is
+added to a place goes where that place is. Each farm is given no more than it has cores, and short calls a little ahead
+(the broker's refilled lanes), so none has a backlog while another idles.
+
+Agents come and go: one of the contacts in the access file is asked every few seconds who is there. The calls of an
+agent that is lost come back as lost, and the broker has them run elsewhere as their next attempt. If for
+`NOBODY_SECONDS` no agent could hold a call, it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import zmq
+
+from shoal.errors import InputError
+from shoal.futures.crew import Watch
+from shoal.futures.farming import (
+    CallCancelled,
+    CallsEnded,
+    CallsGiven,
+    Closing,
+    FarmsAsked,
+    FarmsTold,
+    FarmTold,
+    FromFarm,
+    FunctionDropped,
+    FunctionGiven,
+    Opening,
+    Refused,
+    lost,
+    not_run,
+)
+from shoal.futures.line import Held, Line, Wire, make_codec
+from shoal.model.resources import Resources
+from shoal.runner.call_errors import CallCancelledError, CallError
+from shoal.runner.call_messages import CallRequest, CallResult
+from shoal.runner.call_payload import function_payload
+from shoal.store.directory import NodeInfo
+from shoal.wire.access import Access, Role, read
+from shoal.wire.caller import Caller
+
+NOBODY_SECONDS = 30.0
+"""A call that no agent could hold fails after this time."""
+TICK_SECONDS = 0.5
+LOOK_SECONDS = 5.0
+"""How often we ask who is there; more often while something waits for an agent."""
+ANXIOUS_SECONDS = 1.0
+RENEWAL_SECONDS = 10.0
+"""A line over which nobody answers is made anew: libzmq gives up for good after some failures."""
+LINGER = 0.5
+
+
+class Waiting(NamedTuple):
+    """A bundle for which no agent has room."""
+
+    calls: Sequence[CallRequest]
+    place: int
+    needs: Resources
+
+
+def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
+    """A cluster and its nodes, by name or by the path of an access file; `InputError` if it cannot be asked."""
+    access = read(_access_file(name_or_path))
+    with Caller(access, make_codec(), role=Role.CLIENT) as caller:
+        answer = caller.ask(FarmsAsked())
+    if isinstance(answer, Refused):
+        raise InputError(f"the cluster refuses: {answer.why}")
+    assert isinstance(answer, FarmsTold)
+    if not answer.nodes:
+        raise InputError(
+            f"the cluster {access.name!r} has no nodes", remedy=f"add some: shoal cluster scale {access.name} 2"
+        )
+    return access, answer.nodes
+
+
+def _access_file(name_or_path: str) -> str:
+    """As `shoal.cluster.home` has it, which stands above this package."""
+    if os.sep in name_or_path or name_or_path.endswith(".json"):
+        return name_or_path
+    base = os.environ.get("SHOAL_HOME") or os.path.join(os.path.expanduser("~"), ".shoal")
+    path = os.path.join(base, "clusters", name_or_path, "access.json")
+    if not os.path.exists(path):
+        raise InputError(
+            f"there is no cluster {name_or_path!r} here",
+            remedy=f"start it with 'shoal cluster start {name_or_path} --local 2', or give the path of an access file",
+        )
+    return path
+
+
+def largest_of(nodes: Sequence[Resources]) -> Resources:
+    """Of each resource what the node with the most of it has: no call can ask for more."""
+    most: dict[str, int] = {}
+    for node in nodes:
+        for name, amount in node.amounts:
+            most[name] = max(amount, most.get(name, 0))
+    return Resources.of(most)
+
+
+class ClusterCrew:
+    """All farms of a cluster, seen from one client."""
+
+    def __init__(
+        self, access: Access, nodes: dict[int, NodeInfo], largest: Resources, on_open: Watch, on_close: Watch
+    ) -> None:
+        self._name = access.name
+        self._largest = largest
+        self._on_open, self._on_close = on_open, on_close
+        self._client = secrets.token_hex(8)
+        self._opening = Opening(
+            (sys.version_info[0], sys.version_info[1]), os.getcwd(), [os.path.abspath(entry) for entry in sys.path]
+        )
+        self._wire = Wire(zmq.Context(), access, f"executor-{os.getpid()}")
+        self._desk = self._wire.socket(*access.contacts)
+        self._desk_fd = int(self._desk.get(zmq.FD))
+        self._on_open(self._desk_fd)
+        self._lines: dict[str, Line] = {}
+        self._by_fd: dict[int, Line] = {}
+        self._restless: dict[Line, None] = {}
+        """Lines with something to be read that the poll might not tell of."""
+        self._sessions = 0
+        self._functions: dict[int, bytes] = {}
+        self._registered = 0
+        self._where: dict[int, tuple[int, Held]] = {}
+        """For each call on a line: its attempt, and what it is part of."""
+        self._held: dict[int, Held] = {}
+        """By place."""
+        self._waiting: deque[Waiting] = deque()
+        self._unsent: list[CallResult] = []
+        """Attempts that ended before they reached an agent."""
+        self._capacity: Resources | None = None
+        self._refusal = ""
+        self._tick_at = 0.0
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._changed_at = time.monotonic()
+        """When the agents that there are became others."""
+        self._see_nodes(nodes, time.monotonic())
+
+    # ---- functions -----------------------------------------------------------------------------------------------
+
+    def register(self, function: Callable[..., Any]) -> int:
+        """A number for the function, which is pickled now; each farm is given it with the first call of it."""
+        pickled = function_payload(function)
+        self._registered += 1
+        self._functions[self._registered] = pickled
+        return self._registered
+
+    def release(self, function: int) -> None:
+        """Forget a function of which no call is under way."""
+        del self._functions[function]
+        for line in self._lines.values():
+            if function in line.known:
+                line.known.discard(function)
+                line.put(FunctionDropped(function))
+
+    # ---- calls ---------------------------------------------------------------------------------------------------
+
+    def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
+        """Give a bundle to the agent of its place, else to the one with most free cores, else keep it for a while."""
+        held = self._held.get(place)
+        if held is not None:
+            self._hand_over(held, calls)
+            return
+        self._waiting.append(Waiting(calls, place, needs))
+        self._place_waiting()
+
+    def _place_waiting(self) -> None:
+        """Hands over what there is room for, in order; the first that must wait keeps an agent for itself."""
+        takers = [line for line in self._lines.values() if line.takes_calls]
+        kept: Line | None = None
+        for _ in range(len(self._waiting) if takers else 0):
+            waiting = self._waiting.popleft()
+            able = [line for line in takers if line is not kept and line.has_room(waiting.needs)]
+            if able:
+                line = max(able, key=Line.free_cores)
+                self._held[waiting.place] = line.hold(waiting.place, waiting.needs)
+                self._hand_over(self._held[waiting.place], waiting.calls)
+                continue
+            if kept is None:
+                large = [line for line in takers if line.could_hold(waiting.needs)]
+                kept = max(large, key=Line.free_cores, default=None)
+            self._waiting.append(waiting)
+
+    def _hand_over(self, held: Held, calls: Sequence[CallRequest]) -> None:
+        line = held.line
+        for call in calls:
+            number = call.function
+            if number not in line.known:
+                line.known.add(number)
+                line.put(FunctionGiven(number, self._functions[number]))
+            self._where[call.task] = (call.attempt, held)
+        held.left += len(calls)
+        line.put(CallsGiven(held.place, held.needs, list(calls)))
+        self._flush(line, time.monotonic())
+
+    def kill(self, task: int, attempt: int) -> bool:
+        """Cancel a call; its result follows."""
+        known = self._where.get(task)
+        if known is not None and known[0] == attempt:
+            line = known[1].line
+            line.put(CallCancelled(task, attempt))
+            self._flush(line, time.monotonic())
+            return True
+        for at, waiting in enumerate(self._waiting):
+            rest = [call for call in waiting.calls if call.task != task]
+            if len(rest) < len(waiting.calls):
+                if rest:
+                    self._waiting[at] = waiting._replace(calls=rest)
+                else:
+                    del self._waiting[at]
+                self._unsent.append(
+                    not_run(task, attempt, CallCancelledError("the call was cancelled before it began"))
+                )
+                return True
+        return False
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def collect(self, descriptor: int) -> list[CallResult]:
+        """What has arrived over a line."""
+        now = time.monotonic()
+        if descriptor == self._desk_fd:
+            self._hear_desk(now)
+            return []
+        line = self._by_fd.get(descriptor)
+        return self._hear(line, now) if line is not None else []
+
+    def _hear(self, line: Line, now: float) -> list[CallResult]:
+        results = self._take(line.receive(now), line, now)
+        self._flush(line, now)
+        if results and self._waiting:
+            self._place_waiting()
+        return results
+
+    def _flush(self, line: Line, now: float) -> None:
+        if line.flush(now):
+            self._restless[line] = None
+
+    def _take(self, items: list[FromFarm], line: Line, now: float) -> list[CallResult]:
+        found: list[CallResult] = []
+        for item in items:
+            if isinstance(item, FarmTold):
+                line.hear_told(item)
+                self._refusal = item.refusal or self._refusal
+                self._agents_changed(now)
+                continue
+            assert isinstance(item, CallsEnded)
+            for result in item.results:
+                known = self._where.get(result.task)
+                if known is None or known[0] != result.attempt:
+                    continue
+                del self._where[result.task]
+                held = known[1]
+                held.left -= 1
+                if not held.left:
+                    held.line.let_go(held)
+                    del self._held[held.place]
+                found.append(result)
+        return found
+
+    def next_deadline(self) -> float | None:
+        """When to call `enforce`."""
+        return 0.0 if self._restless or self._unsent else self._tick_at
+
+    def enforce(self, now: float) -> list[CallResult]:
+        """Reads what the poll does not tell, says that we live, looks who else does."""
+        results, self._unsent = self._unsent, []
+        restless, self._restless = self._restless, {}
+        for line in restless:
+            results += self._hear(line, now)
+        if now < self._tick_at:
+            return results
+        self._tick_at = now + TICK_SECONDS
+        for line in list(self._lines.values()):
+            results += self._hear(line, now)
+            line.beat(now)
+            self._flush(line, now)
+            if line.is_lost(now):
+                results += self._lose(line, now)
+        self._hear_desk(now)
+        if now >= self._look_at:
+            anxious = self._waiting or not any(line.takes_calls for line in self._lines.values())
+            self._look_at = now + (ANXIOUS_SECONDS if anxious else LOOK_SECONDS)
+            self._wire.send(self._desk, FarmsAsked())
+        return results + self._given_up(now)
+
+    # ---- agents --------------------------------------------------------------------------------------------------
+
+    def _hear_desk(self, now: float) -> None:
+        for message in self._wire.received(self._desk):
+            if isinstance(message, FarmsTold):
+                self._see_nodes(message.nodes, now)
+
+    def _see_nodes(self, nodes: dict[int, NodeInfo], now: float) -> None:
+        """Opens lines to agents that are new; gives up those to agents that are gone and have nothing of ours."""
+        listed = {node.address: None for node in nodes.values()}
+        busy = {held.line for held in self._held.values()}
+        for line in list(self._lines.values()):
+            was_listed, line.is_listed = line.is_listed, line.address in listed
+            is_stuck = line.told is None and now - line.since >= RENEWAL_SECONDS
+            if line not in busy and (is_stuck or not line.is_listed):
+                self._drop(line)
+                self._agents_changed(now)
+            elif line.is_listed != was_listed:
+                self._agents_changed(now)
+        for address in listed:
+            if address not in self._lines:
+                self._sessions += 1
+                line = Line(self._wire, address, f"{self._client}.{self._sessions}", self._opening, now)
+                self._lines[address] = self._by_fd[line.fd] = line
+                self._on_open(line.fd)
+                self._flush(line, now)
+
+    def _drop(self, line: Line, linger: float = 0.0) -> None:
+        del self._lines[line.address], self._by_fd[line.fd]
+        self._restless.pop(line, None)
+        self._on_close(line.fd)
+        line.close(linger)
+
+    def _lose(self, line: Line, now: float) -> list[CallResult]:
+        """Nothing more is heard of an agent: its calls are to be run elsewhere, as other attempts."""
+        self._drop(line)
+        when = time.time()
+        tasks = [(task, attempt) for task, (attempt, held) in self._where.items() if held.line is line]
+        for task, _ in tasks:
+            del self._where[task]
+        for place in [place for place, held in self._held.items() if held.line is line]:
+            del self._held[place]
+        self._agents_changed(now)
+        self._look_at = now + ANXIOUS_SECONDS
+        return [lost(task, attempt, when) for task, attempt in tasks]
+
+    def _agents_changed(self, now: float) -> None:
+        """The broker counts with what all have, and at least with what one call may ask for."""
+        self._changed_at = now
+        total: dict[str, int] = {}
+        for line in self._lines.values():
+            if line.takes_calls and line.told is not None:
+                for name, amount in line.told.resources.amounts:
+                    total[name] = total.get(name, 0) + amount
+        self._capacity = largest_of([Resources.of(total), self._largest])
+        self._place_waiting()
+
+    def take_capacity(self) -> Resources | None:
+        """What all agents have together, if that has changed."""
+        capacity, self._capacity = self._capacity, None
+        return capacity
+
+    def _given_up(self, now: float) -> list[CallResult]:
+        """Calls that nobody could run for too long."""
+        if not self._waiting or now - self._changed_at < NOBODY_SECONDS:
+            return []
+        takers = [line for line in self._lines.values() if line.takes_calls]
+        waiting, self._waiting = self._waiting, deque()
+        hopeless: list[Waiting] = []
+        for each in waiting:
+            is_possible = any(line.could_hold(each.needs) for line in takers)
+            (self._waiting if is_possible else hopeless).append(each)
+        why = f"no agent of the cluster {self._name!r} could run the call for {NOBODY_SECONDS:g} s"
+        error = CallError(f"{why} ({self._refusal})" if self._refusal and not takers else why)
+        return [not_run(call.task, call.attempt, error) for each in hopeless for call in each.calls]
+
+    def close(self, grace: float) -> None:
+        """Tell all farms that nothing more is wanted; they end what they still run for us."""
+        now = time.monotonic()
+        for line in list(self._lines.values()):
+            if line.told is not None:
+                line.put(Closing())
+                line.flush(now)
+            self._drop(line, LINGER)
+        self._on_close(self._desk_fd)
+        self._desk.close(linger=0)
+        self._wire.context.term()
