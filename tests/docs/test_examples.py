@@ -27,7 +27,7 @@ def run(command: str, directory: Path) -> str:
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=directory,
-        env=environment({"PATH": path, "COLUMNS": "100"}),
+        env=environment({"PATH": path, "COLUMNS": "100", "SHOAL_HOME": str(directory / ".home")}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -54,6 +54,14 @@ def check_console(block: str, directory: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    try:
+        check_page(page, tmp_path)
+    finally:
+        for name in run("shoal cluster list", tmp_path).split():
+            run(f"shoal cluster stop {name}", tmp_path)
+
+
+def check_page(page: Path, tmp_path: Path) -> None:
     for language, block in FENCE.findall(page.read_text()):
         first, _, rest = block.partition("\n")
         named = re.fullmatch(r"# file: (\S+)", first)

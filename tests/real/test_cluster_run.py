@@ -111,6 +111,28 @@ def test_ctrl_c_ends_the_run_and_its_tasks(cluster: LocalCluster, tmp_path: Path
     assert not cluster.runs()
 
 
+def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import rule\n"
+        'rule("quick", run="touch quick")\n'
+        'rule("slow", run="touch begun; sleep 1000; touch slow")\n'
+        'rule("after", ["slow"], run="touch after")\n'
+        'rule("whole", ["quick"], run="while ! test -e go; do sleep 0.05; done; touch whole")\n'
+    )
+    client = cluster.begin("run", "--cluster", NAME, "after", "whole", "--plain", where=tmp_path)
+    wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs")
+    cluster.shoal("cancel", "flow.py", "slow", where=tmp_path)
+    (tmp_path / "go").touch()
+    assert client.wait(60) == 1
+    assert (tmp_path / "whole").exists()
+    assert "2 done" in cluster.shoal("status", where=tmp_path)
+    (tmp_path / "begun").unlink()
+    cluster.shoal("run", "--cluster", NAME, "after", "--detach", "--plain", where=tmp_path, expect=None)
+    wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs again")
+    assert "asked the cluster lab to stop it" in cluster.shoal("cancel", "flow.py", where=tmp_path)
+    assert "2 not run" in cluster.shoal("attach", "--plain", where=tmp_path, expect=1)
+
+
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

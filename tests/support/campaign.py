@@ -51,6 +51,8 @@ class Campaign:
         """`address` is that of Redis, as the hosts reach it."""
         self.address = address
         self.seed = seed
+        self.trouble = True
+        """Whether messages between agents get lost, doubled and late."""
         self.folder, self.hosts, self.redis = folder, hosts, redis
         self.chance = random.Random(seed)
         self.cluster = LocalCluster(folder / "cluster")
@@ -77,12 +79,15 @@ class Campaign:
             self.agents[host] = subprocess.Popen(
                 self.hosts.command(host, command),
                 cwd="/",
-                env=self.cluster.environment | {"SHOAL_TROUBLE": f"{self.seed * 100 + host} 0.02 0.05 0.05"},
+                env=self.cluster.environment | (self._trouble(host) if self.trouble else {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+
+    def _trouble(self, host: int) -> dict[str, str]:
+        return {"SHOAL_TROUBLE": f"{self.seed * 100 + host} 0.02 0.05 0.05"}
 
     def start_client(self) -> None:
         first = not (self.work / ".shoal" / "flow.py" / "brought").exists()

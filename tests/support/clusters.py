@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.command import PATIENCE, SHOAL, environment
+from support.command import PATIENCE, SHOAL, environment, wait_until
 
 NAME = "lab"
 
@@ -50,6 +50,9 @@ class LocalCluster:
         """Process of each node, by its number."""
         told = self.shoal("cluster", "status", NAME)
         return {int(number): int(pid) for number, pid in re.findall(r"^ +(\d+)  \S+/(\d+) ", told, re.MULTILINE)}
+
+    def await_nodes(self, count: int) -> None:
+        wait_until(lambda: len(self.agents()) >= count, f"{count} nodes are there")
 
     def runs(self) -> list[str]:
         """The runs that the cluster knows."""

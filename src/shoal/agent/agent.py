@@ -16,6 +16,7 @@ from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
+from shoal.agent.farm import Farm
 from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
 from shoal.agent.share import Clock, Share
 from shoal.agent.trouble import VARIABLE, Trouble
@@ -43,6 +44,7 @@ class Agent:
             self.post = Trouble(post, os.environ[VARIABLE])  # type: ignore[assignment]
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=False)
+        self.farm = self.desk.farm = Farm(info.resources, spool, post.answer)
         self.number = -1
         self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
@@ -59,6 +61,7 @@ class Agent:
     def serve(self) -> None:
         """Until somebody says that it is enough."""
         self.wakeup = Wakeup(SIGNALS)
+        self.farm.attend(self.wakeup)
         for descriptor in (*self.post.fds(), self.depot.fetcher.fd()):
             self.wakeup.add(descriptor)
         try:
@@ -67,6 +70,7 @@ class Agent:
                 self._turn()
         finally:
             self._part()
+            self.farm.close()
             self.wakeup.close()
             self.depot.close()
             if os.path.basename(self.spool).startswith(SPOOL):
@@ -103,6 +107,7 @@ class Agent:
         if self.wakeup.signals:
             self._on_signals()
         self.desk.serve(self.clock())
+        self.farm.turn(readable)
         share = self.share
         if share is not None:
             share.turn(share.launcher.descriptor in readable)
@@ -113,7 +118,7 @@ class Agent:
         self.post.flush()
 
     def _patience(self) -> float:
-        until_beat = self._next_beat - self.clock()
+        until_beat = min(self._next_beat - self.clock(), self.farm.patience())
         return max(0.0, min(until_beat, self.share.patience()) if self.share is not None else until_beat)
 
     def _on_signals(self) -> None:
@@ -124,6 +129,7 @@ class Agent:
     def leave(self, *, at_once: bool) -> None:
         """Starts nothing more and ends when nothing runs; at once: whatever still runs."""
         self.leaving, self.at_once = True, at_once
+        self.farm.leave()
         if self.share is not None and not at_once:
             self.share.drain()
 
@@ -131,11 +137,11 @@ class Agent:
         if not self.leaving:
             return False
         share, now = self.share, self.clock()
-        if share is None or self.at_once:
+        if self.at_once or (share is None and not self.farm.busy()):
             return True
         if self.info.ends_at is not None and now > self.info.ends_at - GIVE_BACK_SECONDS:
             return True
-        if share.running():
+        if share is None or share.running() or self.farm.busy():
             self._done_since = None
             return False
         self._done_since = self._done_since or now
@@ -171,12 +177,16 @@ class Agent:
     def _doing(self) -> NodeNote:
         """How this node is doing, for those who look and for whoever decides how many nodes there are."""
         now, share = self.clock(), self.share
+        calls = self.farm.at_work()
+        if calls:
+            self._idle_since = now
         if share is None:
-            return NodeNote(idle_seconds=now - self._idle_since, draining=self.leaving)
+            idle = None if calls else now - self._idle_since
+            return NodeNote(calls, held=calls, idle_seconds=idle, draining=self.leaving)
         broker, tiers = share.member.broker, share.member.tiers
         if broker.state:
             self._idle_since = now
-        idle = None if broker.state else now - self._idle_since
+        idle = None if broker.state or calls else now - self._idle_since
         own = len(tiers.local)
         return NodeNote(share.running(), len(tiers) - own, own, len(broker.state), idle, broker.draining)
 

@@ -10,11 +10,11 @@ import hmac
 import os
 from collections.abc import Collection
 
+from shoal.agent.submission import IncompleteError
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.protocol import Grant
 from shoal.depot.serve import Server
-from shoal.errors import InputError
 from shoal.wire.access import Access
 
 
@@ -67,9 +67,11 @@ class Depot:
         """A part of an object that somebody brings; parts come in order, and what came before may come again."""
         if self.cache.has(name):
             return
-        path = self.cache.begin(name, size) if at == 0 else self._partial.get(name, "")
+        path = self._partial.get(name, "")
+        if not path and at == 0:
+            path = self.cache.begin(name, size)
         if not path:
-            raise InputError(f"a part of {name} is missing", remedy="bring it again")
+            raise IncompleteError(f"a part of {name} is missing", remedy="bring it again")
         self._partial[name] = path
         with open(path, "wb" if at == 0 else "r+b") as file:
             file.seek(at)

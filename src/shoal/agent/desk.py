@@ -6,7 +6,7 @@ Every agent has one, and so has the head: it does not matter which of them is as
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -35,12 +35,16 @@ from shoal.agent.messages import (
     WireMessage,
     read_note,
 )
-from shoal.agent.submission import Submissions
+from shoal.agent.submission import IncompleteError, Submissions
 from shoal.errors import InputError, ShoalError
+from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
 from shoal.store.base import Store
 from shoal.store.directory import RunInfo
 from shoal.wire.access import Role
-from shoal.wire.post import Post, Received
+from shoal.wire.post import Post, Received, Route
+
+if TYPE_CHECKING:
+    from shoal.agent.farm import Farm
 
 MOST_ENTRIES = 2_000
 MOST_ENTRY_BYTES = 4 << 20
@@ -76,6 +80,8 @@ class Desk:
         self.owner, self.post, self.books, self.depot = owner, post, books, depot
         self._keeps_sources = keeps_sources
         self._submissions = Submissions()
+        self.farm: Farm | None = None
+        """Who runs the Python calls of clients; the head has none."""
         self._read: dict[str, Store] = {}
         """Books of runs that somebody follows."""
 
@@ -88,7 +94,7 @@ class Desk:
         may = MAY_ASK[received.role]
         for message in received.messages:
             if type(message) in may:
-                answer = self._answered(message, now)
+                answer = self._answered(message, received.route, now)
             elif type(message) in MAY_ASK[Role.WORKER]:
                 answer = Refused(f"a {received.role} may not ask for that")
             else:
@@ -96,11 +102,13 @@ class Desk:
             if answer is not None:
                 self.post.answer(received.route, answer)
 
-    def _answered(self, message: WireMessage, now: float) -> WireMessage | None:
+    def _answered(self, message: WireMessage, route: Route, now: float) -> WireMessage | None:
         try:
+            if isinstance(message, CallsAsked) and self.farm is not None:
+                return self.farm.hear(message, route)
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
-            return Refused(str(error))
+            return Refused(str(error), isinstance(error, IncompleteError))
 
     def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
         match message:
@@ -123,6 +131,8 @@ class Desk:
                 directory = self.books.directory
                 notes = {number: read_note(note) for number, note in directory.notes().items()}
                 return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()], notes)
+            case FarmsAsked():
+                return FarmsTold(self.books.directory.nodes())
             case StopAsked(at_once):
                 self.owner.leave(at_once=at_once)
             case _:

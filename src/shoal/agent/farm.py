@@ -1,12 +1,12 @@
 """The farm of an agent: worker processes for the Python calls of clients, beside its share of a run.
 
 Each client has worker processes of its own, which start with its first call, in the client's directory and with its
-module path as far as these are there. Nothing is unpickled in the agent: functions, arguments and results are bytes that
-only workers and clients open.
+module path as far as these are there. Nothing is unpickled in the agent: functions, arguments and results are bytes
+that only workers and clients open.
 
 A bundle holds a *place* with the resources of one call. What a client adds to a place is run after what is there. No
-more places are at work than the node has resources for, all clients together; further ones wait for their turn. Tasks of
-a run do not count here: while there are both, the system's scheduler divides the cores among them.
+more places are at work than the node has resources for, all clients together; further ones wait for their turn. Tasks
+of a run do not count here: while there are both, the system's scheduler divides the cores among them.
 
 What waits in a place behind a call that turns out to be long goes back to its client, to be run elsewhere. Workers that
 have had nothing to do for a while are ended, and so is everything of a client that was not heard of for long.
@@ -121,6 +121,10 @@ class Farm:
     def busy(self) -> bool:
         """Whether somebody waits for a call."""
         return any(session.place_of for session in self._sessions.values())
+
+    def at_work(self) -> int:
+        """How many places there are, at work or waiting for room."""
+        return sum(len(session.places) for session in self._sessions.values())
 
     def leave(self) -> None:
         """Tells the clients that no more calls are taken."""
@@ -376,4 +380,3 @@ def _refusal(opening: Opening) -> str:
         return ""
     ours, theirs = (".".join(map(str, version)) for version in (PYTHON, opening.python))
     return f"the agent has Python {ours}, the program {theirs}"
-

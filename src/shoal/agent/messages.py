@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.broker.peers import Message, Ticket
+from shoal.futures.farming import CallsAsked, CallsTold, FarmsAsked, FarmsTold
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import Role
 from shoal.wire.envelope import Codec
@@ -194,6 +195,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     """It was not done, and this is why."""
 
     why: str
+    anew: bool = False
+    """What was brought before is not here any more: it is to be brought from the beginning."""
 
 
 WireMessage: TypeAlias = (
@@ -218,9 +221,13 @@ WireMessage: TypeAlias = (
     | ClusterTold
     | Done
     | Refused
+    | FarmsAsked
+    | FarmsTold
+    | CallsAsked
+    | CallsTold
 )
 _VIEWERS: tuple[type, ...] = (Follow, ClusterAsked)
-_CLIENTS = (*_VIEWERS, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked)
+_CLIENTS = (*_VIEWERS, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked, FarmsAsked, CallsAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
 MAY_ASK: dict[Role, frozenset[type]] = {
     Role.VIEWER: frozenset(_VIEWERS),

@@ -438,11 +438,12 @@ class Share:
         if too_late != broker.draining:
             self.tell(DrainAsked() if too_late else DrainEnded())
         expected, most = self.ending.expected(broker), longest_time(self.nodes, now)
-        if too_late and broker.queue and not self._has_told_of_time and min(self.nodes) == self.here:
-            if expected is not None and most is not None and expected > most:
-                self._has_told_of_time = True
-                why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
-                self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
+        if self._has_told_of_time or not too_late or not broker.queue or min(self.nodes) != self.here:
+            return
+        if expected is not None and most is not None and expected > most:
+            self._has_told_of_time = True
+            why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
+            self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
 
     def running(self) -> int:
         return len(self.member.broker.running)

@@ -20,6 +20,10 @@ SUMMARY, DEEDS = "summary", "deeds:"
 _decode_summary = msgspec.msgpack.Decoder(Summary).decode
 
 
+class IncompleteError(InputError):
+    """Something that was brought before is not here, as after a restart."""
+
+
 class _Arriving:
     def __init__(self) -> None:
         self.pieces: dict[str, bytearray] = {}
@@ -44,7 +48,7 @@ class Submissions:
         if piece.at < len(column):
             return
         if piece.at > len(column):
-            raise InputError(f"a piece of {piece.name} of the run {piece.run} is missing", remedy="bring it again")
+            raise IncompleteError(f"a piece of {piece.name} of the run {piece.run} is missing", remedy="bring it again")
         arriving.bytes += len(piece.data)
         if arriving.bytes > MOST_BYTES:
             del self._arriving[piece.run]
@@ -55,11 +59,11 @@ class Submissions:
         """Everything has arrived."""
         arriving = self._arriving.pop(run, None)
         if arriving is None:
-            raise InputError(f"nothing of the run {run} has arrived", remedy="bring it again")
+            raise IncompleteError(f"nothing of the run {run} has arrived", remedy="bring it again")
         pieces = {name: bytes(column) for name, column in arriving.pieces.items()}
         work = work_of(pieces)
         if len(work) != about.tasks:
-            raise InputError(f"the run {run} has arrived in parts only", remedy="bring it again")
+            raise IncompleteError(f"the run {run} has arrived in parts only", remedy="bring it again")
         kept = {name: data for name, data in pieces.items() if name.startswith(DEEDS) or name == SOURCES}
         books.bring(run, work, kept, managed=about.managed)
 
@@ -68,5 +72,7 @@ def work_of(pieces: dict[str, bytes]) -> Work:
     """The work that was sent; `InputError` if it is none."""
     try:
         return unpack_work(_decode_summary(pieces[SUMMARY]), pieces)
-    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+    except KeyError:
+        raise IncompleteError("the run has arrived in parts only", remedy="bring it again") from None
+    except (ValueError, msgspec.MsgspecError) as error:
         raise InputError(f"what was brought is not a run: {error}") from None

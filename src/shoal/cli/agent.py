@@ -24,7 +24,7 @@ EXAMPLE = "shoal agent --access ~/.shoal/clusters/lab/access.json --cores 4 --me
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--access", metavar="FILE", help="the access file of the cluster")
     parser.add_argument(
-        "--bind", metavar="ADDRESS", default="tcp://127.0.0.1:0", help="where to listen, tcp://HOST:PORT"
+        "--bind", metavar="ADDRESS", help="where to listen, tcp://HOST:PORT (default: where the head reaches us)"
     )
     parser.add_argument("--spool", metavar="DIR", help="where running tasks keep their output (default: a new one)")
     offer = parser.add_argument_group("what this node offers")
@@ -57,12 +57,14 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.agent.books import books_of
     from shoal.agent.depot import Depot
     from shoal.agent.messages import make_codec
+    from shoal.cluster.addresses import host_of, own_address_for
     from shoal.wire.post import Post
 
     info, spool = _offer(arguments)
+    bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
     books = books_of(access)
-    post = Post(access, make_codec(), bind=arguments.bind, sender=info.name)
-    depot = Depot(os.path.join(spool, "depot"), access, _host_of(arguments.bind), encrypted=not arguments.data_plain)
+    post = Post(access, make_codec(), bind=bind, sender=info.name)
+    depot = Depot(os.path.join(spool, "depot"), access, host_of(bind), encrypted=not arguments.data_plain)
     there = msgspec.structs.replace(info, address=post.address, data=depot.address)
     Agent(post, books, there, spool, depot).serve()
     return 0
@@ -97,12 +99,7 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     return info, spool
 
 
-def _host_of(address: str) -> str:
-    """The host of `tcp://HOST:PORT`."""
-    return address.removeprefix("tcp://").rpartition(":")[0]
-
-
-def _depot_of_head(arguments: argparse.Namespace, access: Access) -> Depot:
+def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> Depot:
     """The head's depot, at the port that it had before: agents know it by that."""
     import os
 
@@ -117,7 +114,7 @@ def _depot_of_head(arguments: argparse.Namespace, access: Access) -> Depot:
     except (OSError, ValueError):
         port = 0
     folder = os.path.join(arguments.store, "depot")
-    depot = Depot(folder, access, _host_of(arguments.bind), port=port, encrypted=not arguments.data_plain)
+    depot = Depot(folder, access, host, port=port, encrypted=not arguments.data_plain)
     with open(noted, "w", encoding="utf-8") as file:
         file.write(str(depot.server.port))
     return depot
@@ -128,12 +125,13 @@ def _head(arguments: argparse.Namespace) -> int:
     from shoal.agent.head import Head
     from shoal.agent.messages import make_codec
     from shoal.agent.share import Clock
+    from shoal.cluster.addresses import LOOPBACK, host_of
     from shoal.wire.access import read, write
     from shoal.wire.post import Post
 
     access = read(arguments.access)
-    post = Post(access, make_codec(), bind=arguments.bind, sender="head")
-    depot = _depot_of_head(arguments, access)
+    post = Post(access, make_codec(), bind=arguments.bind or f"tcp://{LOOPBACK}:0", sender="head")
+    depot = _depot_of_head(arguments, access, host_of(post.address))
     if access.store is None:
         from shoal.store.served import StoreServer
 

@@ -27,7 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     need_cluster_libraries()
     from shoal.cli.display import choose_display
     from shoal.cli.run import exit_status, print_summary
-    from shoal.cluster.session import ClusterSession, call, read_note
+    from shoal.cluster.session import ClusterSession, call, forget_note, is_there, read_note
     from shoal.engine.load import find_workflow
     from shoal.engine.local import RunOptions
     from shoal.engine.node import this_node
@@ -42,14 +42,21 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(
             "this workflow is not on a cluster", file=path, remedy="bring it with 'shoal run --cluster NAME'"
         )
+    caller = call(note.cluster)
+    there = is_there(caller, note)
+    if not there:
+        forget_note(workspace)
+        display.note("the cluster does not have this run; what is left of it is brought there anew")
     session = ClusterSession(
         workspace,
         lambda: load(workspace, words or note.words),
         RunOptions(this_node(workspace.base)),
         display,
         note.cluster,
-        call(note.cluster),
-        attach=note,
+        caller,
+        words=words or note.words,
+        managed=note.managed,
+        attach=note if there else None,
     )
     session.tell_all = display.tell_all
     display.begin(session)

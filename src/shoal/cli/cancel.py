@@ -14,6 +14,8 @@ SUMMARY = """Asks the process that runs a workflow to stop: tasks that run are e
 next 'shoal run' goes on from there. With TASKs only these and what needs them are given up; the run goes on."""
 USAGE = "[FILE] [TASK...] [OPTION...]"
 EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
+BROUGHT = "brought"
+"""Beside the ledger while the run is on a cluster."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -31,11 +33,34 @@ def execute(arguments: argparse.Namespace) -> int:
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
     workspace = Workspace(path)
+    if workspace.holder() is None and os.path.exists(os.path.join(workspace.directory, BROUGHT)):
+        return _cancel_on_cluster(workspace, path, tasks)
     if tasks and workspace.holder() is not None:
         tasks = names_in_run(workspace, path, tasks)
     pid = ask_to_cancel(workspace, tasks)
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop"
     print(f"asked process {pid} to {what}; 'shoal status' shows how it goes on")
+    return 0
+
+
+def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int:
+    """Nobody follows the run: the cluster is asked itself."""
+    from shoal.cli.extras import need_cluster_libraries
+    from shoal.cli.text import count
+    from shoal.cli.why import find_task
+    from shoal.plan.identity import place_of
+
+    need_cluster_libraries()
+    from shoal.cluster.session import cancel_brought, read_note
+
+    note = read_note(workspace)
+    places = []
+    for name in tasks:
+        view, task = find_task(name, path, note.words if note else [], by_content=False)
+        places.append(place_of(view.workflow.graph, task))
+    cluster = cancel_brought(workspace, places)
+    what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop it"
+    print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows how it goes on")
     return 0
 
 

@@ -68,7 +68,7 @@ def start(
         if before.head is not None and _runs(before.head):
             raise InputError(
                 f"the cluster {home.name!r} runs already",
-                remedy=f"'shoal cluster scale {home.name} N' changes its size, 'shoal cluster stop {home.name}' ends it",
+                remedy=f"'shoal cluster scale {home.name} N' changes its size, 'cluster stop {home.name}' ends it",
             )
         if before.nodes or before.leaving:
             starter_of(home, before).stop([*before.nodes, *before.leaving])
@@ -169,6 +169,8 @@ def scale(home: ClusterHome, count: int, say: Callable[[str], None]) -> None:
     """As many nodes as asked for; the newest go first, when they have done what they have begun."""
     with home.locked():
         started = home.read_started()
+        if started.head is None:
+            raise nowhere(home)
         if started.factory is not None and _runs(started.factory):
             raise InputError(
                 f"a factory decides how many nodes {home.name!r} has",
@@ -219,7 +221,8 @@ def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[
     except InputError:
         nodes = {}
     address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}
-    leaving, deaf = [], []
+    leaving: list[Handle] = []
+    deaf: list[Handle] = []
     for handle in handles:
         address = address_of.get(handle.name)
         heard = address is not None and ask_to_end(access, address, at_once=False)

@@ -21,6 +21,7 @@ from shoal.cluster.selection import Selection, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
 from shoal.engine.files import Preparer, signature
+from shoal.engine.requests import take_requests
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
@@ -41,7 +42,12 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 """Seconds between two questions: short while there is news."""
 PATIENCE = 120.0
 """Seconds for which nobody may answer before we give up following; the run itself goes on."""
+MOST_TRIES = 10
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+class AnewError(InputError):
+    """What was brought is not there any more."""
 
 
 class RemoteOptions(msgspec.Struct):
@@ -83,7 +89,7 @@ class RemoteRun:
     ) -> None:
         graph = plan.graph
         self.run, self.plan, self.graph, self.versions = run, plan, graph, versions
-        self.listener, self.ledger, self.caller = listener, ledger, caller
+        self.listener, self.ledger, self.caller, self.workspace = listener, ledger, caller, workspace
         self._offset = time.time() - time.monotonic()
         self.options = options
         self.selection = options.selection or select(plan, versions, managed=about.managed)
@@ -115,7 +121,16 @@ class RemoteRun:
     # ---- bringing ------------------------------------------------------------------------------------------------
 
     def submit(self) -> None:
-        """Sends the work, and what its tasks do. If it was brought before, that is noticed there."""
+        """Sends the work, and what its tasks do, until it is there wholly: who takes it may be ended meanwhile."""
+        for _ in range(MOST_TRIES):
+            try:
+                self._bring()
+                return
+            except AnewError:
+                self.listener.note("the cluster has lost what was brought; bringing it again")
+        raise RunError("the cluster loses again and again what is brought to it")
+
+    def _bring(self) -> None:
         if self.about.managed:
             bring_sources(self.run, self.graph, self.selection, self._ask)
         books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
@@ -131,10 +146,27 @@ class RemoteRun:
             self._ask(Piece(self.run, name, at, data[at : at + PIECE_BYTES]))
 
     def _ask(self, message: WireMessage) -> WireMessage:
-        answer = self.caller.ask(message)
-        if isinstance(answer, Refused):
-            raise InputError(f"the cluster refuses: {answer.why}")
-        return answer
+        """The answer to something that may be asked twice; whoever is away for a while is waited for."""
+        while True:
+            try:
+                answer = self.caller.ask(message)
+            except InputError as error:
+                self._no_answer(error)
+                self.wakeup.wait(LONGEST_PAUSE)
+                if self.wakeup.signals:
+                    self._leave_at_once()
+                continue
+            self._silent_since = None
+            if isinstance(answer, Refused):
+                if answer.anew:
+                    raise AnewError(answer.why)
+                raise InputError(f"the cluster refuses: {answer.why}")
+            return answer
+
+    def _leave_at_once(self) -> None:
+        """The user does not want to wait for somebody who does not answer."""
+        self.stop_signal = self.wakeup.signals.pop()
+        raise RunError("nobody answers; the run, if it is there, goes on: 'shoal attach' follows it")
 
     # ---- following -----------------------------------------------------------------------------------------------
 
@@ -174,11 +206,7 @@ class RemoteRun:
 
     def _follow(self) -> int | None:
         """How much news there was; None when all is known."""
-        try:
-            told = self._ask(Follow(self.run, self._next))
-        except InputError as error:
-            return self._no_answer(error)
-        self._silent_since = None
+        told = self._ask(Follow(self.run, self._next))
         assert isinstance(told, Entries)
         if told.state == "unknown":
             raise RunError(f"the cluster does not know the run {self.run} any more")
@@ -209,14 +237,13 @@ class RemoteRun:
             if file not in self.returned:
                 self.versions.sizes[file], self.versions.times[file] = size, 0
 
-    def _no_answer(self, error: InputError) -> int:
+    def _no_answer(self, error: InputError) -> None:
         now = time.monotonic()
         if self._silent_since is None:
             self._silent_since = now
             self.listener.note(f"{error}; trying again")
         if now - self._silent_since > PATIENCE:
             raise RunError(f"nobody has answered for {PATIENCE:g} s; the run goes on there: 'shoal attach' follows it")
-        return 0
 
     def _take(self, entry: Entry) -> None:
         if entry.verdict == "note":
@@ -293,10 +320,20 @@ class RemoteRun:
         answer = self._ask(Cancel(self.run, []))
         assert isinstance(answer, Done)
 
+    def _cancel(self, tasks: Sequence[int]) -> None:
+        """Tasks that `shoal cancel` named. What ends there because of that is not in the log: we know it already."""
+        open_ones = [task for task in tasks if self.flow.status[task] < Status.DONE]
+        number = {task: at for at, task in enumerate(self.selection.tasks)}
+        self._ask(Cancel(self.run, [number[task] for task in open_ones if task in number]))
+        self.statistics.cancelled += len(open_ones)
+        self._lose(open_ones)
+
     def _on_signals(self) -> None:
         signals, self.wakeup.signals = self.wakeup.signals, []
         for number in signals:
-            if number == signal.SIGHUP or self.stop_signal:
+            if number == signal.SIGUSR1:
+                self._cancel(take_requests(self.workspace, self.graph))
+            elif number == signal.SIGHUP or self.stop_signal:
                 self.detached = True
                 self.listener.note("the run goes on without this terminal; 'shoal attach' follows it again")
             elif number in (signal.SIGINT, signal.SIGTERM):

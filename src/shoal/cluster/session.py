@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shoal.agent.about import About
-from shoal.agent.messages import WireMessage, make_codec
+from shoal.agent.messages import Cancel, Entries, Follow, Refused, WireMessage, make_codec
 from shoal.cluster.home import access_path
 from shoal.cluster.manage import told
 from shoal.cluster.remote import RemoteOptions, RemoteRun
@@ -184,6 +184,25 @@ class ClusterSession(Session):
         if not run.detached:
             forget_note(self.workspace)
         return run
+
+
+def is_there(caller: Caller[WireMessage], note: Note) -> bool:
+    """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
+    told = caller.ask(Follow(note.run, 0))
+    return not isinstance(told, Entries) or told.state != "unknown"
+
+
+def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
+    """Cancels a run that nobody follows, or the tasks of it that make these places; the cluster it is on."""
+    note = read_note(workspace)
+    if note is None:
+        raise InputError(f"{os.path.basename(workspace.workflow)} is not being run")
+    number = {place: at for at, place in enumerate(note.places)}
+    with call(note.cluster) as caller:
+        answer = caller.ask(Cancel(note.run, [number[place] for place in tasks if place in number]))
+    if isinstance(answer, Refused):
+        raise InputError(f"the cluster refuses: {answer.why}")
+    return note.cluster
 
 
 def forget_note(workspace: Workspace) -> None:

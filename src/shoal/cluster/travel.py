@@ -89,9 +89,7 @@ class SlurmPlace:
         return Answer(done.returncode, done.stdout.decode(errors="replace"), problem)
 
 
-def arrange(
-    place: Place, pack: Callable[[], Archive] | None = None, folder: str | None = None
-) -> Arrangement:
+def arrange(place: Place, pack: Callable[[], Archive] | None = None, folder: str | None = None) -> Arrangement:
     """How to run this Shoal at a place; carries it there if need be, into `folder` (by default the user's cache).
 
     `pack` makes the archive, or has it already.

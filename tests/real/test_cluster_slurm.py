@@ -1,0 +1,206 @@
+"""Whole clusters whose nodes are jobs of a real Slurm: they come, work, are taken away, and leave nothing behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from real.slurm import Slurm, private_slurm, wait_until
+from shoal.runner.proc import read_small
+from support.clusters import NAME, LocalCluster
+
+ON_LOOPBACK = ("--host", "127.0.0.1")
+"""The nodes of this Slurm are on this machine."""
+WHOLE_NODE = ("--sbatch=--exclusive", "--sbatch=--time=10")
+FAN = """
+from shoal import rule
+for i in range({count}):
+    rule(f"part{{i}}", run=f"echo begun >> begun{{i}}; sleep {seconds}; echo {{i}} >> part{{i}}")
+rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with private_slurm(4) as found:
+        yield found
+
+
+@contextmanager
+def cluster_on(slurm: Slurm, folder: Path, *options: str) -> Iterator[LocalCluster]:
+    """A cluster on this Slurm; whatever the test leaves is ended."""
+    folder.mkdir()
+    cluster = LocalCluster(folder)
+    cluster.environment["SLURM_CONF"] = str(slurm.conf)
+    try:
+        cluster.shoal("cluster", "start", NAME, *ON_LOOPBACK, *options)
+        yield cluster
+    finally:
+        cluster.shoal("cluster", "stop", NAME, expect=None)
+        slurm.ask("scancel", "--user=root")
+        wait_until(lambda: not job_processes(slurm), "no process of a job is left")
+        wait_until(lambda: slurm.idle_nodes() == 4, "all nodes are free again")
+
+
+def job_processes(slurm: Slurm) -> list[int]:
+    """Whatever runs in a job; the head and clients are told of this Slurm as well, but are in none."""
+    return [pid for pid in slurm.leftovers() if b"\0SLURM_JOB_ID=" in read_small(f"/proc/{pid}/environ")]
+
+
+def fan(folder: Path, count: int, seconds: float) -> Path:
+    folder.mkdir()
+    (folder / "flow.py").write_text(FAN.format(count=count, seconds=seconds))
+    return folder
+
+
+def expect_whole(folder: Path, count: int) -> None:
+    """The results are right, and each was made once."""
+    assert (folder / "whole").read_text().split() == [str(number) for number in range(count)]
+
+
+def nodes_of(cluster: LocalCluster) -> int:
+    return len(cluster.agents())
+
+
+def wait_for_nodes(cluster: LocalCluster, count: int) -> None:
+    wait_until(lambda: nodes_of(cluster) == count, f"there are {count} nodes", 90)
+
+
+def jobs(slurm: Slurm, *states: str) -> list[str]:
+    chosen = f"--states={','.join(states or ('RUNNING',))}"
+    return slurm.ask("squeue", "--noheader", "--array", chosen, "--format=%i").split()
+
+
+def follow(cluster: LocalCluster, folder: Path) -> subprocess.Popen[bytes]:
+    return cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
+
+
+def said(cluster: LocalCluster) -> str:
+    return (cluster.folder / "begun.log").read_text()
+
+
+def ends_well(client: subprocess.Popen[bytes], cluster: LocalCluster) -> None:
+    try:
+        status = client.wait(120)
+    except subprocess.TimeoutExpired:
+        client.send_signal(signal.SIGKILL)
+        raise AssertionError(
+            f"the run does not end:\n{said(cluster)}\n{cluster.shoal('cluster', 'status', NAME)}\n{cluster.logs()}"
+        ) from None
+    assert status == 0, f"{said(cluster)}\n{cluster.logs()}"
+
+
+def test_a_cluster_grows_from_none_to_four_nodes_and_back(slurm: Slurm, tmp_path: Path) -> None:
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "0", *WHOLE_NODE) as cluster:
+        assert nodes_of(cluster) == 0
+        cluster.shoal("cluster", "scale", NAME, "4")
+        wait_for_nodes(cluster, 4)
+        assert re.search(r"there for [1-9]\d\d s\)", cluster.shoal("cluster", "status", NAME))
+        folder = fan(tmp_path / "w", 16, 0.1)
+        cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
+        expect_whole(folder, 16)
+        cluster.shoal("cluster", "scale", NAME, "0")
+        wait_for_nodes(cluster, 0)
+        wait_until(lambda: not jobs(slurm), "no job is left")
+        wait_until(lambda: not job_processes(slurm), "no process is left")
+
+
+def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
+    options = (*WHOLE_NODE, "--sbatch=--begin=now+1hour")
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", *options) as cluster:
+        wait_until(
+            lambda: "its begin time has not come" in cluster.shoal("cluster", "status", NAME), "the reason is told"
+        )
+        assert re.search(r"waiting  job \d+  ", cluster.shoal("cluster", "status", NAME))
+        cluster.shoal("cluster", "scale", NAME, "0")
+        wait_until(lambda: not jobs(slurm, "PENDING"), "the job is cancelled")
+
+
+def test_an_allocation_taken_away_in_the_midst_of_a_task_loses_nothing(slurm: Slurm, tmp_path: Path) -> None:
+    folder = fan(tmp_path / "w", 16, 2)
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
+        wait_for_nodes(cluster, 2)
+        client = follow(cluster, folder)
+        wait_until(lambda: len(list(folder.glob("begun*"))) >= 4, "tasks run on both nodes")
+        slurm.ask("scancel", jobs(slurm)[0])
+        ends_well(client, cluster)
+        expect_whole(folder, 16)
+        attempts = [len(path.read_text().split()) for path in folder.glob("begun*")]
+        assert max(attempts) == 2, "what was cut short was run again"
+        assert sum(attempts) <= 16 + 2, "and nothing else was"
+        for number in range(16):
+            assert (folder / f"part{number}").read_text() == f"{number}\n"
+        assert nodes_of(cluster) == 1
+
+
+def test_with_all_jobs_cancelled_nothing_is_left_and_a_run_waits_for_a_node(slurm: Slurm, tmp_path: Path) -> None:
+    folder = fan(tmp_path / "w", 8, 1)
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
+        wait_for_nodes(cluster, 2)
+        client = follow(cluster, folder)
+        wait_until(lambda: len(list(folder.glob("begun*"))) >= 4, "tasks run on both nodes")
+        slurm.ask("scancel", "--user=root")
+        wait_until(lambda: not job_processes(slurm), "no process is left")
+        wait_until(lambda: "no node is there now; the run waits for one" in said(cluster), "the run says so")
+        cluster.shoal("cluster", "scale", NAME, "1")
+        ends_well(client, cluster)
+        expect_whole(folder, 8)
+
+
+def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tmp_path: Path) -> None:
+    """Its only minute is too short for a task whose duration nobody knows; another node without that limit is not."""
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "flow.py").write_text(
+        'from shoal import rule\nrule("whole", run="echo begun >> begun; sleep 70; echo done >> whole")\n'
+    )
+    short = ("--sbatch=--exclusive", "--sbatch=--time=1")
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "1", *short) as cluster:
+        wait_for_nodes(cluster, 1)
+        client = follow(cluster, folder)
+        wait_until((folder / "begun").exists, "it runs")
+        by_hand = LocalCluster(tmp_path / "by-hand")  # a node that nobody takes away
+        by_hand.environment = cluster.environment
+        tmp_path.joinpath("by-hand").mkdir()
+        agent = by_hand.begin("agent", "--access", str(cluster.access), "--cores", "1", where=tmp_path)
+        try:
+            wait_until(lambda: (folder / "begun").read_text() == "begun\nbegun\n", "it is run again elsewhere", 120)
+            wait_until(lambda: "they are run again" in said(cluster), "the run is told why")
+            wait_until(lambda: not job_processes(slurm), "nothing is left of the first node")
+            ends_well(client, cluster)
+        finally:
+            agent.terminate()
+            agent.wait(60)
+        assert (folder / "whole").read_text() == "done\n"
+
+
+def test_a_factory_brings_nodes_for_a_run_and_lets_them_go_after_it(slurm: Slurm, tmp_path: Path) -> None:
+    folder = fan(tmp_path / "w", 24, 1)
+    options = ("--slurm", "--max", "3", "--idle", "3", *WHOLE_NODE)
+    with cluster_on(slurm, tmp_path / "cluster", *options) as cluster:
+        assert nodes_of(cluster) == 0
+        client = follow(cluster, folder)
+        wait_for_nodes(cluster, 3)
+        refused = cluster.shoal("cluster", "scale", NAME, "1", expect=2)
+        assert "a factory decides" in refused
+        assert "factory from 0 to 3 nodes: " in cluster.shoal("cluster", "status", NAME)
+        ends_well(client, cluster)
+        expect_whole(folder, 24)
+        wait_for_nodes(cluster, 0)
+        wait_until(lambda: not jobs(slurm), "no job is left")
+
+
+def test_what_sbatch_refuses_is_one_sentence_and_no_head_is_left(slurm: Slurm, tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    cluster.environment["SLURM_CONF"] = str(slurm.conf)
+    words = ("cluster", "start", NAME, *ON_LOOPBACK, "--slurm", "2", "--sbatch=--partition=nowhere")
+    assert "invalid partition specified: nowhere" in cluster.shoal(*words, expect=2)
+    assert "cannot be used here" in cluster.shoal(*words[:-1], "--sbatch=--array=1-3", expect=2)
+    assert not cluster.access.exists()
+    assert '"head":null' in (cluster.access.parent / "started.json").read_text()
