@@ -1,12 +1,13 @@
 """No-op Python calls across two agents of one core each, beside Ray and Dask distributed, turn by turn in one run.
 
-    python bench/cluster_calls.py [--calls 20000] [--singles 300] [--rounds 3]
+    python bench/cluster_calls.py [--calls 20000] [--few 20000] [--singles 300] [--rounds 3]
 
 Ray gets two CPUs, Dask two worker processes of one thread; all of them are warm before the clock starts, and all
 results are checked. Ours appears twice: through `map`, which has no future per call, and as futures from `submit`, as
 Ray and Dask have them. The agents talk over loopback with CURVE, as between machines; Ray and Dask without encryption.
-Prints rates, the median round trip of single calls, and ratios of the best rounds. Exit status 1 if a promise is not
-kept: 5 times Ray, 20 times Dask, a round trip below 5 ms. Nothing is written to results.
+With `--few` Ray and Dask get fewer calls, to save time: rates are compared. Prints rates, the median round trip of
+single calls, and ratios of the best rounds. Exit status 1 if a promise is not kept: 5 times Ray, 20 times Dask, a round
+trip below 5 ms. Nothing is written to results.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import calls
@@ -27,11 +29,11 @@ OURS_MAP, OURS_SUBMIT = "shoal, two agents, map", "shoal, two agents, submit"
 PROMISES = {calls.RAY: 5.0, calls.DASK: 20.0}
 ROUND_TRIP_MS = 5.0
 NAME = "bench"
-LIMIT_SECONDS = 300.0
+LIMIT_SECONDS = 600.0
 
 
 def serve(kind: str) -> None:
-    """Inside a round: starts a cluster, measures, ends it. The figures come as a line of JSON, as those of all pools."""
+    """Inside a round: starts a cluster, measures, ends it. The figures come as a line of JSON, as from all pools."""
     from measure import measure, noop  # type: ignore[import-not-found]  # of `peers`, found by PYTHONPATH
 
     import shoal
@@ -62,7 +64,6 @@ def ours(kind: str, count: int, singles: int) -> Contestant:
         own_clock=True,
         starts_processes=False,
         environment={"PYTHONPATH": path},
-        time_limit=LIMIT_SECONDS,
     )
 
 
@@ -81,7 +82,7 @@ def table(results: list[Result]) -> bool:
         ratios = [(rates[own] or 0.0) / result.rate for own in (OURS_MAP, OURS_SUBMIT)]
         shown = " | ".join(f"{ratio:.1f}" for ratio in ratios)
         print(f"| {result.name} | {result.rate:,.0f} | {trip:.2f} | {shown} |")
-        kept = kept and ratios[0] >= PROMISES.get(result.name, 0.0)
+        kept = kept and min(ratios) >= PROMISES.get(result.name, 0.0)
         kept = kept and (trip < ROUND_TRIP_MS or not result.name.startswith("shoal"))
     return kept
 
@@ -89,22 +90,28 @@ def table(results: list[Result]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--few", type=int, help="how many calls Ray and Dask get (default: as many)")
     parser.add_argument("--singles", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     shop = Workshop(root=BENCH.parent / ".bench")
-    count, singles = options.calls, options.singles
+    few, singles = options.few or options.calls, options.singles
+    dask = ("dask", "distributed")
     contestants = [
-        ours(OURS_MAP, count, singles),
-        calls.peer(shop, calls.RAY, ("ray",), "ray_calls.py", count, singles),
-        ours(OURS_SUBMIT, count, singles),
-        calls.peer(shop, calls.DASK, ("dask", "distributed"), "dask_calls.py", count, singles),
-        calls.peer(shop, calls.DASK_SATURATED, ("dask", "distributed"), "dask_calls.py", count, singles, "inf"),
+        ours(OURS_MAP, options.calls, singles),
+        calls.peer(shop, calls.RAY, ("ray",), "ray_calls.py", few, singles),
+        ours(OURS_SUBMIT, options.calls, singles),
+        calls.peer(shop, calls.DASK, dask, "dask_calls.py", few, singles),
+        calls.peer(shop, calls.DASK_SATURATED, dask, "dask_calls.py", few, singles, "inf"),
     ]
+    contestants = [replace(contestant, time_limit=LIMIT_SECONDS) for contestant in contestants]
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as directory:
         results = hold(contestants, options.rounds, Path(directory))
-    print(f"\n{count:,} calls, the best of {options.rounds} rounds; load {os.getloadavg()[0]:.1f} at the end\n")
+    load = os.getloadavg()[0]
+    print(
+        f"\n{options.calls:,} calls, {few:,} for Ray and Dask; the best of {options.rounds} rounds; load {load:.1f}\n"
+    )
     return 0 if table(results) else 1
 
 

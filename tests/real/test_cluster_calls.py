@@ -109,6 +109,14 @@ def nap(x: int, seconds: float = 0.01) -> int:
     return x
 
 
+def note(path: str, number: int) -> int:
+    """Leaves a line, so that a call that ran twice is noticed."""
+    time.sleep(0.01)  # as above
+    with open(path, "a") as file:
+        file.write(f"{number}\n")
+    return number
+
+
 def fail_once(path: str) -> str:
     if not os.path.exists(path):
         leave_mark(path)
@@ -247,6 +255,32 @@ def test_calls_of_a_killed_agent_run_elsewhere(tmp_path: Path) -> None:
         assert first[0] in range(600)
 
 
+def test_an_agent_that_stops_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    with local_cluster(tmp_path, 2, *ONE_CORE) as cluster, shoal.Executor(cluster=str(cluster.access)) as ex:
+        ran = tmp_path / "ran"
+        futures = [ex.submit(note, str(ran), number) for number in range(60)]
+        next(as_completed(futures, PATIENCE))
+        agent = cluster.agents()[0]
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            wait_until(lambda: sum(future.done() for future in futures) >= 40, "the other agent goes on")
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        assert [future.result(PATIENCE) for future in futures] == list(range(60))
+    assert sorted(map(int, ran.read_text().split())) == list(range(60))
+
+
+def test_calls_and_a_workflow_share_the_agents(tmp_path: Path) -> None:
+    with local_cluster(tmp_path, 2, *ONE_CORE) as cluster, shoal.Executor(cluster=str(cluster.access)) as ex:
+        rules = [f"out.{number}:\n\tsleep 0.05; echo {number} > out.{number}\n" for number in range(20)]
+        (tmp_path / "Makeflow").write_text("".join(rules))
+        run = cluster.begin("run", "--cluster", NAME, "Makeflow", where=tmp_path)
+        numbers = [number for _ in range(20) for number in ex.map(nap, range(20), timeout=PATIENCE)]
+        assert run.wait(PATIENCE) == 0, cluster.logs()
+        assert numbers == [*range(20)] * 20
+        assert {(tmp_path / f"out.{number}").read_text() for number in range(20)} == {f"{n}\n" for n in range(20)}
+
+
 def test_an_agent_that_is_told_to_end_finishes_its_calls_and_gets_no_more(tmp_path: Path) -> None:
     with local_cluster(tmp_path, 2, *ONE_CORE) as cluster, shoal.Executor(cluster=str(cluster.access)) as ex:
         marks, go = [tmp_path / "one", tmp_path / "other"], tmp_path / "go"
@@ -305,6 +339,18 @@ def test_a_farm_ends_workers_that_have_nothing_to_do(tmp_path: Path, monkeypatch
             worker = int(mark.read_text())
             farmed.turn_until(partial(has_ended, worker), "its worker was ended", speaking=True)
         assert [result.outcome for result in farmed.results] == ["ok", "ok"]
+
+
+def test_a_client_that_makes_no_sense_costs_only_itself(tmp_path: Path) -> None:
+    with _Farmed(tmp_path) as farmed:
+        farmed.call(function_payload(noop), plain_payload((1,), {}))  # without an opening
+        assert farmed.beat() == CallsTold("client", 0, [], UNKNOWN)
+        other = Stream()
+        other.put(encode_item(Opening(sys.version_info[:2], os.getcwd(), sys.path)))
+        other.put(encode_item(CallsGiven(1, Resources.parse({"cores": 1}), [CallRequest(1, 1, 99, b"")])))
+        farmed.farm.hear(CallsAsked("other", *other.next_run(0.0), 0), "there")
+        unknown = farmed.farm.hear(CallsAsked("other", 0, [], 0), "there")
+        assert unknown == CallsTold("other", 0, [], UNKNOWN) and not farmed.farm.busy()
 
 
 class _Farmed:

@@ -158,7 +158,7 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
     folder = tmp_path / "w"
     folder.mkdir()
     (folder / "flow.py").write_text(
-        'from shoal import rule\nrule("whole", run="echo begun >> begun; sleep 70; echo done >> whole")\n'
+        'from shoal import rule\nrule("whole", run="echo begun >> begun; [ $(wc -l < begun) -gt 1 ] || sleep 100; echo done >> whole")\n'
     )
     short = ("--sbatch=--exclusive", "--sbatch=--time=1")
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "1", *short) as cluster:

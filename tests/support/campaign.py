@@ -148,7 +148,9 @@ class Campaign:
                 self.strike()
             if self.client is None:
                 self.start_client()
-            elif self.client.poll() is not None:
+            elif self.client.poll() == 2 and "nobody answers" in self.told():
+                self.start_client()  # the head was just away, and the user tries again
+            elif self.client.returncode is not None:
                 assert self.client.returncode == 0, self.told()
                 return
             time.sleep(0.02)  # polls with a deadline

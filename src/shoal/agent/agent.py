@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Sequence
 
 from shoal.agent.about import Deeds, Entry, decode_about, encode
@@ -21,6 +22,7 @@ from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Sa
 from shoal.agent.share import Clock, Share
 from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
+from shoal.policy.deadline import NOTICE
 from shoal.runner.wakeup import Wakeup
 from shoal.store.directory import NodeInfo, RunInfo
 from shoal.wire.post import Post
@@ -67,7 +69,10 @@ class Agent:
         try:
             self._join()
             while not self._has_left():
-                self._turn()
+                try:
+                    self._turn()
+                except ShoalError as error:
+                    self._recover(error)
         finally:
             self._part()
             self.farm.close()
@@ -76,6 +81,31 @@ class Agent:
             if os.path.basename(self.spool).startswith(SPOOL):
                 shutil.rmtree(self.spool, ignore_errors=True)
             self.post.close(linger=0.5)
+
+    def _recover(self, error: ShoalError) -> None:
+        """The books did not do what we asked: the run is over and forgotten, or they were away for too long.
+
+        In the latter case whatever we have is given up, and we begin anew as another node: nobody need wonder what of
+        it still counts.
+        """
+        share, self.share = self.share, None
+        if share is not None:
+            self.wakeup.discard(share.launcher.descriptor)
+            share.close()
+        self._versions, before = (-1, -1), self.number
+        try:
+            if share is not None and all(each.run != share.run for each in self.books.directory.runs()):
+                return
+            print(f"shoal agent: {error}", file=sys.stderr, flush=True)
+            self._join()
+            if share is not None:
+                share.store.lose(before)
+        except ShoalError:
+            self._next_beat = self.clock() + BEAT_SECONDS
+        try:
+            self.books.directory.remove(before)
+        except ShoalError:
+            pass  # its lease ends
 
     def _part(self) -> None:
         """Leaves what we still have to the others, and is struck off."""
@@ -159,6 +189,9 @@ class Agent:
         """Says that we live, and looks at who else does and what is being run."""
         self._next_beat = self.clock() + BEAT_SECONDS
         directory = self.books.directory
+        ends_at = self.info.ends_at
+        if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
+            self.leave(at_once=False)  # whether or not the batch system tells us
         beat = directory.renew(self.number, note=encode(self._doing()))
         if not beat.alive:
             self._close_share()

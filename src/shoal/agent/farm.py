@@ -44,7 +44,7 @@ from shoal.futures.stream import Stream
 from shoal.model.resources import Resources
 from shoal.runner.call_errors import CallCancelledError, CallError
 from shoal.runner.call_messages import CallRequest, CallResult
-from shoal.runner.function import PATIENCE, FunctionRunner
+from shoal.runner.function import MAX_CALLS, PATIENCE, FunctionRunner
 from shoal.runner.wakeup import Wakeup
 from shoal.wire.post import Route
 
@@ -55,6 +55,7 @@ IDLE_SECONDS = 60.0
 GRACE = 0.2
 """How long idle workers may take to end by themselves; the agent waits meanwhile."""
 ROUND_SECONDS = 1.0
+REMEMBERED = 1000
 PYTHON = (sys.version_info[0], sys.version_info[1])
 
 
@@ -107,6 +108,8 @@ class Farm:
         self._node, self._spool, self._answer = node, spool, answer
         self._free = dict(node.amounts)
         self._sessions: dict[str, Session] = {}
+        self._ended: dict[str, None] = {}
+        """Clients that are gone, the oldest first: what they said late must not begin anew."""
         self._by_descriptor: dict[int, Session] = {}
         self._waiting: deque[Place] = deque()
         """Places for which there is no room yet."""
@@ -185,6 +188,9 @@ class Farm:
 
     def _end(self, session: Session) -> None:
         del self._sessions[session.client]
+        self._ended[session.client] = None
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
         session.is_closed = True
         if session.runner is not None:
             session.runner.close(0.0)
@@ -206,7 +212,7 @@ class Farm:
         now = time.monotonic()
         session = self._sessions.get(message.client)
         if session is None:
-            if message.first != 1:
+            if message.first != 1 or message.client in self._ended:
                 return CallsTold(message.client, 0, [], UNKNOWN)
             session = self._sessions[message.client] = Session(message.client, now)
         session.route, session.heard_at = route, now
@@ -249,8 +255,7 @@ class Farm:
                 if session.runner is not None:
                     session.runner.learn(number, pickled)
             case FunctionDropped(number):
-                session.functions.pop(number, None)
-                if session.runner is not None:
+                if session.functions.pop(number, None) is not None and session.runner is not None:
                     session.runner.release(number)
             case CallsGiven():
                 self._take_calls(session, item)
@@ -262,6 +267,9 @@ class Farm:
     # ---- calls ---------------------------------------------------------------------------------------------------
 
     def _take_calls(self, session: Session, given: CallsGiven) -> None:
+        if not _is_proper(session, given):  # a client that is wrong about this is wrong about everything
+            self._end(session)
+            return
         place = session.places.get(given.place)
         if place is None:
             place = session.places[given.place] = Place(session, given.place, given.needs)
@@ -372,6 +380,18 @@ class Farm:
         assert self._wakeup is not None
         del self._by_descriptor[descriptor]
         self._wakeup.discard(descriptor)
+
+
+def _is_proper(session: Session, given: CallsGiven) -> bool:
+    """Whether a bundle can be run at all: of known functions, none of its calls twice."""
+    calls, known = given.calls, session.place_of
+    return (
+        session.opening is not None
+        and 0 < len(calls) <= MAX_CALLS
+        and {call.function for call in calls} <= session.functions.keys()
+        and len({call.task for call in calls if call.task not in known}) == len(calls)
+        and all(amount > 0 for _, amount in given.needs.amounts)
+    )
 
 
 def _refusal(opening: Opening) -> str:

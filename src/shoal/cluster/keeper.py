@@ -198,7 +198,7 @@ def queue_of(found: ClusterTold) -> Queue:
     """What there is to do now: runs are served one after another, so it is that of the first one that has not ended."""
     ready = next((run.ready for run in found.runs if run.state != "ended"), 0)
     running = sum(note.running for number, note in found.notes.items() if number in found.nodes)
-    return Queue(max(0, ready - running), min(running, ready))
+    return Queue(max(0, ready - running), running)
 
 
 def declared_cores(words: Sequence[str]) -> float:

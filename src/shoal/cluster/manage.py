@@ -182,6 +182,7 @@ def scale(home: ClusterHome, count: int, say: Callable[[str], None]) -> None:
         started.leaving = [node for node in started.leaving if standing[node].phase is not Phase.ENDED]
         problems: tuple[str, ...] = ()
         if len(alive) > count:
+            alive.sort(key=lambda node: standing[node].phase is not Phase.RUNNING)  # those that only wait go first
             started.leaving += let_go(read(home.access), starter, alive[count:])
             alive = alive[:count]
         elif len(alive) < count:

@@ -36,6 +36,8 @@ from shoal.wire.gate import Context, Socket, client_socket
 
 BEAT_SECONDS = 1.0
 """So often we say that we live, and ask the same."""
+ASK_AGAIN_SECONDS = 5.0
+"""An agent that does not answer is asked seldom: what it has not read must not fill its socket."""
 BROKEN_SECONDS = 2.0
 """A connection that broke may come back within this time."""
 SILENCE_SECONDS = 15.0
@@ -201,7 +203,8 @@ class Line:
             recv_monitor_message(self._monitor)
             self._broken_at = now
         self._stream.repeat(now)
-        if now - self._sent_at >= BEAT_SECONDS and int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
+        pause = BEAT_SECONDS if self._asked_at is None else ASK_AGAIN_SECONDS
+        if now - self._sent_at >= pause and int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
             self._say(CallsAsked(self.session, 0, [], self._stream.heard), now)
             if self._asked_at is None:
                 self._asked_at = now
