@@ -121,6 +121,8 @@ def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalC
     )
     client = cluster.begin("run", "--cluster", NAME, "after", "whole", "--plain", where=tmp_path)
     wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs")
+    assert "it is running (attempt 1), on" in cluster.shoal("why", "slow", "flow.py", where=tmp_path)
+    assert "it waits for 1 other task" in cluster.shoal("why", "after", "flow.py", where=tmp_path)
     cluster.shoal("cancel", "flow.py", "slow", where=tmp_path)
     (tmp_path / "go").touch()
     assert client.wait(60) == 1

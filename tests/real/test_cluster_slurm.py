@@ -157,9 +157,8 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
     """Its only minute is too short for a task whose duration nobody knows; another node without that limit is not."""
     folder = tmp_path / "w"
     folder.mkdir()
-    (folder / "flow.py").write_text(
-        'from shoal import rule\nrule("whole", run="echo begun >> begun; [ $(wc -l < begun) -gt 1 ] || sleep 100; echo done >> whole")\n'
-    )
+    long_at_first = "echo begun >> begun; [ $(wc -l < begun) -gt 1 ] || sleep 100; echo done >> whole"
+    (folder / "flow.py").write_text(f'from shoal import rule\nrule("whole", run="{long_at_first}")\n')
     short = ("--sbatch=--exclusive", "--sbatch=--time=1")
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "1", *short) as cluster:
         wait_for_nodes(cluster, 1)

@@ -325,5 +325,12 @@ class Agent:
         if self.share is not None and self.share.run == run:
             self.share.cancel(tasks)
 
+    def explain(self, run: str, task: int) -> str | None:
+        """What our broker says of a task, if it has it."""
+        share = self.share
+        if share is None or share.run != run or task not in share.member.broker.state:
+            return None
+        return f"{share.why(task)}, on {self.info.name}"
+
     def running_of(self, run: str) -> int:
         return self.share.running() if self.share is not None and self.share.run == run else 0

@@ -32,13 +32,15 @@ from shoal.agent.messages import (
     RunTold,
     SourcePart,
     StopAsked,
+    TaskAsked,
+    TaskTold,
     WireMessage,
     read_note,
 )
 from shoal.agent.submission import IncompleteError, Submissions
 from shoal.errors import InputError, ShoalError
 from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
-from shoal.store.base import Store
+from shoal.store.base import Standing, Store
 from shoal.store.directory import RunInfo
 from shoal.wire.access import Role
 from shoal.wire.post import Post, Received, Route
@@ -65,6 +67,9 @@ class Owner(Protocol):
 
     def running_of(self, run: str) -> int:
         """How many tasks of a run run here."""
+
+    def explain(self, run: str, task: int) -> str | None:
+        """Why a task is where it is, if it is here."""
 
     def leave(self, *, at_once: bool) -> None:
         """It is to end."""
@@ -123,6 +128,8 @@ class Desk:
                 return self._files(run, files)
             case Follow(run, start):
                 return self._entries(run, start)
+            case TaskAsked(run, task):
+                return self._why(run, task)
             case Cancel(run, tasks):
                 self._cancel(run, tasks)
             case Forget(run):
@@ -187,6 +194,33 @@ class Desk:
         about = decode_about(run.about)
         store = self._store_of(run.run)
         return RunTold(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
+
+    def _why(self, run: str, task: int) -> TaskTold:
+        """Why a task is where it is, as far as can be told from here."""
+        here = self.owner.explain(run, task)
+        if here is not None:
+            return TaskTold(here)
+        info = self._info_of(run)
+        if info is None:
+            return TaskTold("the cluster does not have this run")
+        if not 0 <= task < decode_about(info.about).tasks:
+            return TaskTold("the run has no such task")
+        standing, waits_for, node = self._store_of(run).whereabouts(task)
+        match standing:
+            case Standing.WAITING:
+                return TaskTold(f"it waits for {waits_for} other {'task' if waits_for == 1 else 'tasks'}")
+            case Standing.DONE:
+                return TaskTold("it is done")
+            case Standing.FAILED:
+                return TaskTold("it has failed or was cancelled")
+            case Standing.DOOMED:
+                return TaskTold("something that it needs has failed or was cancelled")
+        nodes = self.books.directory.nodes()
+        if not nodes:
+            return TaskTold("it is ready, but the cluster has no node")
+        if node not in nodes:
+            return TaskTold("it is ready, and no node has it at the moment: it is placed anew")
+        return TaskTold(f"it is with {nodes[node].name}", nodes[node].address)
 
     def _cancel(self, run: str, tasks: list[int]) -> None:
         info = self._info_of(run)

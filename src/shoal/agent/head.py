@@ -93,6 +93,9 @@ class Head:
         for node in self.books.directory.nodes().values():
             self.post.send(node.address, TasksUnwanted(run, tasks))
 
+    def explain(self, run: str, task: int) -> str | None:
+        return None
+
     def running_of(self, run: str) -> int:
         return 0
 

@@ -151,6 +151,20 @@ class Entries(msgspec.Struct, frozen=True, tag=True):
     """Tasks that run on the agent that answers."""
 
 
+class TaskAsked(msgspec.Struct, frozen=True, tag=True):
+    """Why is a task where it is?"""
+
+    run: str
+    task: int
+
+
+class TaskTold(msgspec.Struct, frozen=True, tag=True):
+    """What is known of it here; `address` is that of an agent that knows more."""
+
+    text: str
+    address: str = ""
+
+
 class ClusterAsked(msgspec.Struct, frozen=True, tag=True):
     """Who is there, and what is being run?"""
 
@@ -217,6 +231,8 @@ WireMessage: TypeAlias = (
     | StopAsked
     | Follow
     | Entries
+    | TaskAsked
+    | TaskTold
     | ClusterAsked
     | ClusterTold
     | Done
@@ -226,7 +242,7 @@ WireMessage: TypeAlias = (
     | CallsAsked
     | CallsTold
 )
-_VIEWERS: tuple[type, ...] = (Follow, ClusterAsked)
+_VIEWERS: tuple[type, ...] = (Follow, TaskAsked, ClusterAsked)
 _CLIENTS = (*_VIEWERS, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked, FarmsAsked, CallsAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
 MAY_ASK: dict[Role, frozenset[type]] = {

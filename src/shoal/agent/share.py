@@ -23,6 +23,7 @@ from shoal.agent.ending import Ending, longest_time
 from shoal.agent.goods import SOURCES, Goods, decode_sources
 from shoal.agent.messages import LookAround, Promised, Said, WireMessage
 from shoal.broker.broker import Broker, Lane
+from shoal.broker.explain import explain
 from shoal.broker.member import Event, Member, MemberCommand
 from shoal.broker.messages import (
     Accept,
@@ -444,6 +445,12 @@ class Share:
             self._has_told_of_time = True
             why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
             self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
+
+    def why(self, task: int) -> str:
+        """Why a task that is here is where it is."""
+        if self.goods is not None and self.goods.is_coming(task):
+            return "what it reads is being fetched from other nodes"
+        return explain(self.member.broker, task)
 
     def running(self) -> int:
         return len(self.member.broker.running)

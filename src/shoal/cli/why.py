@@ -36,11 +36,31 @@ def execute(arguments: argparse.Namespace) -> int:
         words = follower.state.start.targets
     view, task = find_task(wanted, path, words, by_content=arguments.check == "content")
     now = time.time()
+    told = _on_cluster(view, task)
+    if told is not None:
+        print(f"{view.workflow.graph.names[task]}: {told}.")
+        return 0
     if phase is Phase.RUNNING and follower.state.start is not None:
         print(during_the_run(view.workflow.graph, task, follower.state, view.history, now))
     else:
         print(after_the_run(view.plan, task, view.history, now))
     return 0
+
+
+def _on_cluster(view: View, task: int) -> str | None:
+    """What the cluster knows that the workflow is on; None if it is on none."""
+    import os
+
+    from shoal.plan.identity import place_of
+
+    if not os.path.exists(os.path.join(view.workspace.directory, "brought")):
+        return None
+    from shoal.cli.extras import need_cluster_libraries
+
+    need_cluster_libraries()
+    from shoal.cluster.session import why_on_cluster
+
+    return why_on_cluster(view.workspace, place_of(view.workflow.graph, task))
 
 
 def find_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> tuple[View, int]:

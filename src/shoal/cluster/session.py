@@ -13,7 +13,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shoal.agent.about import About
-from shoal.agent.messages import Cancel, Entries, Follow, Refused, WireMessage, make_codec
+from shoal.agent.messages import (
+    Cancel,
+    Entries,
+    Follow,
+    Refused,
+    TaskAsked,
+    TaskTold,
+    WireMessage,
+    make_codec,
+)
 from shoal.cluster.home import access_path
 from shoal.cluster.manage import told
 from shoal.cluster.remote import RemoteOptions, RemoteRun
@@ -190,6 +199,24 @@ def is_there(caller: Caller[WireMessage], note: Note) -> bool:
     """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
     told = caller.ask(Follow(note.run, 0))
     return not isinstance(told, Entries) or told.state != "unknown"
+
+
+def why_on_cluster(workspace: Workspace, place: bytes) -> str | None:
+    """What the cluster says of the task that makes a place; None if the workflow, or the task, is not there."""
+    note = read_note(workspace)
+    if note is None or place not in note.places:
+        return None
+    question = TaskAsked(note.run, note.places.index(place))
+    access = read(access_path(note.cluster))
+    with Caller(access, make_codec()) as caller:
+        told = caller.ask(question)
+    if isinstance(told, TaskTold) and told.address:
+        try:
+            with Caller(access.at([told.address]), make_codec()) as caller:
+                told = caller.ask(question)
+        except InputError:
+            pass  # it cannot be reached from here; what is known already is right, too
+    return told.text if isinstance(told, TaskTold) else None
 
 
 def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:

@@ -127,7 +127,7 @@ class ClusterCrew:
         self._lines: dict[str, Line] = {}
         self._by_fd: dict[int, Line] = {}
         self._restless: dict[Line, None] = {}
-        """Lines with something to be read that the poll might not tell of."""
+        """Lines with something to be sent, or to be read that the poll might not tell of."""
         self._sessions = 0
         self._functions: dict[int, bytes] = {}
         self._registered = 0
@@ -201,7 +201,7 @@ class ClusterCrew:
             self._where[call.task] = (call.attempt, held)
         held.left += len(calls)
         line.put(CallsGiven(held.place, held.needs, list(calls)))
-        self._flush(line, time.monotonic())
+        self._restless[line] = None  # sent with whatever else this turn has for the same agent
 
     def kill(self, task: int, attempt: int) -> bool:
         """Cancel a call; its result follows."""
@@ -209,7 +209,7 @@ class ClusterCrew:
         if known is not None and known[0] == attempt:
             line = known[1].line
             line.put(CallCancelled(task, attempt))
-            self._flush(line, time.monotonic())
+            self._restless[line] = None
             return True
         for at, waiting in enumerate(self._waiting):
             rest = [call for call in waiting.calls if call.task != task]

@@ -43,6 +43,9 @@ BROKEN_SECONDS = 2.0
 SILENCE_SECONDS = 15.0
 """An agent may take so long to answer: it may be busy, or the network away for a while."""
 
+MOST_SOCKETS = 65_535
+"""Each line takes three."""
+
 Said = FarmsAsked | FarmsTold | CallsAsked | CallsTold | Refused
 
 
@@ -56,11 +59,15 @@ class Wire:
 
     def __init__(self, context: Context, access: Access, sender: str) -> None:
         self.context, self.access, self.sender = context, access, sender
+        context.set(zmq.MAX_SOCKETS, min(MOST_SOCKETS, int(context.get(zmq.SOCKET_LIMIT))))
         self.codec = make_codec()
         self._serial = 0
 
     def socket(self, *addresses: str) -> Socket:
         socket = client_socket(self.context, self.access, Role.CLIENT, self.codec.limit_bytes)
+        # We beat ourselves. libzmq's own heartbeat ends the whole program (an assertion in version 4.3.5) if the other
+        # side goes while so much has arrived that was not read; our thread may wait for the interpreter lock for long.
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
         for address in addresses:
             try:
                 socket.connect(address)

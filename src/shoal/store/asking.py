@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from shoal.broker.peers import Ticket
-from shoal.store.base import NOBODY, UNEVEN, Made, Placeable
+from shoal.store.base import NOBODY, UNEVEN, Made, Placeable, Standing
 from shoal.store.columns import Summary
 
 NO_ATTEMPT = -1
@@ -104,6 +104,11 @@ class AskingStore(ABC):
     def cancel(self, tasks: Iterable[int]) -> list[int]:
         """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
         return self._ask("cancel", list(tasks))[1:]
+
+    def whereabouts(self, task: int) -> tuple[Standing, int, int]:
+        """Where a task stands, for how many others it waits, and the node that has it."""
+        standing, pending, owner = self._look("whereabouts", [task])
+        return Standing(standing), pending, owner
 
     def note(self, entry: bytes) -> None:
         """Logs an entry."""

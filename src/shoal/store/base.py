@@ -142,6 +142,9 @@ class Store(Protocol):
     def forget(self) -> None:
         """Removes the run with its log and pieces; nobody is to ask for anything of it afterwards."""
 
+    def whereabouts(self, task: int) -> tuple[Standing, int, int]:
+        """Where a task stands, for how many others it waits, and the node that has it (`NOBODY`: none)."""
+
     # ---- who has what --------------------------------------------------------------------------------------------
 
     def owned(self, tasks: Iterable[int], node: int) -> None:

@@ -226,6 +226,10 @@ class MemoryStore:
         """Where a task stands."""
         return Standing(self.standing[task])
 
+    def whereabouts(self, task: int) -> tuple[Standing, int, int]:
+        """Where a task stands, for how many others it waits, and the node that has it."""
+        return Standing(self.standing[task]), self.pending[task], self.owner[task]
+
     # ---- what is told of the run ---------------------------------------------------------------------------------
 
     def note(self, entry: bytes) -> None:

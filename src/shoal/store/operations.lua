@@ -216,6 +216,12 @@ function operations.expired(_, answer)
 end
 
 -- task
+function operations.whereabouts(given, answer)
+  local r = row(given[1])
+  answer[1], answer[2], answer[3] = r.standing, r.pending, r.owner
+end
+
+-- task
 function operations.holdings(given, answer)
   tell_holdings(given[1], answer)
 end

@@ -40,6 +40,7 @@ CHANGING: dict[str, Shape] = {
 LOOKING: dict[str, Shape] = {
     "counts": ((), ()),
     "standing": (("task",), ()),
+    "whereabouts": (("task",), ()),
     "recorded": (("node",), ()),
     "holdings": (("task",), ()),
     "copies": (("file",), ()),
@@ -207,6 +208,7 @@ _ACTIONS: dict[str, Action] = {
     "copied": _copied,
     "dropped": _dropped,
     "counts": lambda store, given, entries: [store.left, store.ready_count],
+    "whereabouts": lambda store, given, entries: list(store.whereabouts(given[0])),
     "standing": lambda store, given, entries: [store.standing[given[0]]],
     "recorded": lambda store, given, entries: [store.recorded(given[0])],
     "holdings": lambda store, given, entries: _pairs(store.holdings(given[0])),
