@@ -9,6 +9,7 @@ import pytest
 
 from shoal.ledger.records import Damage, TaskEnded, decode, frames
 from support.campaign import Campaign
+from support.command import wait_until
 from support.hosts import some_hosts
 from support.redis_servers import CAREFUL, free_port, one_server
 
@@ -41,5 +42,22 @@ def test_every_output_is_right_whatever_happens(seed: int, tmp_path: Path) -> No
             campaign.play(STRIKES, SECONDS)
             campaign.check()
             expect_one_result_each(campaign.work / ".shoal" / "flow.py" / "ledger")
+        finally:
+            campaign.end()
+
+
+def test_with_one_agent_left_the_run_still_ends(tmp_path: Path) -> None:
+    with some_hosts(4) as hosts:
+        campaign = Campaign(tmp_path, hosts, 77, None, tasks=(6, 50))
+        campaign.trouble = False
+        try:
+            campaign.start()
+            campaign.cluster.await_nodes(4)
+            campaign.start_client()
+            wait_until(lambda: "%" in campaign.told(), "the run has begun")
+            for host in (1, 2, 3):
+                campaign.kill_for_good(host)
+            campaign.play(0, SECONDS)
+            campaign.check()
         finally:
             campaign.end()

@@ -47,7 +47,15 @@ def write_workflow(folder: Path, seed: int, layers: int = LAYERS, width: int = W
 class Campaign:
     """One cluster, one run, and whatever a seed does to them."""
 
-    def __init__(self, folder: Path, hosts: Hosts, seed: int, redis: RedisServer | None, address: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hosts: Hosts,
+        seed: int,
+        redis: RedisServer | None,
+        address: str = "",
+        tasks: tuple[int, int] = (LAYERS, WIDTH),
+    ) -> None:
         """`address` is that of Redis, as the hosts reach it."""
         self.address = address
         self.seed = seed
@@ -58,7 +66,7 @@ class Campaign:
         self.cluster = LocalCluster(folder / "cluster")
         self.cluster.folder.mkdir(parents=True)
         self.work = folder / "w"
-        self.expected = write_workflow(self.work, seed)
+        self.expected = write_workflow(self.work, seed, *tasks)
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
         self.client: subprocess.Popen[bytes] | None = None
         self.happened: list[str] = []
@@ -108,6 +116,9 @@ class Campaign:
         self._end(self.agents[host])
         self.start_agent(host)
 
+    def kill_for_good(self, host: int) -> None:
+        self._end(self.agents.pop(host))
+
     def _cut(self) -> None:
         host = self.chance.choice(sorted(self.agents))
         if host not in self.cut_until:
@@ -134,7 +145,8 @@ class Campaign:
     def play(self, strikes: int, seconds: float) -> None:
         """Until the client says that all is done."""
         deadline = time.monotonic() + seconds
-        self.start_client()
+        if self.client is None:
+            self.start_client()
         next_strike = time.monotonic() + self.chance.uniform(1.0, 3.0)
         while True:
             now = time.monotonic()
