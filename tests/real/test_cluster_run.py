@@ -142,12 +142,45 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_python_functions_are_refused_in_a_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(
-        'from shoal import task\n@task\ndef compute(t):\n    return 1\ntask("all", needs=["compute"])\n'
-    )
-    said = cluster.shoal("run", "--cluster", NAME, "all", where=tmp_path, expect=2)
-    assert "Python function" in said
+CALLS = """
+from shoal import rule, task
+
+rule("raw/{name}", run="seq 1 {name} > {out}")
+
+@rule("count/{name}", needs="raw/{name}")
+def count(t):
+    lines = open(t.needs[0]).read().split()
+    open(t.out, "w").write(f"{len(lines)}\\n")
+    return {"lines": len(lines)}
+
+@task(needs=[f"count/{n}" for n in (3, 5, 7)])
+def total(t):
+    print("counting")
+    return sum(need.value["lines"] for need in t.needs)
+
+@rule("answer.txt", needs="total")
+def answer(t):
+    open("answer.txt", "w").write(f"{t.needs[0].value}\\n")
+
+@task
+def broken(t):
+    raise ValueError("not today")
+"""
+
+
+@pytest.mark.parametrize("files", ["shared", "managed"])
+def test_python_functions_and_their_values(cluster: LocalCluster, tmp_path: Path, files: str) -> None:
+    (tmp_path / "flow.py").write_text(CALLS)
+    run = ("run", "--cluster", NAME, "--files", files, "--plain")
+    cluster.shoal(*run, "answer.txt", where=tmp_path)
+    assert (tmp_path / "answer.txt").read_text() == "15\n"
+    assert "counting" in cluster.shoal("output", "total", where=tmp_path)
+    assert "up to date" in cluster.shoal(*run, "answer.txt", where=tmp_path)
+    (tmp_path / "answer.txt").unlink()
+    assert "1 task done" in cluster.shoal("run", "answer.txt", "--plain", where=tmp_path), "values are known here, too"
+    assert (tmp_path / "answer.txt").read_text() == "15\n"
+    said = cluster.shoal(*run, "broken", where=tmp_path, expect=1)
+    assert "ValueError: not today" in said
 
 
 def test_an_unknown_cluster_is_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ class Deed(msgspec.Struct, frozen=True, array_like=True):
     """What it reads, in the order of the work; only told where nodes share no files."""
     stale: bool = False
     """Something stands where its outputs will be, and must go first."""
+    value: str = ""
+    """Of a Python call, where its result goes; `command` is then the file that tells about the call."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -30,7 +30,7 @@ from shoal.wire.post import Post
 BEAT_SECONDS = 1.0
 GIVE_BACK_SECONDS = 5.0
 """So long before its time is over, a node that was told to end gives back what it could not finish."""
-HAND_OVER_SECONDS = 5.0
+HAND_OVER_SECONDS = 1.0
 """For how long others may take what waits here, once nothing runs any more, before it is given back."""
 SPOOL = "shoal-agent-"
 """How the name of a spool begins that was made for one agent, and goes with it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 
 from shoal.agent.about import About, Deed, Deeds
@@ -31,6 +33,13 @@ class Chores:
     def read_output_from(self, path: str) -> None:
         self._output_path = path
 
+    @staticmethod
+    def _command(deed: Deed) -> bytes:
+        if not deed.value:
+            return os.fsencode(deed.command)
+        words = [sys.executable, "-m", "shoal.runner.apart", deed.command, deed.value]
+        return os.fsencode(shlex.join(words))
+
     def deed(self, task: int) -> Deed:
         return self._deeds.of(task)
 
@@ -39,7 +48,7 @@ class Chores:
         deed = self._deeds.of(task)
         limit, variables, directory = self._circumstances[category]
         place = os.path.join(os.fsencode(folder), directory)
-        plain = (task, attempt, os.fsencode(deed.command), limit, variables, place, self._memory[category])
+        plain = (task, attempt, self._command(deed), limit, variables, place, self._memory[category])
         disk = self._disk[category]
         if not disk:
             return plain
@@ -53,7 +62,7 @@ class Chores:
             obstacle = self._prepare(name, remove=deed.stale or attempt % (1 << 16) > 1 or attempt >= 1 << 16)
             if obstacle is not None:
                 return NOTHING, obstacle
-        plain = (task, attempt, os.fsencode(deed.command), *self._circumstances[category], self._memory[category])
+        plain = (task, attempt, self._command(deed), *self._circumstances[category], self._memory[category])
         disk = self._disk[category]
         if not disk:
             return plain, None

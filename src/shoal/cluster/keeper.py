@@ -22,6 +22,7 @@ from shoal.cluster.ssh import SshStarter
 from shoal.cluster.starters import Handle, NotAnsweringError, Phase, Standing, Starter
 from shoal.errors import InputError
 from shoal.model.resources import FRACTION
+from shoal.store.base import LEASE
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import read
 from shoal.wire.caller import Caller
@@ -29,6 +30,8 @@ from shoal.wire.caller import Caller
 ROUND_SECONDS = 2.0
 START_SECONDS = {"local": 2.0, "ssh": 5.0}
 """How long a node takes to come, where that is not up to a batch system."""
+FIND_SECONDS = 2 * LEASE
+"""While tasks wait, nobody is idle before so long: what a lost node had is free only after its lease."""
 _CORES = re.compile(r"(?:--cores|--cpus-per-task)[= ]([0-9]+)|-c ?([0-9]+)")
 
 
@@ -126,7 +129,7 @@ class Keeper:
             self.factory = Factory(bounds)
         self.factory.bounds = bounds
         queue = queue_of(found)
-        nodes = self._nodes(started, found, now)
+        nodes = self._nodes(started, found, now, queue)
         for action in self.factory.decide(now, queue, nodes):
             self._do(action, starter, started, found, queue)
         pause = self.factory.pause(now)
@@ -144,7 +147,7 @@ class Keeper:
         most = max(bounds.minimum, min(bounds.maximum, room))
         return msgspec.structs.replace(bounds, tasks_per_node=self._cores, maximum=most)
 
-    def _nodes(self, started: Started, found: ClusterTold, now: float) -> list[Node]:
+    def _nodes(self, started: Started, found: ClusterTold, now: float, queue: Queue) -> list[Node]:
         numbers = {node.labels.get("node", ""): number for number, node in found.nodes.items()}
         nodes = []
         for handle in (*started.nodes, *started.leaving):
@@ -156,7 +159,8 @@ class Keeper:
                 ends_at = found.nodes[number].ends_at or ends_at
                 note = found.notes.get(number)
                 if note is not None:
-                    idle_since = None if note.idle_seconds is None else now - note.idle_seconds
+                    patience = FIND_SECONDS if queue.waiting else 0.0
+                    idle_since = _since(note.idle_seconds, now, patience)
                     draining = draining or note.draining
             since = self._running_since.get(handle.name)
             nodes.append(Node(handle.name, phase, number is not None, since, idle_since, ends_at, draining))
@@ -192,6 +196,11 @@ class Keeper:
         if words != self._said or always:
             self._said = words
             self.say(words)
+
+
+def _since(idle_seconds: float | None, now: float, patience: float) -> float | None:
+    """Since when a node has been idle; not yet, if it has been so for no longer than work may take to find it."""
+    return None if idle_seconds is None or idle_seconds < patience else now - idle_seconds
 
 
 def queue_of(found: ClusterTold) -> Queue:

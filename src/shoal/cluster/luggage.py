@@ -18,7 +18,6 @@ from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.shelf import describe
 from shoal.errors import InputError
-from shoal.model.graph import Graph
 
 PART_BYTES = 4 << 20
 PATIENCE_SECONDS = 60.0
@@ -29,11 +28,11 @@ _decode_made = msgspec.msgpack.Decoder(Made).decode
 Ask = Callable[[WireMessage], WireMessage]
 
 
-def bring_sources(run: str, graph: Graph, selection: Selection, ask: Ask) -> None:
+def bring_sources(run: str, selection: Selection, ask: Ask) -> None:
     """Sends what no task of the selection makes; the versions go with the run's other pieces."""
     made: dict[int, Made] = {}
     for at in selection.sources:
-        path = graph.file_names[selection.files[at]]
+        path = selection.files[at]
         if os.path.isdir(path):
             raise InputError(f"{path!r} is a directory, which cannot be brought to other nodes", remedy="pack it")
         try:
@@ -60,28 +59,28 @@ def _send(run: str, file: int, path: str, size: int, checksum: int, executable: 
 class Return:
     """Gets files back from the nodes that have them."""
 
-    def __init__(self, run: str, graph: Graph, selection: Selection, folder: str, ask: Ask) -> None:
-        self._run, self._graph, self._ask = run, graph, ask
-        self._number = {file: at for at, file in enumerate(selection.files)}
+    def __init__(self, run: str, selection: Selection, folder: str, ask: Ask) -> None:
+        self._run, self._ask = run, ask
+        self._number = {name: at for at, name in enumerate(selection.files)}
         self._folder = folder
         self._cache: Cache | None = None
         self._fetcher: Fetcher | None = None
 
-    def get(self, files: Sequence[int]) -> list[int]:
+    def get(self, files: Sequence[str]) -> list[str]:
         """Puts files where they belong; returns those that cannot be had."""
-        lost: list[int] = []
+        lost: list[str] = []
         for begin in range(0, len(files), AT_ONCE):
             lost += self._get(files[begin : begin + AT_ONCE])
         return lost
 
-    def _get(self, files: Sequence[int]) -> list[int]:
+    def _get(self, files: Sequence[str]) -> list[str]:
         if self._cache is None or self._fetcher is None:
             self._cache = Cache(self._folder)
             self._fetcher = Fetcher(self._cache)
         told = self._ask(FilesAsked(self._run, [self._number[file] for file in files]))
         assert isinstance(told, FilesTold)
-        waiting: dict[str, int] = {}
-        lost: list[int] = []
+        waiting: dict[str, str] = {}
+        lost: list[str] = []
         for file, place in zip(files, told.files, strict=True):
             if not place.made:
                 lost.append(file)
@@ -101,7 +100,7 @@ class Return:
                 if fetched.description is None:
                     lost.append(file)
                 else:
-                    self._put(fetched.name, self._graph.file_names[file])
+                    self._put(fetched.name, file)
         return lost
 
     def _put(self, name: str, target: str) -> None:

@@ -16,19 +16,21 @@ import msgspec
 from shoal.agent.about import About, Entry, chunks, decode_entry, encode
 from shoal.agent.messages import Bring, Cancel, Done, Entries, Follow, Forget, Piece, Refused, WireMessage
 from shoal.broker.messages import Accept, GiveUp, Retry
+from shoal.cluster.callfiles import WorkspaceCalls
 from shoal.cluster.luggage import Return, bring_sources
-from shoal.cluster.selection import Selection, returned, select
+from shoal.cluster.selection import Selection, made_by, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
 from shoal.engine.files import Preparer, signature
 from shoal.engine.requests import take_requests
 from shoal.engine.statistics import Statistics
+from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, Usage
-from shoal.plan.decide import Plan
+from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions, place_of
 from shoal.policy.retry import Outcome
 from shoal.runner.output import OutputStream
@@ -65,7 +67,7 @@ class RemoteOptions(msgspec.Struct):
     """The tasks that were brought, if it is."""
     known: frozenset[tuple[bytes, float]] = frozenset()
     """Place and end of attempts that the ledger has already."""
-    returned: set[int] | None = None
+    returned: set[str] | None = None
     """Files that were to come back, if it is there already."""
     targets: Sequence[int] = ()
     kept: Sequence[str] = ()
@@ -86,20 +88,26 @@ class RemoteRun:
         caller: Caller[WireMessage],
         about: About,
         options: RemoteOptions,
+        past: Past,
     ) -> None:
         graph = plan.graph
         self.run, self.plan, self.graph, self.versions = run, plan, graph, versions
         self.listener, self.ledger, self.caller, self.workspace = listener, ledger, caller, workspace
         self._offset = time.time() - time.monotonic()
         self.options = options
-        self.selection = options.selection or select(plan, versions, managed=about.managed)
+        self.calls = WorkspaceCalls(graph, workspace)
+        self._values = Values(graph, workspace, past)
+        self.selection = options.selection or select(plan, versions, self.calls, managed=about.managed)
         self._return: Return | None = None
-        self.returned: set[int] = set()
+        self.returned: set[str] = set()
         """Files that come back from nodes that share none with us."""
         if about.managed:
             folder = os.path.join(workspace.directory, "arriving")
-            self._return = Return(run, graph, self.selection, folder, self._ask)
-            self.returned = options.returned or returned(graph, self.selection, options.targets, options.kept)
+            self._return = Return(run, self.selection, folder, self._ask)
+            back = options.returned
+            if back is None:
+                back = returned(graph, self.selection, options.targets, options.kept, self.calls)
+            self.returned = back
         self.about = msgspec.structs.replace(about, tasks=len(self.selection.tasks))
         self.flow = DagFlow(graph, plan.wanted())
         self.flow.ready(plan.up_to_date())
@@ -113,7 +121,7 @@ class RemoteRun:
         self.detached = False
         self._next = 0
         self._silent_since: float | None = None
-        self._lost_files: set[int] = set()
+        self._lost_files: set[str] = set()
 
     def clock(self) -> float:
         return time.monotonic() + self._offset
@@ -132,12 +140,12 @@ class RemoteRun:
 
     def _bring(self) -> None:
         if self.about.managed:
-            bring_sources(self.run, self.graph, self.selection, self._ask)
+            bring_sources(self.run, self.selection, self._ask)
         books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
         self._send("summary", encode(summarize(books)))
         for name, column in pack(books).items():
             self._send(name, column)
-        for name, data in chunks(self.selection.deeds(self.graph, self.versions)):
+        for name, data in chunks(self.selection.deeds(self.graph, self.versions, self.calls)):
             self._send(name, data)
         self._ask(Bring(self.run, encode(self.about)))
 
@@ -175,6 +183,7 @@ class RemoteRun:
         self.wakeup = Wakeup(USER_SIGNALS)
         try:
             if not self.options.brought and self.selection.tasks:
+                self.calls.write(self.selection.tasks, self._values)
                 self.submit()
             self.detached = self.options.detach
             pause = LEAST_PAUSE
@@ -189,6 +198,7 @@ class RemoteRun:
                 self.listener.tick(self.statistics, self.clock())
             if not self.detached and self.selection.tasks:
                 self._ask(Forget(self.run))
+                self.calls.clear()
             if self._lost_files:
                 self.stop_reason = self._say_lost()
         finally:
@@ -200,7 +210,7 @@ class RemoteRun:
             self.statistics.ended = self.clock()
 
     def _say_lost(self) -> str:
-        names = sorted(self.graph.file_names[file] for file in self._lost_files)
+        names = sorted(self._lost_files)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
 
@@ -224,17 +234,17 @@ class RemoteRun:
 
     def _get_back(self, way: Return, entries: Sequence[Entry]) -> None:
         """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
-        wanted: list[int] = []
+        wanted: list[str] = []
         for entry in entries:
             if entry.verdict == "done":
                 task = self.selection.tasks[entry.task]
-                wanted += [file for file in self.graph.outputs_of(task) if file in self.returned]
+                wanted += [name for name in made_by(self.graph, task, self.calls) if name in self.returned]
         self._lost_files.update(way.get(wanted) if wanted else ())
 
     def _note_absent(self, task: int, entry: Entry) -> None:
         """Sizes of what stays away, so that the ledger has them."""
         for file, size in zip(self.graph.outputs_of(task), entry.made, strict=False):
-            if file not in self.returned:
+            if self.graph.file_names[file] not in self.returned:
                 self.versions.sizes[file], self.versions.times[file] = size, 0
 
     def _no_answer(self, error: InputError) -> None:
@@ -298,14 +308,13 @@ class RemoteRun:
     def _take_stock(self, task: int, entry: Entry) -> None:
         self._note_absent(task, entry)
         for file in self.graph.outputs_of(task):
-            if file in self.returned:
+            if self.graph.file_names[file] in self.returned:
                 found = signature(self.graph.file_names[file], self.options.by_content)
                 if found is not None:
                     self.versions.sizes[file], self.versions.times[file] = found
 
     def _note_collected(self, task: int) -> None:
-        files = self.graph.outputs_of(task)
-        if any(file not in self.returned for file in files):
+        if any(name not in self.returned for name in self.graph.output_names(task)):
             self.ledger.add(OutputsCollected([place_of(self.graph, task)]))
 
     def _lose(self, tasks: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -12,10 +13,20 @@ from shoal.errors import InputError
 from shoal.model.graph import NO_TASK, Graph
 from shoal.model.rank import ranks
 from shoal.model.resources import Resources
-from shoal.model.task import Profile
+from shoal.model.task import Call, Profile
 from shoal.model.work import EVERYWHERE, Work, bytes_read
 from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions
+
+
+class CallFiles(Protocol):
+    """Where the files of Python calls are that are no files of the workflow, by names relative to its directory."""
+
+    def call_of(self, task: int) -> str:
+        """What tells everything about a call."""
+
+    def value_of(self, task: int) -> str:
+        """The result of a call."""
 
 
 class Selection(msgspec.Struct):
@@ -23,23 +34,53 @@ class Selection(msgspec.Struct):
 
     tasks: list[int]
     work: Work
-    files: list[int] = []
+    files: list[str] = []
     """Only where nodes share no files."""
     sources: list[int] = []
     """Of the selection's files those that none of its tasks makes: they are brought."""
 
-    def deeds(self, graph: Graph, versions: Versions) -> Iterator[Deed]:
+    def deeds(self, graph: Graph, versions: Versions, calls: CallFiles) -> Iterator[Deed]:
         """What each of them does."""
-        names, sizes = graph.file_names, versions.sizes
-        for task in self.tasks:
+        sizes = versions.sizes
+        for number, task in enumerate(self.tasks):
             action = graph.actions[task]
-            command = action if isinstance(action, str) else ""
-            outputs = tuple(names[file] for file in graph.outputs_of(task))
-            inputs = tuple(names[file] for file in dict.fromkeys(graph.inputs_of(task))) if self.files else ()
-            yield Deed(command, outputs, inputs, any(sizes[file] >= 0 for file in graph.outputs_of(task)))
+            outputs = tuple(made_by(graph, task, calls))
+            inputs = tuple(self.files[file] for file in self.work.inputs_of(number)) if self.files else ()
+            stale = any(sizes[file] >= 0 for file in graph.outputs_of(task))
+            if isinstance(action, Call):
+                yield Deed(calls.call_of(task), outputs, inputs, True, calls.value_of(task))
+            else:
+                yield Deed(action or "", outputs, inputs, stale)
 
 
-def select(plan: Plan, versions: Versions, *, managed: bool) -> Selection:
+def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
+    """Names of what a task makes; of a call also its result."""
+    names = graph.output_names(task)
+    return [*names, calls.value_of(task)] if isinstance(graph.actions[task], Call) else names
+
+
+def read_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
+    """Names of what a task reads; of a call also what tells about it, and the results of those that it comes after."""
+    found = [graph.file_names[file] for file in graph.inputs_of(task)]
+    if isinstance(graph.actions[task], Call):
+        found += [calls.call_of(task), *values_read(graph, task, calls).values()]
+    return list(dict.fromkeys(found))
+
+
+def values_read(graph: Graph, task: int, calls: CallFiles) -> dict[str, str]:
+    """By need of a call that has a value: where that is."""
+    found: dict[str, str] = {}
+    for file in graph.inputs_of(task):
+        maker = graph.producer[file]
+        if maker != NO_TASK and isinstance(graph.actions[maker], Call):
+            found[graph.file_names[file]] = calls.value_of(maker)
+    for other in graph.after_of(task):
+        if isinstance(graph.actions[other], Call):
+            found[graph.names[other]] = calls.value_of(other)
+    return found
+
+
+def select(plan: Plan, versions: Versions, calls: CallFiles, *, managed: bool) -> Selection:
     """The work that is left of a plan. Groups and such ask for nothing, and nobody runs them."""
     graph = plan.graph
     wanted = plan.wanted()
@@ -48,21 +89,10 @@ def select(plan: Plan, versions: Versions, *, managed: bool) -> Selection:
     number = array("i", [NO_TASK]) * len(graph)
     for at, task in enumerate(tasks):
         number[task] = at
-        _refuse_calls(graph, task)
     work = _edges(graph, tasks, number)
     if not managed:
         return Selection(tasks, work)
-    return _with_files(graph, versions, tasks, number, work)
-
-
-def _refuse_calls(graph: Graph, task: int) -> None:
-    if graph.actions[task] is not None and not isinstance(graph.actions[task], str):
-        raise InputError(
-            f"{graph.names[task]!r} is a Python function, which cannot run on a cluster yet",
-            file=graph.source,
-            line=graph.lines[task] or None,
-            remedy="give it as a command, or run without --cluster",
-        )
+    return _with_files(graph, versions, tasks, work, calls)
 
 
 def _edges(graph: Graph, tasks: list[int], number: array[int]) -> Work:
@@ -88,21 +118,22 @@ def _edges(graph: Graph, tasks: list[int], number: array[int]) -> Work:
     )
 
 
-def _with_files(graph: Graph, versions: Versions, tasks: list[int], number: array[int], work: Work) -> Selection:
-    at: dict[int, int] = {}
+def _with_files(graph: Graph, versions: Versions, tasks: list[int], work: Work, calls: CallFiles) -> Selection:
+    at: dict[str, int] = {}
     input_start, inputs = array("i", [0]), array("i")
     output_start, outputs = array("i", [0]), array("i")
     for task in tasks:
-        for file in dict.fromkeys(graph.inputs_of(task)):
-            _refuse_elsewhere(graph, task, file)
-            inputs.append(at.setdefault(file, len(at)))
-        for file in graph.outputs_of(task):
-            _refuse_elsewhere(graph, task, file)
-            outputs.append(at.setdefault(file, len(at)))
+        for name in read_by(graph, task, calls):
+            _refuse_elsewhere(graph, task, name)
+            inputs.append(at.setdefault(name, len(at)))
+        for name in made_by(graph, task, calls):
+            _refuse_elsewhere(graph, task, name)
+            outputs.append(at.setdefault(name, len(at)))
         input_start.append(len(inputs))
         output_start.append(len(outputs))
-    sizes = array("q", [max(0, versions.sizes[file]) for file in at])
-    sources = [new for file, new in at.items() if graph.producer[file] == NO_TASK or number[graph.producer[file]] < 0]
+    known = {name: max(0, versions.sizes[file]) for file, name in enumerate(graph.file_names) if name in at}
+    sizes = array("q", [known.get(name, 0) for name in at])
+    made = set(outputs)
     whole = msgspec.structs.replace(
         work,
         input_start=input_start,
@@ -113,12 +144,11 @@ def _with_files(graph: Graph, versions: Versions, tasks: list[int], number: arra
         file_home=array("i", [EVERYWHERE]) * len(at),
         weight=bytes_read(len(tasks), input_start, inputs, sizes),
     )
-    return Selection(tasks, whole, list(at), sources)
+    return Selection(tasks, whole, list(at), [number for number in at.values() if number not in made])
 
 
-def _refuse_elsewhere(graph: Graph, task: int, file: int) -> None:
+def _refuse_elsewhere(graph: Graph, task: int, name: str) -> None:
     """A file outside of the workflow's directory has no place in the folder of a task on another node."""
-    name = graph.file_names[file]
     if name.startswith("/") or ".." in name.split("/"):
         raise InputError(
             f"{name!r} lies outside of the workflow's directory and cannot be brought to other nodes",
@@ -128,15 +158,16 @@ def _refuse_elsewhere(graph: Graph, task: int, file: int) -> None:
         )
 
 
-def returned(graph: Graph, selection: Selection, targets: Iterable[int], kept: Iterable[str]) -> set[int]:
-    """Files of the graph that come back: what the run is for, and what nothing in it reads."""
-    names = set(kept)
-    found = {file for file in (selection.files[at] for at in selection.work.outputs) if graph.file_names[file] in names}
+def returned(
+    graph: Graph, selection: Selection, targets: Iterable[int], kept: Iterable[str], calls: CallFiles
+) -> set[str]:
+    """Files that come back: what the run is for, what nothing in it reads, and all results of calls."""
+    found = set(kept)
     for task in targets:
-        found.update(graph.outputs_of(task))
+        found.update(graph.output_names(task))
         if graph.actions[task] is None:
-            found.update(graph.inputs_of(task))
+            found.update(graph.file_names[file] for file in graph.inputs_of(task))
     read = set(selection.work.inputs)
     found.update(selection.files[at] for at in selection.work.outputs if at not in read)
-    made = {selection.files[at] for at in selection.work.outputs}
-    return found & made
+    found.update(calls.value_of(task) for task in selection.tasks if isinstance(graph.actions[task], Call))
+    return found & {selection.files[at] for at in selection.work.outputs}

@@ -142,7 +142,7 @@ class ClusterSession(Session):
         if self.attach is not None:
             remote.brought = True
             remote.selection = _selection(graph, self.attach)
-            remote.returned = _files(graph, self.attach.returned)
+            remote.returned = set(self.attach.returned)
             remote.known = self._known(self.attach.places)
         about = About(
             self.workflow.graph.source,
@@ -165,6 +165,7 @@ class ClusterSession(Session):
             self.caller,
             about,
             remote,
+            self.history,
         )
         self._note(run)
         return run
@@ -177,10 +178,8 @@ class ClusterSession(Session):
         """Before anything is brought, so that it can be found whenever we are ended."""
         if self.attach is None and run.selection.tasks:
             places = [place_of(run.graph, task) for task in run.selection.tasks]
-            names = run.graph.file_names
-            files = [names[file] for file in run.selection.files]
-            back = sorted(names[file] for file in run.returned)
-            note = Note(self.cluster, self.identity, places, self.words, self.managed, files, back)
+            back = sorted(run.returned)
+            note = Note(self.cluster, self.identity, places, self.words, self.managed, run.selection.files, back)
             fresh = f"{note_path(self.workspace)}.new"
             with open(fresh, "wb") as file:
                 file.write(msgspec.msgpack.encode(note))
@@ -243,14 +242,8 @@ def _selection(graph: Graph, note: Note) -> Selection:
     """The tasks of the workflow as it is now that make what was brought; -1 for those that are not there any more."""
     number = {place_of(graph, task): task for task in range(len(graph))}
     tasks = [number.get(place, NO_TASK) for place in note.places]
-    file_of = {name: file for file, name in enumerate(graph.file_names)}
     nothing = Work("", array("d"), array("i"), [], array("i"), array("i", [0]), array("i"))
-    return Selection(tasks, nothing, [file_of.get(name, -1) for name in note.files])
-
-
-def _files(graph: Graph, names: list[str]) -> set[int]:
-    wanted = set(names)
-    return {file for file, name in enumerate(graph.file_names) if name in wanted}
+    return Selection(tasks, nothing, note.files)
 
 
 def must_be_free(workspace: Workspace) -> None:

@@ -161,7 +161,7 @@ class Calls:
             function = self._functions.get(number) or self._load(number)
             request = pickle.loads(payload)
             value = function(*request[1], **request[2]) if request[0] == PLAIN else self._act(function, request)
-            body = _PICKLED_NONE if value is None else _encode(value)
+            body = _PICKLED_NONE if value is None else encode_value(value)
             outcome = FINISHED
         except BaseException as error:  # this is the process's top loop: the call failed, the worker goes on
             outcome = FAILED
@@ -193,7 +193,8 @@ def _do_nothing() -> None:
     pass
 
 
-def _encode(value: object) -> bytes:
+def encode_value(value: object) -> bytes:
+    """The pickled form of a result."""
     try:
         return pickle.dumps(value, 5)
     except PICKLING_ERRORS:

@@ -22,9 +22,9 @@ _PLACE = "inproc://zeromq.zap.01"
 _DOMAIN = b"shoal"
 _WAITING_ENVELOPES = 16
 """High-water mark of each connection, in both directions."""
-_HEARTBEAT_MS = 5_000
-_SILENCE_MS = 20_000
-"""A connection over which nothing comes for so long is given up."""
+_SILENCE_SECONDS = 20
+"""A connection whose other end does not take or acknowledge anything for so long is given up. The system sees to that:
+heartbeats of libzmq 4.3.5 end the whole process when a connection is lost whose queue is full."""
 _HANDSHAKE_MS = 10_000
 """Whoever connects and does not prove who they are is put out after so long."""
 _BACKLOG = 1024
@@ -91,6 +91,8 @@ def _configure(socket: Socket, limit_bytes: int) -> None:
     socket.setsockopt(zmq.RCVHWM, _WAITING_ENVELOPES)
     socket.setsockopt(zmq.MAXMSGSIZE, limit_bytes + 64)  # CURVE adds 33 bytes
     socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE_MS)
+    socket.setsockopt(zmq.TCP_MAXRT, 1000 * _SILENCE_SECONDS)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _SILENCE_SECONDS // 2)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, _SILENCE_SECONDS // 4)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 2)

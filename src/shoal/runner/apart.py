@@ -1,0 +1,71 @@
+"""A Python call as a program of its own: `python -m shoal.runner.apart CALL VALUE`, for nodes that hold no workers.
+
+CALL is a file that `pack_call` made, VALUE gets the pickled result. What the call needs of other calls it finds in
+files like that. Slower than a worker by the start of an interpreter; nothing else is different for the function.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shoal.runner.call_page import PLAIN
+from shoal.runner.call_payload import function_payload, plain_payload, task_payload
+from shoal.runner.worker import encode_value
+
+
+def pack_call(
+    function: Callable[..., Any],
+    payload: bytes,
+    values: Mapping[str, str],
+    paths: Sequence[str],
+) -> bytes:
+    """Everything about a call; `values` names the file with the value of each need that has one."""
+    return pickle.dumps((function_payload(function), payload, dict(values), list(paths)), 5)
+
+
+__all__ = ["pack_call", "plain_payload", "task_payload"]
+
+
+def perform(call: str, value: str) -> None:
+    """Makes the call that a file tells of, and leaves its result in another."""
+    with open(call, "rb") as file:
+        function, payload, values, paths = pickle.load(file)
+    sys.path += [path for path in paths if path not in sys.path]
+    request = pickle.loads(payload)
+    called = pickle.loads(function)
+    if request[0] == PLAIN:
+        result = called(*request[1], **request[2])
+    else:
+        from shoal.runner.action import RunningTask
+
+        _, name, outputs, needs, _, named, wildcards = request
+        task = RunningTask(name, outputs, needs, {need: _read(path) for need, path in values.items()}, named, wildcards)
+        result = called(task)
+        result = task.value if result is None else result
+    os.makedirs(os.path.dirname(value), exist_ok=True)
+    with open(f"{value}.new", "wb") as file:
+        file.write(encode_value(result))
+    os.replace(f"{value}.new", value)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def main(words: Sequence[str]) -> int:
+    try:
+        perform(words[0], words[1])
+    except BaseException:  # the top of the process: whatever the call does short of ending it is its own failure
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
