@@ -19,7 +19,9 @@ BROAD_HANDLERS: set[str] = {
     "shoal.runner.worker.Calls.perform",  # the top of a worker: whatever the user's function raises goes to the caller
     "shoal.futures.engine.Engine.run",  # the top of a thread: whoever waits for a future must not wait for ever
     "shoal.futures.engine._show",  # writes to whatever the program put in the place of sys.stdout
+    "shoal.runner.apart.main",  # the top of a process that makes one call
     # Pickling and unpickling run the user's own code, which may raise anything.
+    "shoal.cluster.callfiles.WorkspaceCalls._write_call",
     "shoal.runner.call_errors._pickled",
     "shoal.futures.arguments._noting",
     "shoal.futures.arguments.encode",

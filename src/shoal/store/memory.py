@@ -22,6 +22,7 @@ from shoal.broker.peers import Ticket
 from shoal.model.graph import NO_TASK
 from shoal.model.work import EVERYWHERE, Work
 from shoal.store.base import GONE, LEASE, NOBODY, STRIDE, UNEVEN, Made, Placeable, Standing
+from shoal.store.told import Told
 
 __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
@@ -29,7 +30,7 @@ __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 NOTHING_READY = Placeable([], [])
 
 
-class MemoryStore:
+class MemoryStore(Told):
     """The books of one run."""
 
     def __init__(self, work: Work, nodes: int, *, shared_files: bool = False, lease: float = LEASE) -> None:
@@ -56,11 +57,8 @@ class MemoryStore:
         self.location = array("i", [GONE]) * len(work.file_bytes) if self.has_files else array("i")
         """The first node that has each file, `EVERYWHERE`, or `GONE`."""
         self.sizes: Any = work.file_bytes
-        self._about: dict[int, bytes] = {}
         self.replicas: dict[int, list[int]] = {}
         """Further nodes that have it."""
-        self._log: list[bytes] = []
-        self._pieces: dict[str, bytes] = {}
         self._producer = array("i")
         self._is_empty = [not profile.resources.amounts for profile in work.profiles]
         """By category: its tasks run nothing."""
@@ -148,10 +146,6 @@ class MemoryStore:
                     self.sizes[file] = size
                     self._about[file] = about
 
-    def about_of(self, file: int) -> bytes | None:
-        """What whoever made a file last wanted to be known of it."""
-        return self._about.get(file)
-
     def _release(self, task: int, node: int) -> list[int]:
         """The task is done; children for which it was the last one."""
         work, standing, pending = self.work, self.standing, self.pending
@@ -229,29 +223,6 @@ class MemoryStore:
     def whereabouts(self, task: int) -> tuple[Standing, int, int]:
         """Where a task stands, for how many others it waits, and the node that has it."""
         return Standing(self.standing[task]), self.pending[task], self.owner[task]
-
-    # ---- what is told of the run ---------------------------------------------------------------------------------
-
-    def note(self, entry: bytes) -> None:
-        """Logs an entry."""
-        self._log.append(entry)
-
-    def log(self, start: int, most: int = 1000) -> list[bytes]:
-        """The entries from number `start` on, as far as there are any."""
-        return self._log[start : start + most]
-
-    def put_piece(self, name: str, data: bytes) -> None:
-        """Something more that belongs to the run."""
-        self._pieces[name] = data
-
-    def get_piece(self, name: str) -> bytes | None:
-        """What was put under a name."""
-        return self._pieces.get(name)
-
-    def forget(self) -> None:
-        """Lets go of what was told; the rest goes with the store."""
-        self._log.clear()
-        self._pieces.clear()
 
     # ---- who has what --------------------------------------------------------------------------------------------
 
