@@ -24,6 +24,7 @@ from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
 from shoal.policy.deadline import NOTICE
 from shoal.runner.wakeup import Wakeup
+from shoal.store.base import NOBODY
 from shoal.store.directory import NodeInfo, RunInfo
 from shoal.wire.post import Post
 
@@ -53,6 +54,7 @@ class Agent:
         self.leaving = False
         self.at_once = False
         self._versions = (-1, -1)
+        self._is_run_on = False
         self._next_beat = 0.0
         self._idle_since = self.clock()
         self._done_since: float | None = None
@@ -67,7 +69,6 @@ class Agent:
         for descriptor in (*self.post.fds(), self.depot.fetcher.fd()):
             self.wakeup.add(descriptor)
         try:
-            self._join()
             while not self._has_left():
                 try:
                     self._turn()
@@ -92,20 +93,19 @@ class Agent:
         if share is not None:
             self.wakeup.discard(share.launcher.descriptor)
             share.close()
-        self._versions, before = (-1, -1), self.number
+        self._versions, before, self.number = (-1, -1), self.number, NOBODY
+        self._next_beat = self.clock() + BEAT_SECONDS
         try:
             if share is not None and all(each.run != share.run for each in self.books.directory.runs()):
+                self.number = before
                 return
             print(f"shoal agent: {error}", file=sys.stderr, flush=True)
-            self._join()
             if share is not None:
                 share.store.lose(before)
+            if before != NOBODY:
+                self.books.directory.remove(before)  # only after that; otherwise its lease ends and somebody buries it
         except ShoalError:
-            self._next_beat = self.clock() + BEAT_SECONDS
-        try:
-            self.books.directory.remove(before)
-        except ShoalError:
-            pass  # its lease ends
+            pass  # we go on as another node as soon as the books are there again
 
     def _part(self) -> None:
         """Leaves what we still have to the others, and is struck off."""
@@ -138,6 +138,8 @@ class Agent:
             self._on_signals()
         self.desk.serve(self.clock())
         self.farm.turn(readable)
+        if self.share is None or self.share.goods is None:
+            self.depot.fetcher.finished()  # nobody waits for what was fetched ahead for an earlier share
         share = self.share
         if share is not None:
             share.turn(share.launcher.descriptor in readable)
@@ -188,6 +190,9 @@ class Agent:
     def _beat(self) -> None:
         """Says that we live, and looks at who else does and what is being run."""
         self._next_beat = self.clock() + BEAT_SECONDS
+        if self.number == NOBODY:
+            self._join()
+            return
         directory = self.books.directory
         ends_at = self.info.ends_at
         if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
@@ -226,8 +231,8 @@ class Agent:
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
         for number in lost:
-            if number == self.number:
-                continue
+            if number == self.number or (self.share is None and self._is_run_on):
+                continue  # who has no share in the run leaves that to others
             if self.share is not None:
                 self.share.lose(number)
             self.books.directory.remove(number)
@@ -247,6 +252,7 @@ class Agent:
     def _look_at_runs(self) -> None:
         runs = self.books.directory.runs()
         current = next((each for each in runs if each.state != "ended"), None)
+        self._is_run_on = current is not None
         if self.share is not None and (current is None or current.run != self.share.run):
             self._close_share()
         if current is not None and self.share is None and not self.leaving:
@@ -274,6 +280,7 @@ class Agent:
             self.spool,
             self.post,
             self.clock,
+            self.wakeup,
             self.depot if about.managed else None,
         )
         self.wakeup.add(self.share.launcher.descriptor)

@@ -40,9 +40,12 @@ from shoal.agent.messages import (
 from shoal.agent.submission import IncompleteError, Submissions
 from shoal.errors import InputError, ShoalError
 from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
+from shoal.policy.balance import policy_named
+from shoal.policy.order import ORDERS
 from shoal.store.base import Standing, Store
 from shoal.store.directory import RunInfo
 from shoal.wire.access import Role
+from shoal.wire.envelope import BadFrame
 from shoal.wire.post import Post, Received, Route
 
 if TYPE_CHECKING:
@@ -105,7 +108,10 @@ class Desk:
             else:
                 continue  # an answer to something that we have not asked
             if answer is not None:
-                self.post.answer(received.route, answer)
+                try:
+                    self.post.answer(received.route, answer)
+                except BadFrame as error:
+                    self.post.answer(received.route, Refused(str(error)))
 
     def _answered(self, message: WireMessage, route: Route, now: float) -> WireMessage | None:
         try:
@@ -114,6 +120,8 @@ class Desk:
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
             return Refused(str(error), isinstance(error, IncompleteError))
+        except (OSError, ValueError, LookupError, TypeError) as error:  # a full disk, or what no client of ours sends
+            return Refused(f"{type(error).__name__}: {error}")
 
     def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
         match message:
@@ -151,9 +159,15 @@ class Desk:
             if not self._keeps_sources:
                 raise InputError("this agent does not keep what clients bring", remedy="ask the head of the cluster")
             about = msgspec.structs.replace(about, origin=self.depot.address)
-        self._submissions.bring(run, about, self.books)
+        if about.order not in ORDERS:
+            raise InputError(f"there is no order {about.order!r}")
+        policy_named(about.policy)
+        self._submissions.bring(run, about, self.books, self._has_source)
         self.books.directory.submit(run, encode(about))
         self.owner.runs_changed()
+
+    def _has_source(self, run: str, file: int) -> bool:
+        return self.depot.cache.has(object_name(run, file, SOURCE))
 
     def _files(self, run: str, files: list[int]) -> FilesTold:
         """Where files are, for a client that wants to have them."""
@@ -240,7 +254,7 @@ class Desk:
         if info is not None:
             self._store_of(run).forget()
             self.books.directory.forget(run)
-            self.depot.keep_only([each.run for each in self.books.directory.runs()])
+            self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
             self.owner.runs_changed()
         self._read.pop(run, None)
 

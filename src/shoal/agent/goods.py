@@ -19,7 +19,7 @@ import msgspec
 from shoal.agent.about import Deed
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
-from shoal.depot.job import Fetched
+from shoal.depot.job import Cause, Fetched
 from shoal.depot.protocol import Grant
 from shoal.errors import ShoalError
 from shoal.model.work import Work
@@ -146,9 +146,22 @@ class Goods:
                 continue  # of a run that is over
             if fetched.description is not None:
                 self._store.copied(file, self._here)
+            self._report_absent(file, fetched)
             for task in self._waiting.pop(fetched.name, ()):
                 self._settle(task, fetched, ready, failed)
         return ready, failed
+
+    def _report_absent(self, file: int, fetched: Fetched) -> None:
+        """Nodes that the books say have a file, and that have not: if it was the last one, it is made again."""
+        if not any(trouble.cause in (Cause.ABSENT, Cause.CORRUPT) for trouble in fetched.troubles):
+            return
+        made = self._version(file)
+        if made is None or made.attempt == SOURCE or object_name(self._run, file, made.attempt) != fetched.name:
+            return
+        absent = [trouble.grant for trouble in fetched.troubles if trouble.cause in (Cause.ABSENT, Cause.CORRUPT)]
+        for node in self._store.copies(file):
+            if node != self._here and self._grant_of(node) in absent:
+                self._store.dropped(file, node)
 
     def _settle(self, task: int, fetched: Fetched, ready: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
         wanted = self._wanted.get(task)

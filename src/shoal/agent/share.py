@@ -8,6 +8,7 @@ means is in the books before anything that follows from it is started.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from array import array
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ from shoal.model.work import Work
 from shoal.policy.order import ORDERS, TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
+from shoal.runner.wakeup import Wakeup
 from shoal.store.base import NOBODY, Placeable, Store
 from shoal.store.directory import NodeInfo
 
@@ -98,9 +100,11 @@ class Share:
         spool: str,
         post: Post,
         clock: Clock,
+        wakeup: Wakeup,
         depot: Depot | None = None,
     ) -> None:
-        """With a `depot` the nodes share no files."""
+        """With a `depot` the nodes share no files. What the launcher says wakes whoever waits with `wakeup`."""
+        self._watch, self._unwatch = wakeup.add, wakeup.discard
         self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
         self.post, self.clock = post, clock
         self.nodes = nodes
@@ -160,7 +164,7 @@ class Share:
         )
 
     def _make_launcher(self, spool: str, offset: float) -> LauncherClient:
-        folder = os.path.join(spool, self.mark)
+        folder = self._folder = os.path.join(spool, self.mark)
         running = os.path.join(folder, "running")
         os.makedirs(running, exist_ok=True)
         self.output = os.path.join(folder, "output")
@@ -193,7 +197,7 @@ class Share:
         if self.wake_at is not None and now >= self.wake_at:
             self.wake_at = None
             self.tell(TimePassed())
-        if self.member.broker.state:
+        if self.member.tiers or not self.member.idle_cores():
             self._idle_since = now
         elif now - self._idle_since > LOOK_SECONDS:
             self._idle_since = now
@@ -301,7 +305,10 @@ class Share:
         if type(message) is Parcel and message.tickets:
             again = self.store.moved(message.tickets, self.here, peer, message.number)
             if again.tickets:
+                self.member.parcels.settle(message.number)
                 return [TasksPlaced(again.tickets, again.holdings)]
+            if self.store.recorded(self.here) < message.number:
+                return []  # we were declared lost: what we had is placed anew by others
         node = self.nodes.get(peer)
         if node is not None:
             self.post.send(node.address, Said(self.run, self.here, message))
@@ -395,9 +402,13 @@ class Share:
         return [self._process_ended(row) for row in ended]
 
     def _replace_launcher(self) -> list[TaskResult]:
+        self._unwatch(self.launcher.descriptor)
         lost = self.launcher.replace()
+        self._watch(self.launcher.descriptor)
         now = self.clock()
         for task, attempt in lost:
+            if self.goods is not None:
+                self.goods.clear(task, attempt)
             self._ended[task] = Entry(task, attempt, "failed", "lost", self.name, 0, now, now, message="lost")
         return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
 
@@ -461,6 +472,7 @@ class Share:
         self.chores.close()
         if self.goods is not None:
             self.goods.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _at_least(request: Resources) -> Resources:

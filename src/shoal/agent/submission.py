@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shoal.agent.about import About
 from shoal.agent.books import ClusterBooks
-from shoal.agent.goods import SOURCES
+from shoal.agent.goods import SOURCES, decode_sources
 from shoal.agent.messages import Piece
 from shoal.errors import InputError
 from shoal.model.work import Work
-from shoal.store.columns import Summary, unpack_work
+from shoal.store.columns import Summary, flaw, unpack_work
 
 PATIENCE = 600.0
 """Seconds after which a run that nobody finished bringing is dropped."""
@@ -55,7 +57,11 @@ class Submissions:
             raise InputError(f"the run {piece.run} is too large", remedy="split it into several")
         column += piece.data
 
-    def bring(self, run: str, about: About, books: ClusterBooks) -> None:
+    def under_way(self) -> list[str]:
+        """Runs of which something has arrived."""
+        return list(self._arriving)
+
+    def bring(self, run: str, about: About, books: ClusterBooks, has_source: Callable[[str, int], bool]) -> None:
         """Everything has arrived."""
         arriving = self._arriving.pop(run, None)
         if arriving is None:
@@ -64,8 +70,26 @@ class Submissions:
         work = work_of(pieces)
         if len(work) != about.tasks:
             raise IncompleteError(f"the run {run} has arrived in parts only", remedy="bring it again")
+        what = flaw(work)
+        if what is not None:
+            raise InputError(f"what was brought is not a run: {what}")
+        if about.managed:
+            _look_for_sources(run, work, pieces, has_source)
+        try:
+            books.open(run).forget()  # whoever took it before was ended before the cluster was told of it
+        except InputError:
+            pass  # there is none, as there should not be
         kept = {name: data for name, data in pieces.items() if name.startswith(DEEDS) or name == SOURCES}
         books.bring(run, work, kept, managed=about.managed)
+
+
+def _look_for_sources(run: str, work: Work, pieces: dict[str, bytes], has_source: Callable[[str, int], bool]) -> None:
+    """Every file that no task makes must have been brought, or tasks would look for it for ever."""
+    told = decode_sources(pieces.get(SOURCES, b"\x80"))
+    made = set(work.outputs)
+    for file in set(work.inputs) - made:
+        if file not in told or not has_source(run, file):
+            raise IncompleteError("a file that no task makes has not arrived", remedy="bring it again")
 
 
 def work_of(pieces: dict[str, bytes]) -> Work:

@@ -92,11 +92,16 @@ class Return:
             self._fetcher.fetch(name, [grant for grant in grants if grant is not None], made.size, made.checksum)
         poll = select.poll()
         poll.register(self._fetcher.fd(), select.POLLIN)
+        received = -1
         while waiting:
             if not poll.poll(PATIENCE_SECONDS * 1000):
-                return [*lost, *waiting.values()]
+                if self._fetcher.received_bytes == received:
+                    return [*lost, *waiting.values()]
+                received = self._fetcher.received_bytes  # something large is still coming
             for fetched in self._fetcher.finished():
-                file = waiting.pop(fetched.name)
+                file = waiting.pop(fetched.name, "")
+                if not file:
+                    continue  # of a question that was given up
                 if fetched.description is None:
                     lost.append(file)
                 else:

@@ -196,11 +196,11 @@ class RemoteRun:
                 if self.wakeup.signals:
                     self._on_signals()
                 self.listener.tick(self.statistics, self.clock())
+            if self._lost_files:
+                self.stop_reason = self._say_lost()
             if not self.detached and self.selection.tasks:
                 self._ask(Forget(self.run))
                 self.calls.clear()
-            if self._lost_files:
-                self.stop_reason = self._say_lost()
         finally:
             self.wakeup.close()
             if self._return is not None:
@@ -236,10 +236,12 @@ class RemoteRun:
         """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
         wanted: list[str] = []
         for entry in entries:
-            if entry.verdict == "done":
-                task = self.selection.tasks[entry.task]
+            task = self.selection.tasks[entry.task] if entry.verdict == "done" else -1
+            if task >= 0 and self.flow.status[task] != Status.DONE:
                 wanted += [name for name in made_by(self.graph, task, self.calls) if name in self.returned]
-        self._lost_files.update(way.get(wanted) if wanted else ())
+        lost = way.get(wanted) if wanted else []
+        self._lost_files.difference_update(wanted)
+        self._lost_files.update(lost)
 
     def _note_absent(self, task: int, entry: Entry) -> None:
         """Sizes of what stays away, so that the ledger has them."""
@@ -331,9 +333,11 @@ class RemoteRun:
 
     def _cancel(self, tasks: Sequence[int]) -> None:
         """Tasks that `shoal cancel` named. What ends there because of that is not in the log: we know it already."""
-        open_ones = [task for task in tasks if self.flow.status[task] < Status.DONE]
         number = {task: at for at, task in enumerate(self.selection.tasks)}
-        self._ask(Cancel(self.run, [number[task] for task in open_ones if task in number]))
+        open_ones = [task for task in tasks if self.flow.status[task] < Status.DONE and task in number]
+        if not open_ones:
+            return  # none named would mean all
+        self._ask(Cancel(self.run, [number[task] for task in open_ones]))
         self.statistics.cancelled += len(open_ones)
         self._lose(open_ones)
 

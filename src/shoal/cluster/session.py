@@ -224,8 +224,11 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
     if note is None:
         raise InputError(f"{os.path.basename(workspace.workflow)} is not being run")
     number = {place: at for at, place in enumerate(note.places)}
+    named = [number[place] for place in tasks if place in number]
+    if tasks and not named:
+        raise InputError("none of these tasks is on the cluster", remedy="'shoal status' shows what is")
     with call(note.cluster) as caller:
-        answer = caller.ask(Cancel(note.run, [number[place] for place in tasks if place in number]))
+        answer = caller.ask(Cancel(note.run, named))
     if isinstance(answer, Refused):
         raise InputError(f"the cluster refuses: {answer.why}")
     return note.cluster

@@ -224,7 +224,7 @@ class Cache:
         try:
             with self._disk():
                 _remove(partial)
-                if keep or not _linked(source, partial):
+                if keep or os.path.islink(path) or not _linked(source, partial):
                     shutil.copyfile(source, partial)
                     shutil.copymode(source, partial)
             cost = size / USUAL_BYTES_PER_SECOND if seconds_to_get is None else seconds_to_get

@@ -35,6 +35,7 @@ class MemoryStore(Told):
 
     def __init__(self, work: Work, nodes: int, *, shared_files: bool = False, lease: float = LEASE) -> None:
         """With `shared_files` all nodes see all files, so nothing is anywhere in particular."""
+        super().__init__()
         self.size = tasks = len(work)
         self.work = work
         self.standing = bytearray(tasks)
@@ -290,7 +291,6 @@ class MemoryStore(Told):
                 again.append(task)
             elif self.giver.get(task) == node:
                 promised.setdefault(owner, []).append(Ticket(task, self.generation[task] * STRIDE))
-                del self.giver[task]
         again += self._lose_files(node)
         return self._placeable(self._whole(again), taker), promised
 
@@ -302,7 +302,7 @@ class MemoryStore(Told):
             if (
                 self.standing[task] == Standing.READY
                 and self.owner[task] == node
-                and task not in self.giver
+                and self.giver.get(task, node) in (node, *self.lost)
                 and ticket.attempt == self.generation[task] * STRIDE
             ):
                 self._renew(task)

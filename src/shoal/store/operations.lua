@@ -126,7 +126,7 @@ function operations.claim(given, answer)
     if
       r.standing == READY
       and r.owner == node
-      and r.giver == NOBODY
+      and (r.giver == NOBODY or is_lost(r.giver))
       and given[at + 1] == r.generation * STRIDE
     then
       renew(given[at])
@@ -177,7 +177,6 @@ function operations.lose(given, answer)
       promised[#promised + 1] = r.owner
       promised[#promised + 1] = task
       promised[#promised + 1] = r.generation * STRIDE
-      r.giver = NOBODY
     end
   end
   for _, task in ipairs(again) do

@@ -137,12 +137,12 @@ class RedisStore(AskingStore):
     @property
     def left(self) -> int:
         """Tasks that are neither done nor given up."""
-        return int(self._link.call("HGET", key_of(self._run, "counts"), "left"))
+        return int(self._link.call("HGET", key_of(self._run, "counts"), "left") or 0)
 
     @property
     def ready_count(self) -> int:
         """Tasks that could run or do."""
-        return int(self._link.call("HGET", key_of(self._run, "counts"), "ready"))
+        return int(self._link.call("HGET", key_of(self._run, "counts"), "ready") or 0)
 
     def standing_of(self, task: int) -> Standing:
         """Where a task stands."""
