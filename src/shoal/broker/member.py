@@ -49,8 +49,6 @@ from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Pace, Release, Steal
 from shoal.policy.placement import ANYWHERE
 
 MOST_PARKED = 64
-GENERATION_BITS = 16
-"""Attempts of a later generation have higher numbers from this bit on, as the stores count them."""
 MOST_UNWANTED = 10_000
 """Cancelled tasks that are remembered; whatever was under way when they were cancelled has arrived long before."""
 SURPLUS = 2
@@ -235,25 +233,22 @@ class Member:
         fitting = []
         for ticket in tickets:
             task = ticket.task
-            if task in held:
-                self._take_anew(ticket, commands)
-                continue  # it is here already, by another way
-            if task in self.unwanted:
-                continue
-            if lane_of[task] in hopeless:
-                commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
-            else:
-                fitting.append(ticket)
+            if task in held:  # it is here already, by another way
+                if ticket.is_later_than(self.broker.attempt.get(task, 0)):
+                    self._take_anew(ticket, commands)
+            elif task not in self.unwanted:
+                if lane_of[task] in hopeless:
+                    commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+                else:
+                    fitting.append(ticket)
         return fitting
 
     def _take_anew(self, ticket: Ticket, commands: list[MemberCommand]) -> None:
-        """A task that is here already: if it comes in a later generation, what is here does not count any more."""
-        task, known = ticket.task, self.broker.attempt
-        if ticket.attempt >> GENERATION_BITS > known.get(task, 0) >> GENERATION_BITS:
-            if self.broker.state[task] in (State.QUEUED, State.RESTING):
-                known[task] = ticket.attempt
-            else:
-                commands.append(HandBack(ticket))
+        """It comes in a later generation: what is here does not count any more."""
+        if self.broker.state[ticket.task] in (State.QUEUED, State.RESTING):
+            self.broker.attempt[ticket.task] = ticket.attempt
+        else:
+            commands.append(HandBack(ticket))
 
     # ---- letting go ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ import msgspec
 
 from shoal.model.resources import Resources
 
+GENERATION_BITS = 16
+"""Attempts of a later generation have higher numbers from this bit on, as the stores count them."""
+
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task on its way, with what its broker knew of it."""
@@ -23,6 +26,10 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Number of the last attempt; 0: it has never been started."""
     failures: int = 0
     losses: int = 0
+
+    def is_later_than(self, attempt: int) -> bool:
+        """Whether it is of a later generation than this attempt of the same task."""
+        return self.attempt >> GENERATION_BITS > attempt >> GENERATION_BITS
 
 
 class LoadAsked(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
