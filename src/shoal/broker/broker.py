@@ -244,7 +244,8 @@ class Broker:
                 self._nearly_empty.append(bundle)
             if result.outcome is Outcome.OK:
                 lane = self.lanes[bundle.lane]
-                lane.learn(result.duration)
+                mean, duration = lane.mean_duration, result.duration
+                lane.mean_duration = duration if mean is None else mean + 0.1 * (duration - mean)
                 if self.queue.learns:
                     self.queue.learn(task, result.duration)
                 if lane.adviser is not None and result.used != NOTHING and lane.is_worth_learning(result.used):

@@ -57,10 +57,6 @@ class Lane(msgspec.Struct):
     unheard: int = ONE_IN - 1
     """Results since the last one that the adviser was told of."""
 
-    def learn(self, duration: float) -> None:
-        mean = self.mean_duration
-        self.mean_duration = duration if mean is None else mean + 0.1 * (duration - mean)
-
     def is_worth_learning(self, used: Amounts) -> bool:
         """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""
         if self.bundle_size() == 1:

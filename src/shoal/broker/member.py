@@ -109,8 +109,8 @@ class Member:
         self._next_try = 0.0
         self._promising = ANYWHERE
         """A peer that told of a load lately."""
-        self._timer = inf
-        """The earliest moment for which we have asked to be woken."""
+        self.timer = inf
+        """The earliest moment for which we have asked to be woken; what the broker asked for beside that is its own."""
         self._cores_at = broker.contract.names.index("cores")
         needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
         self._least = min((need for need in needs if need), default=FRACTION)
@@ -494,7 +494,7 @@ class Member:
             moment = min(moment, self._deadline)
         elif now < self._next_try < moment and not self.tiers:
             moment = self._next_try
-        if moment < self._timer or self._timer <= now:
-            self._timer = moment
+        if moment < self.timer or self.timer <= now:
+            self.timer = moment
             if moment < inf:
                 commands.append(WakeAt(moment))

@@ -157,9 +157,19 @@ class Lifo(LaneQueue):
 
     def push(self, task: int) -> None:
         lane, serial = self._enter(task)
-        self.stacks.setdefault(lane, []).append((serial, task))
+        stack = self.stacks.get(lane)
+        if stack is None:
+            stack = self.stacks[lane] = []
+        stack.append((serial, task))
 
     def pop(self, lanes: Sequence[int]) -> int:
+        if len(lanes) == 1:  # nearly always, and this is run for every task
+            stack, live = self.stacks[lanes[0]], self.live
+            serial, task = stack.pop()
+            while live.get(task) != serial:
+                serial, task = stack.pop()
+            self._leave(task)
+            return task
         tops = []
         for lane in lanes:
             stack = self.stacks[lane]

@@ -28,6 +28,8 @@ __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "Placeable", "Standing"]
 
 
 NOTHING_READY = Placeable([], [])
+NO_TASKS: list[int] = []
+"""Never added to."""
 
 
 class MemoryStore(Told):
@@ -158,10 +160,10 @@ class MemoryStore(Told):
             for file in work.outputs_of(task):
                 self.location[file] = node
                 self.replicas.pop(file, None)
-        ready: list[int] = []
         first, end = work.child_start[task], work.child_start[task + 1]
         if first == end:
-            return ready
+            return NO_TASKS
+        ready: list[int] = []
         for child in work.children[first:end]:
             pending[child] -= 1
             if not pending[child] and standing[child] == Standing.WAITING:

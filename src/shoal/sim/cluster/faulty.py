@@ -105,7 +105,7 @@ class FaultyRun(ClusterRun):
                 case Send(peer, message):
                     self.send(node, peer, message)
                 case WakeAt(when):
-                    self.at(when, self.wake, node, None)
+                    self.at(when, self.wake, node, when)
                 case GiveUp():
                     self.ask(node, self._give_up, command)
                 case Prefetch(task):

@@ -177,7 +177,7 @@ class ClusterRun:
             elif kind is Send:
                 self.send(node, command.peer, command.message)  # type: ignore[union-attr]
             elif kind is WakeAt:
-                self.at(command.when, self.wake, node, None)  # type: ignore[union-attr]
+                self.at(command.when, self.wake, node, command.when)  # type: ignore[union-attr]
             else:
                 self._obey_seldom(node, command)
         if accepted:
@@ -206,8 +206,11 @@ class ClusterRun:
             case Retry():
                 pass
 
-    def wake(self, node: int, _: None) -> None:
-        self.tell(node, TimePassed())
+    def wake(self, node: int, when: float) -> None:
+        """As it was asked for, unless that has been overtaken."""
+        member = self.members.get(node)
+        if member is not None and (member.timer == when or member.broker.resting):
+            self.tell(node, TimePassed())
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> None:
         """The books say what became ready by these results; the node that made them places it."""
