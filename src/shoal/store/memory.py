@@ -304,7 +304,7 @@ class MemoryStore(Told):
             if (
                 self.standing[task] == Standing.READY
                 and self.owner[task] == node
-                and self.giver.get(task, node) in (node, *self.lost)
+                and (task not in self.giver or self.giver[task] in self.lost)
                 and ticket.attempt == self.generation[task] * STRIDE
             ):
                 self._renew(task)
