@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.clusters import NAME, LocalCluster, local_cluster
+from support.clusters import NAME, LocalCluster, cluster_with_books, local_cluster
 from support.command import wait_until
-from support.redis_servers import CAREFUL, one_server
 
 FAN = """
 from shoal import rule
@@ -36,15 +35,7 @@ def expect_whole(folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module", params=["redis", "head"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "head":
-        with local_cluster(folder / "cluster", 2) as found:
-            yield found
-        return
-    with (
-        one_server(folder, *CAREFUL) as server,
-        local_cluster(folder / "cluster", 2, "--redis", server.address) as found,
-    ):
+    with cluster_with_books(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
 
 

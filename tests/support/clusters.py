@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.command import PATIENCE, SHOAL, environment, wait_until
+from support.redis_servers import CAREFUL, one_server
 
 NAME = "lab"
 
@@ -80,3 +81,17 @@ def local_cluster(folder: Path, nodes: int, *options: str) -> Iterator[LocalClus
         yield cluster
     finally:
         cluster.shoal("cluster", "stop", NAME, expect=None)
+
+
+@contextmanager
+def cluster_with_books(where: str, folder: Path) -> Iterator[LocalCluster]:
+    """Two agents, whose books are in `redis` or with the `head`."""
+    if where == "head":
+        with local_cluster(folder / "cluster", 2) as found:
+            yield found
+        return
+    with (
+        one_server(folder, *CAREFUL) as server,
+        local_cluster(folder / "cluster", 2, "--redis", server.address) as found,
+    ):
+        yield found

@@ -256,27 +256,26 @@ class Share:
                     if self.goods is not None:
                         self.goods.fetch_ahead(task)
         if accepted or self.member.broker.awaiting_ready:
-            follows.append(self._complete(accepted))
+            follows += self._complete(accepted)
         return follows
 
-    def _complete(self, ended: list[tuple[int, int]]) -> TasksPlaced:
+    def _complete(self, ended: list[tuple[int, int]]) -> list[Event]:
         placeable = Placeable([], [])
         if ended:
             entries = [encode(self._ended.pop(task)) for task, _ in ended]
             made = [self._made.pop(task, []) for task, _ in ended] if self.goods is not None else ()
             _, placeable = self.store.complete(self.here, ended, entries, made)
-            self._watch_what_is_left()
-        return TasksPlaced(placeable.tickets, placeable.holdings)
+        return [TasksPlaced(placeable.tickets, placeable.holdings), *self._what_is_left()]
 
-    def _watch_what_is_left(self) -> None:
-        """When there is less to do than there are cores, data does not decide any more."""
+    def _what_is_left(self) -> list[Event]:
+        """When there is less to do than there are cores, data does not decide any more; that is told once."""
         ready = self.store.seen_ready
         cores = sum(node.resources.get("cores") for node in self.nodes.values()) // FRACTION
         little = ready < cores if self._little_left else ready < cores // 2
-        if little != self._little_left:
-            self._little_left = little
-            for command in self.member.handle(self.clock(), LittleLeft(little)):
-                self._obey([command])
+        if little == self._little_left:
+            return []
+        self._little_left = little
+        return [LittleLeft(little)]
 
     def _give_up(self, command: GiveUp) -> list[Event]:
         task = command.task

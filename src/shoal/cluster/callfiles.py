@@ -49,7 +49,8 @@ class WorkspaceCalls:
         return [maker for maker in found if maker >= 0 and isinstance(graph.actions[maker], Call)]
 
     def _write_call(self, task: int, action: Call) -> None:
-        from shoal.runner.apart import pack_call, plain_payload, task_payload
+        from shoal.runner.apart import pack_call
+        from shoal.runner.call_payload import plain_payload, task_payload
 
         graph = self._graph
         needs = [graph.file_names[file] for file in graph.inputs_of(task)]

@@ -34,7 +34,7 @@ from shoal.engine.session import Run, Session
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.model.graph import Graph
+from shoal.model.graph import NO_TASK, Graph
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
 from shoal.plan.identity import place_of
@@ -42,8 +42,6 @@ from shoal.policy.balance import DEFAULT_POLICY
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import read
 from shoal.wire.caller import Caller
-
-NO_TASK = -1
 
 
 class Note(msgspec.Struct):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.runner.call_page import PLAIN
-from shoal.runner.call_payload import function_payload, plain_payload, task_payload
+from shoal.runner.call_payload import function_payload
 from shoal.runner.worker import encode_value
 
 
@@ -26,9 +26,6 @@ def pack_call(
 ) -> bytes:
     """Everything about a call; `values` names the file with the value of each need that has one."""
     return pickle.dumps((function_payload(function), payload, dict(values), list(paths)), 5)
-
-
-__all__ = ["pack_call", "plain_payload", "task_payload"]
 
 
 def perform(call: str, value: str) -> None:
