@@ -1,6 +1,6 @@
 """Eight agents on eight hosts without shared files: bytes moved and makespan by policy, and the prediction of both.
 
-`python bench/hosts.py [--rounds 3] [--rate 100mbit]`, as root: the hosts are network namespaces with shaped links. The
+`python bench/hosts.py [--rounds 3] [--rate 50]`, as root: the hosts are network namespaces with shaped links. The
 tasks sleep instead of computing, since all hosts share the cores of this machine. The prediction plays the same graph
 with the same policies on a modelled cluster of the same links; the seconds that a task takes beside its own (starting
 it, its folder, the books) are measured on one host beforehand.
@@ -13,11 +13,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from random import Random
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from shoal.engine.load import load_workflow
+from shoal.ledger.records import TaskEnded, decode, frames
 from shoal.model.work import from_graph
 from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
@@ -26,52 +28,80 @@ from support.clusters import NAME
 from support.hosts import some_hosts
 
 HOSTS = 8
-FILE_BYTES = 2_000_000
-SECONDS = 0.2
+SIDE = 24
+FILE_BYTES = 3_000_000
+PAIR_SECONDS = 0.2
+CHAINS, LINKS = 48, 8
 POLICIES = ("flds", "mlb")
 RESULTS = Path(__file__).parent / "results" / "hosts.md"
-HEAD = f"""from shoal import rule
+ALL_PAIRS = f"""from shoal import rule
 
-def made(name, needs):
-    read = f"cat {{' '.join(needs)}} > /dev/null; " if needs else ""
-    rule(name, needs, run=f"{{read}}sleep {SECONDS}; head -c {FILE_BYTES} /dev/urandom > {{name}}")
-"""
-WORKLOADS = {
-    "all-pairs": HEAD
-    + """
-for i in range(12):
-    made(f"a{i}", [])
-    made(f"b{i}", [])
+made = []
+for i in range({SIDE}):
+    for name in (f"a{{i}}", f"b{{i}}"):
+        rule([name, f"{{name}}.ok"], run=f"head -c {FILE_BYTES} /dev/zero > {{name}}; touch {{name}}.ok")
+        made.append(f"{{name}}.ok")
+rule("made", made, run="touch made")
 pairs = []
-for i in range(12):
-    for j in range(12):
-        rule(f"p{i}_{j}", [f"a{i}", f"b{j}"], run=f"cat a{i} b{j} > /dev/null; sleep SECONDS; echo {i} {j} > p{i}_{j}")
-        pairs.append(f"p{i}_{j}")
+for i in range({SIDE}):
+    for j in range({SIDE}):
+        name = f"p{{i}}_{{j}}"
+        run = f"cat a{{i}} b{{j}} > /dev/null; sleep {PAIR_SECONDS}; echo > {{name}}"
+        rule(name, [f"a{{i}}", f"b{{j}}", "made"], run=run)
+        pairs.append(name)
 rule("whole", pairs, run="cat p* > whole")
-""".replace("SECONDS", str(SECONDS)),
-    "pipeline": HEAD
-    + """
+"""
+PIPELINE = """from shoal import rule
+
 ends = []
-for i in range(24):
-    made(f"c{i}_0", [])
-    for j in range(1, 8):
-        made(f"c{i}_{j}", [f"c{i}_{j - 1}"])
-    rule(f"e{i}", [f"c{i}_7"], run=f"wc -c < c{i}_7 > e{i}")
-    ends.append(f"e{i}")
+for chain, (seconds, sizes) in enumerate(zip(SECONDS, SIZES)):
+    for link, (second, size) in enumerate(zip(seconds, sizes)):
+        before = [f"c{chain}_{link - 1}"] if link else []
+        name = f"c{chain}_{link}"
+        read = f"cat {before[0]} > /dev/null; " if link else ""
+        rule(name, before, run=f"{read}sleep {second}; head -c {size} /dev/zero > {name}")
+    rule(f"e{chain}", [name], run=f"wc -c < {name} > e{chain}")
+    ends.append(f"e{chain}")
 rule("whole", ends, run="cat e* > whole")
-""",
-}
+"""
+
+
+def drawn() -> tuple[list[list[float]], list[list[int]]]:
+    """Seconds and bytes of the pipeline's tasks: both uniform, as in MATRIX's workloads."""
+    random = Random(1)
+    seconds = [[round(random.uniform(0.02, 0.5), 3) for _ in range(LINKS)] for _ in range(CHAINS)]
+    sizes = [[random.randrange(2 * FILE_BYTES) for _ in range(LINKS)] for _ in range(CHAINS)]
+    return seconds, sizes
+
+
+def workloads() -> dict[str, str]:
+    seconds, sizes = drawn()
+    return {"all-pairs": ALL_PAIRS, "pipeline": f"SECONDS = {seconds}\nSIZES = {sizes}\n" + PIPELINE}
+
+
+def costs(name: str) -> tuple[float, int]:
+    """Seconds that whatever makes a file sleeps, and the file's bytes."""
+    if name[0] in "ab" and not name.endswith(".ok"):
+        return 0.0, FILE_BYTES
+    if name[0] == "c":
+        chain, link = map(int, name[1:].split("_"))
+        seconds, sizes = drawn()
+        return seconds[chain][link], sizes[chain][link]
+    return (PAIR_SECONDS if name[0] == "p" else 0.0), 0
 
 
 def predicted(folder: Path, policy: str, rate: float, overhead: float) -> tuple[float, int]:
     """Makespan and bytes moved, played with the scheduler's own code."""
     graph = load_workflow(str(folder / "flow.py"), ["whole"]).graph
-    slept = [0.0 if name.startswith(("whole", "e")) else SECONDS for name in graph.names]
-    sizes = [0 if name.startswith(("p", "e", "whole")) else FILE_BYTES for name in graph.file_names]
+    slept = [costs(name)[0] for name in graph.names]
+    sizes = [costs(name)[1] for name in graph.file_names]
     work = from_graph(graph, slept, sizes)
     spec = ClusterSpec(nodes=HOSTS, node=NodeSpec(cores=1, link=rate), overhead=overhead)
-    played = ClusterRun(work, spec, Options(policy=policy, submission="one", estimated=False)).execute()
-    return played.makespan, played.moved
+    played = [
+        ClusterRun(work, spec, Options(policy=policy, submission="one", estimated=False, seed=seed)).execute()
+        for seed in range(5)
+    ]
+    return median(one.makespan for one in played), int(median(one.moved for one in played))
 
 
 class Runs:
@@ -97,19 +127,22 @@ class Runs:
         return _makespan(folder) or took, after - before, folder
 
 
+def _tasks(folder: Path) -> list[TaskEnded]:
+    """The ends of tasks, as the ledger has them."""
+    ended = [decode(payload) for _, payload in frames((folder / ".shoal/flow.py/ledger").read_bytes(), [])]
+    return [record for record in ended if isinstance(record, TaskEnded)]
+
+
 def _makespan(folder: Path) -> float:
     """From the first start to the last end, as the ledger has it: without reading and sending the workflow."""
-    from shoal.ledger.records import TaskEnded, decode, frames
-
-    ended = [decode(payload) for _, payload in frames((folder / ".shoal/flow.py/ledger").read_bytes(), [])]
-    tasks = [record for record in ended if isinstance(record, TaskEnded)]
+    tasks = _tasks(folder)
     return max(task.ended for task in tasks) - min(task.started for task in tasks)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=100, help="megabits per second of each link")
+    parser.add_argument("--rate", type=int, default=50, help="megabits per second of each link")
     arguments = parser.parse_args()
     rate = arguments.rate * 1e6 / 8
     lines = ["| workload | policy | makespan (s) | predicted | moved (MB) | predicted |", "|---" * 6 + "|"]
@@ -122,7 +155,7 @@ def main() -> None:
             runs = Runs(campaign)
             overhead = _overhead(runs)
             print(f"a task takes {1000 * overhead:.0f} ms beside its own time", flush=True)
-            for workload, text in WORKLOADS.items():
+            for workload, text in workloads().items():
                 found: dict[str, list[tuple[float, int, Path]]] = {policy: [] for policy in POLICIES}
                 for _ in range(arguments.rounds):
                     for policy in POLICIES:
@@ -142,13 +175,21 @@ def main() -> None:
 
 
 def _overhead(runs: Runs) -> float:
-    """Seconds of a task beside its own, from a chain on which nothing is fetched."""
-    count = 30
-    chain = "from shoal import rule\nrule('t0', run='sleep 0.02; touch t0')\n" + "".join(
-        f"rule('t{i}', ['t{i - 1}'], run='sleep 0.02; touch t{i}')\n" for i in range(1, count)
+    """Seconds of a task beside its own, from chains on all hosts at once on which nothing is fetched."""
+    count, slept = 20, 0.2
+    text = "from shoal import rule\n"
+    for chain in range(HOSTS):
+        for link in range(count):
+            name, before = f"t{chain}_{link}", [f"t{chain}_{link - 1}"] if link else []
+            text += f"rule({name!r}, {before}, run='sleep {slept}; head -c {FILE_BYTES} /dev/zero > {name}')\n"
+        text += f"rule('u{chain}', ['t{chain}_{count - 1}'], run='touch u{chain}')\n"
+    text += f"rule('whole', {[f'u{chain}' for chain in range(HOSTS)]}, run='touch whole')\n"
+    took, _, folder = runs.run(text, "flds")
+    spent = [task.ended - task.started for task in _tasks(folder) if task.ended - task.started > slept]
+    print(
+        f"{len(spent)} tasks took {median(spent) - slept:.3f} s more than they slept; makespan {took:.2f} s", flush=True
     )
-    took, _, _ = runs.run(chain + f"rule('whole', ['t{count - 1}'], run='touch whole')\n", "flds")
-    return max(0.0, took / (count + 1) - 0.02)
+    return max(0.0, (took - slept * count) / (count + 2))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,12 @@ of the medians to the plain copy's, and of the best rounds. The promises: a larg
 of 1 MB at 0.5 (both without encryption, whose cost stands in the table); the exit status is 1 if one is not kept,
 except with `--quick`, which is over too soon to judge. The wall clock on a shared machine is noisy and the disk more
 so: the processor time of both sides is given as well. Nothing is written to results.
+
+Every way finds the same state: the files read once, nothing left to be written to the disk, and as much free memory as
+it will fill just used and given back. On a virtual machine the last makes most of the difference: memory that was free
+for two seconds goes back to the host, and getting a gigabyte of it again costs up to 2.5 s of processor time, ten times
+what it takes to write that much. And nothing is deleted before the end: for each file it makes ext4 passes over every
+inode that was deleted in the last minutes, one by one, which cost more than the transfer of 1 MB after a few rounds.
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from shoal.depot.fetch import Fetcher
 from shoal.depot.lend import Lender
 from shoal.depot.protocol import Grant
 from shoal.depot.serve import Server
+from shoal.depot.shelf import Description
 
 MB = 1_000_000
 BUFFER_BYTES = 1 << 20
@@ -54,6 +61,24 @@ def make_files(folder: Path, count: int, size: int) -> list[Path]:
                 file.write(block)
         paths.append(path)
     return paths
+
+
+def warm(folder: Path, total: int) -> None:
+    """Has as much memory at hand as the files that are to be written will take."""
+    block = bytes(MB)
+    path = folder / "warm"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(total // MB):
+            file.write(block)
+    path.unlink()
+
+
+def empty(folder: Path) -> None:
+    """Gives back the space of all files below, and keeps the files."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o600)
+            os.truncate(path, 0)
 
 
 def beside(work: Callable[[int], None], use: Callable[[int], None]) -> Sample:
@@ -114,11 +139,9 @@ def plain_copy(paths: list[Path], target: Path) -> Sample:
         listener.close()
 
 
-def depot(paths: list[Path], target: Path, encrypted: bool) -> Sample:
+def depot(lender: Lender, offered: list[Description], target: Path, encrypted: bool) -> Sample:
     """The same through server and fetcher; what is offered has been described before, as a task's output has."""
     token = secrets.token_bytes(32)
-    lender = Lender()
-    offered = [lender.lend(str(path), path.name) for path in paths]
     cache = Cache(str(target / "cache"))
 
     def serve(pipe: int) -> None:
@@ -174,21 +197,24 @@ def iperf(megabytes: int) -> Sample | None:
 def measure(title: str, paths: list[Path], folder: Path, rounds: int) -> bool:
     """One table; whether its promise is kept."""
     total = sum(path.stat().st_size for path in paths)
+    lender = Lender()
+    offered = [lender.lend(str(path), path.name) for path in paths]
     ways: dict[str, Callable[[Path], Sample | None]] = {
         "plain copy": lambda target: plain_copy(paths, target),
-        "depot, plain": lambda target: depot(paths, target, False),
-        "depot, encrypted": lambda target: depot(paths, target, True),
+        "depot, plain": lambda target: depot(lender, offered, target, False),
+        "depot, encrypted": lambda target: depot(lender, offered, target, True),
         "iperf3 (no files)": lambda target: iperf(total // MB),
     }
     samples: dict[str, list[Sample]] = {way: [] for way in ways}
     for number in range(rounds):
         for way, run in ways.items():
-            target = folder / f"target{number}"
+            target = folder / f"{len(paths)} {way} {number}"
             target.mkdir()
+            os.sync()  # one way's writes must not be another's burden
+            warm(folder, total)
             if (sample := run(target)) is not None:
                 samples[way].append(sample)
-            shutil.rmtree(target)
-            os.sync()  # one way's writes must not be another's burden
+            empty(target)
     print(f"\n{title}: {len(paths)} x {total // len(paths) / MB:g} MB, median of {rounds}")
     print(f"{'way':<20} {'MB/s':>8} {'ratio':>6} {'of best':>8} {'CPU s/GB':>9}   all rounds, MB/s")
     best = min(samples["plain copy"])[0]

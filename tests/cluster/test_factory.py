@@ -299,3 +299,28 @@ def test_everything_drains_to_the_minimum(world: World, first: int, second: int)
     world.run(400, 400, second)
     world.run(800, 1500, 0)
     assert len(world.nodes) == world.bounds.minimum
+
+
+# ---- what it leaves to the factories of other groups ---------------------------------------------------------------
+
+
+def test_a_factory_that_can_start_nodes_takes_what_they_will_do() -> None:
+    factory = Factory(BOUNDS)
+    assert factory.reach(0, Queue(100, 0), []) == 20
+    assert factory.reach(0, Queue(5, 1), []) == 5
+    assert factory.reach(0, Queue(0, 2), [running("a")]) == 0
+
+
+def test_while_starts_fail_only_nodes_that_run_count() -> None:
+    factory = Factory(BOUNDS)
+    factory.start_failed(0)
+    assert factory.reach(1, Queue(100, 1), [running("a"), waiting("b")]) == 1
+    factory.node_joined()
+    assert factory.reach(1, Queue(100, 1), [running("a"), waiting("b")]) == 19
+
+
+def test_nodes_that_wait_in_vain_leave_the_work_to_others() -> None:
+    factory = Factory(BOUNDS)
+    late = Node("b", Phase.WAITING, asked_at=0)
+    assert factory.reach(BOUNDS.join_seconds, Queue(100, 0), [late]) == 20
+    assert factory.reach(BOUNDS.join_seconds + 1, Queue(100, 0), [late]) == 0

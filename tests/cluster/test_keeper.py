@@ -1,19 +1,28 @@
-"""What the factory's process makes of a cluster's answer; its life with a real cluster is in `test_cluster_factory`."""
+"""What the factories' process makes of a cluster's answer; with a real cluster it is in `test_cluster_factory`."""
 
 from __future__ import annotations
+
+from array import array
 
 import pytest
 
 from shoal.agent.messages import ClusterTold, NodeNote, RunTold
-from shoal.cluster.factory import Queue
-from shoal.cluster.keeper import bounds_of, declared_cores, queue_of
+from shoal.cluster.backlog import ready_by_category, served
+from shoal.cluster.home import Group
+from shoal.cluster.keeper import bounds_of, present_of, running_on
+from shoal.cluster.starters import LocalHandle
 from shoal.errors import InputError
 from shoal.model.resources import Resources
+from shoal.store.base import Standing
 from shoal.store.directory import NodeInfo
 
 
 def node(name: str) -> NodeInfo:
-    return NodeInfo(f"tcp://{name}", name, Resources.parse({"cores": 2}), {}, None, "", "1")
+    return NodeInfo(f"tcp://{name}", name, Resources.parse({"cores": 2}), {"node": name}, None, "", "1")
+
+
+def handle(name: str) -> LocalHandle:
+    return LocalHandle(name, 1, 1, "", "")
 
 
 def test_the_work_is_that_of_the_first_run_that_has_not_ended() -> None:
@@ -22,26 +31,25 @@ def test_the_work_is_that_of_the_first_run_that_has_not_ended() -> None:
         RunTold("b", "b", "active", 50, 20, 12),
         RunTold("c", "c", "waiting", 9, 9, 9),
     ]
-    notes = {1: NodeNote(2), 2: NodeNote(2, 3, 1, 6), 7: NodeNote(5)}
-    assert queue_of(ClusterTold({1: node("a"), 2: node("b")}, runs, notes)) == Queue(8, 4)
+    assert served(ClusterTold({}, runs)) == runs[1]
+    assert served(ClusterTold({}, runs[:1])) is None
 
 
-def test_without_a_run_there_is_nothing_to_do() -> None:
-    assert queue_of(ClusterTold({}, [], {})) == Queue(0, 0)
+def test_ready_tasks_are_counted_by_category() -> None:
+    standings = bytes([Standing.READY, Standing.DONE, Standing.READY, Standing.WAITING, Standing.READY])
+    assert ready_by_category(standings, array("i", [2, 2, 0, 0, 2]), 4) == [1, 0, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("words", "cores"),
-    [
-        ([], 1.0),
-        (["--memory=4000", "--cores=4"], 4.0),
-        (["--time=5", "--cpus-per-task=8"], 8.0),
-        (["-c2"], 2.0),
-        (["--cores=all"], 1.0),
-    ],
-)
-def test_cores_of_a_node_are_known_before_there_is_one(words: list[str], cores: float) -> None:
-    assert declared_cores(words) == cores
+def test_what_runs_is_told_of_nodes_that_are_there() -> None:
+    found = ClusterTold(
+        {1: node("a"), 2: node("b"), 3: node("new")}, [], {1: NodeNote(2), 2: NodeNote(1), 7: NodeNote(5)}
+    )
+    assert {number: count for number, (_, count) in running_on(found).items()} == {1: 2, 2: 1}
+
+
+def test_a_group_has_the_nodes_that_were_started_for_it() -> None:
+    found = ClusterTold({1: node("a"), 2: node("b"), 3: node("c")}, [])
+    assert present_of(Group(nodes=[handle("a"), handle("z")], leaving=[handle("c")]), found) == [1, 3]
 
 
 def test_bounds_that_are_no_range_are_refused() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.depot.cache import ArrivingError, Cache, DepotFullError
+from shoal.depot.cache import ArrivingError, Cache, DepotFullError, key_of
+from shoal.depot.catalogue import SPARE
 from shoal.depot.checksum import CHUNK_BYTES
 from shoal.depot.lend import Lender
 from shoal.depot.shelf import AbsentError, DamagedError
@@ -182,20 +183,50 @@ def test_partial_files_are_kept_for_the_next_time_and_go_first(tmp_path: Path) -
 
 
 def test_damage_to_what_is_known_of_an_object_costs_that_object_only(tmp_path: Path) -> None:
+    for spoil in ("first", "last"):
+        folder = tmp_path / spoil
+        cache = Cache(str(folder))
+        for name in ("a", "b", "c", "d"):
+            put(cache, name, name.encode() * 10)
+        cache.close()
+        about = folder / "about"
+        told = about.read_bytes()
+        half = len(told) // 8
+        about.write_bytes(b"\xff" * half + told[half:] if spoil == "first" else told[:-half])
+        damaged = folder / "objects" / key_of("b")
+        damaged.chmod(0o644)
+        damaged.write_bytes(b"short")
+        expected = ["c", "d"] if spoil == "first" else ["a", "c"]
+        for _ in range(2):
+            cache = Cache(str(folder))
+            assert cache.names() == expected
+            assert all(content(cache, name) == name.encode() * 10 for name in expected)
+            assert len(os.listdir(folder / "objects")) == 2
+            cache.close()
+
+
+def test_what_is_known_of_objects_that_are_gone_does_not_pile_up(tmp_path: Path) -> None:
     cache = Cache(str(tmp_path / "cache"))
-    for name in ("a", "b", "c"):
-        put(cache, name, name.encode() * 10)
+    put(cache, "kept", b"data")
+    most = 0
+    for number in range(3 * SPARE):
+        cache.set_precious("kept", number % 2 == 0)
+        most = max(most, (tmp_path / "cache" / "about").stat().st_size)
+    assert most < 200 * SPARE
+    cache.set_precious("kept", True)
     cache.close()
-    abouts = sorted((tmp_path / "cache" / "about").iterdir())
-    abouts[0].write_bytes(b"\xff\x00nonsense")
-    data = tmp_path / "cache" / "objects" / abouts[1].name
-    data.chmod(0o644)
-    data.write_bytes(b"short")
     cache = Cache(str(tmp_path / "cache"))
-    assert len(cache.names()) == 1
-    assert content(cache, cache.names()[0]) == cache.names()[0].encode() * 10
-    assert len(os.listdir(tmp_path / "cache" / "objects")) == 1
+    assert cache.describe("kept").precious
     cache.close()
+
+
+def test_partial_files_can_be_dropped_without_what_is_arriving(cache: Cache) -> None:
+    for name in ("left", "arriving"):
+        Path(cache.begin(name, 10)).write_bytes(b"12345")
+    cache.leave("left")
+    cache.drop_partial()
+    assert os.listdir(Path(cache.directory) / "partial") == [key_of("arriving")]
+    assert cache.used_bytes == 10
 
 
 def test_an_object_whose_file_somebody_removed_is_absent(cache: Cache) -> None:

@@ -212,6 +212,21 @@ def test_a_factory_brings_nodes_for_a_run_also_new_ones_and_lets_them_go_after_i
         wait_until(lambda: not jobs(slurm), "no job is left")
 
 
+def test_a_partition_of_slurm_is_a_group_beside_nodes_on_this_machine(slurm: Slurm, tmp_path: Path) -> None:
+    with cluster_on(slurm, tmp_path / "cluster", "--local", "1") as cluster:
+        batch = ("cluster", "add", NAME, "--group", "batch", "--slurm", "1", *ON_LOOPBACK, *WHOLE_NODE)
+        assert "invalid partition" in cluster.shoal(*batch, "--partition", "nowhere", expect=2)
+        cluster.shoal(*batch)
+        wait_for_nodes(cluster, 2)
+        status = cluster.shoal("cluster", "status", NAME)
+        assert "group main, local: 1 node\n" in status
+        assert "group batch, slurm: 1 node\n" in status
+        assert slurm.ask("squeue", "--noheader", "--format=%j").split() == [f"shoal-{NAME}-batch"]
+        cluster.shoal("cluster", "remove", NAME, "--group", "batch")
+        wait_until(lambda: not jobs(slurm), "its job has ended")
+        assert nodes_of(cluster) == 1
+
+
 def test_what_sbatch_refuses_is_one_sentence_and_no_head_is_left(slurm: Slurm, tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     cluster.environment["SLURM_CONF"] = str(slurm.conf)

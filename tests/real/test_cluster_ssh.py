@@ -47,7 +47,7 @@ def cluster_on(folder: Path, *options: str) -> Iterator[LocalCluster]:
     lodgings = {}
     try:
         cluster.shoal("cluster", "start", NAME, *options)
-        lodgings = started_of(cluster).lodgings
+        lodgings = started_of(cluster).group(None).lodgings
         yield cluster
     finally:
         cluster.shoal("cluster", "stop", NAME, expect=None)
@@ -62,7 +62,7 @@ def test_nodes_on_a_host_get_what_they_need_work_and_leave(server: Server, tmp_p
         status = cluster.shoal("cluster", "status", NAME)
         assert len(cluster.agents()) == 2
         assert set(re.findall(r"tcp://([^:]+):", status)) == {"127.0.0.1"}, "all of it is on this machine"
-        started = started_of(cluster)
+        started = started_of(cluster).group(None)
         (lodging,) = started.lodgings.values()
         private = Path(lodging.access)
         assert private != cluster.access, "the host has a file of its own"
@@ -103,7 +103,7 @@ def test_one_host_that_cannot_be_reached_does_not_keep_the_others_from_it(server
     options = ("--host", "127.0.0.1", "--ssh", hosts, *options_of(server))
     with cluster_on(tmp_path / "cluster", *options) as cluster:
         assert len(cluster.agents()) == 1
-        assert list(started_of(cluster).lodgings) == [me_at("127.0.0.1")]
+        assert list(started_of(cluster).group(None).lodgings) == [me_at("127.0.0.1")]
 
 
 def test_a_host_of_the_list_that_is_no_host_is_refused(tmp_path: Path) -> None:

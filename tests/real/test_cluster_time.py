@@ -8,12 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from shoal.policy.deadline import NOTICE
 from support.clusters import NAME, LocalCluster, local_cluster
 from support.command import PATIENCE, SHOAL, wait_until
 
 SLACK = 2.0
 """How often an agent looks at the time, and some more for a busy machine."""
+
+
+@pytest.fixture
+def wrong_clock() -> dict[str, str]:
+    """In this environment the time of day is an hour behind; time that only passes is as always."""
+    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    assert found, "libfaketime is not installed; 'make test' installs it as root"
+    return {"LD_PRELOAD": str(found[0]), "FAKETIME": "-1h", "DONT_FAKE_MONOTONIC": "1"}
 
 
 @contextmanager
@@ -81,3 +91,19 @@ def test_a_run_says_that_its_tasks_outlast_every_node_and_waits_for_another(tmp_
 
 def told(cluster: LocalCluster) -> str:
     return (cluster.folder / "begun.log").read_text()
+
+
+def test_a_node_whose_clock_is_wrong_is_named(tmp_path: Path, wrong_clock: dict[str, str]) -> None:
+    write_tasks(tmp_path / "w", 2, 0)
+    with local_cluster(tmp_path / "cluster", 0) as cluster:
+        with open(cluster.folder / "agent.log", "wb") as log:
+            words = [*SHOAL, "agent", "--access", str(cluster.access)]
+            agent = subprocess.Popen(words, env=cluster.environment | wrong_clock, stdout=log, stderr=log)
+        try:
+            cluster.await_nodes(1)
+            told = "is 3600 s behind the cluster's"
+            wait_until(lambda: told in (cluster.folder / "agent.log").read_text(), "the agent says so")
+            assert told in cluster.shoal("run", "--cluster", NAME, "all", where=tmp_path / "w")
+        finally:
+            agent.terminate()
+            agent.wait(PATIENCE)

@@ -15,6 +15,7 @@ from shoal.policy.balance import DEFAULT_POLICY
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY
 
+ONE = "one"
 CHUNK = 512
 """Tasks whose commands travel together."""
 KEPT_CHUNKS = 64
@@ -37,6 +38,8 @@ class About(msgspec.Struct, frozen=True):
     """Data address of the head, which has what the client brought."""
     client: str = ""
     """Who brought it, for those who look."""
+    to: str = ONE
+    """Where the first tasks go: `one` node, from which others take; dealt out to `all`, or to those with a label."""
 
 
 class Deed(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,8 @@ import os
 import shutil
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Sequence
 
 from shoal.agent.about import Deeds, Entry, decode_about, encode
@@ -19,7 +21,9 @@ from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
 from shoal.agent.farm import Farm
 from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
-from shoal.agent.share import Clock, Share
+from shoal.agent.share import Share
+from shoal.agent.skew import ahead, sentence
+from shoal.agent.surroundings import Clock
 from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
 from shoal.policy.deadline import NOTICE
@@ -33,6 +37,8 @@ GIVE_BACK_SECONDS = 5.0
 """So long before its time is over, a node that was told to end gives back what it could not finish."""
 HAND_OVER_SECONDS = 1.0
 """For how long others may take what waits here, once nothing runs any more, before it is given back."""
+MOST_EARLY = 64
+"""Messages that are kept until we have a share in the run that they are about; those beyond are sent again."""
 SPOOL = "shoal-agent-"
 """How the name of a spool begins that was made for one agent, and goes with it."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -47,16 +53,22 @@ class Agent:
             self.post = Trouble(post, os.environ[VARIABLE])  # type: ignore[assignment]
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=False)
-        self.farm = self.desk.farm = Farm(info.resources, spool, post.answer)
+        self.farm = self.desk.farm = Farm(info.capacity(), spool, post.answer)
         self.number = -1
         self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
+        self._early: deque[Said] = deque(maxlen=MOST_EARLY)
+        """What others said of a run in which we have no share yet."""
+        self._declined: set[tuple[int, str]] = set()
+        """Our numbers, and runs in which we take no part."""
         self.leaving = False
         self.at_once = False
         self._versions = (-1, -1)
         self._is_run_on = False
         self._next_beat = 0.0
         self._idle_since = self.clock()
+        self._ahead = 0.0
+        """Seconds by which our clock is wrong; 0 as long as that is not worth a word."""
         self._done_since: float | None = None
         """Since when an agent that leaves has had nothing running."""
 
@@ -197,7 +209,9 @@ class Agent:
         ends_at = self.info.ends_at
         if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
             self.leave(at_once=False)  # whether or not the batch system tells us
+        before = time.time()
         beat = directory.renew(self.number, note=encode(self._doing()))
+        self._compare_clocks(before, time.time(), beat.clock)
         if not beat.alive:
             self._close_share()
             self._join()
@@ -212,6 +226,12 @@ class Agent:
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
 
+    def _compare_clocks(self, before: float, after: float, theirs: float) -> None:
+        found = ahead(before, after, theirs)
+        if found and not self._ahead:
+            print(f"shoal agent: {sentence(self.info.name, found)}", file=sys.stderr, flush=True)
+        self._ahead = found
+
     def _doing(self) -> NodeNote:
         """How this node is doing, for those who look and for whoever decides how many nodes there are."""
         now, share = self.clock(), self.share
@@ -220,13 +240,14 @@ class Agent:
             self._idle_since = now
         if share is None:
             idle = None if calls else now - self._idle_since
-            return NodeNote(calls, held=calls, idle_seconds=idle, draining=self.leaving)
+            return NodeNote(calls, held=calls, idle_seconds=idle, draining=self.leaving, ahead=self._ahead)
         broker, tiers = share.member.broker, share.member.tiers
         if broker.state:
             self._idle_since = now
         idle = None if broker.state or calls else now - self._idle_since
         own = len(tiers.local)
-        return NodeNote(share.running(), len(tiers) - own, own, len(broker.state), idle, broker.draining)
+        waiting = (len(tiers) - own, own, len(broker.state))
+        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead)
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
@@ -262,11 +283,15 @@ class Agent:
     def _open_share(self, run: RunInfo) -> None:
         if self.number not in self.nodes:
             self.nodes = self.books.directory.nodes()
+        if (self.number, run.run) in self._declined:
+            return
         store, work = self.books.attach(run.run)
         about = decode_about(run.about)
         if not about.managed and not os.path.isdir(about.base):
             why = f"{about.base!r} is not there on {self.info.name}, so it does not take part"
             store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
+            self._declined.add((self.number, run.run))
+            store.lose(self.number)  # what others send here is theirs again
             return
         self.depot.origin_address = about.origin
         self.share = Share(
@@ -284,8 +309,15 @@ class Agent:
             self.depot if about.managed else None,
         )
         self.wakeup.add(self.share.launcher.descriptor)
+        if self._ahead:
+            why = sentence(self.info.name, self._ahead)
+            store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
         self.books.directory.begin(run.run)
         self.share.begin()
+        early = [said for said in self._early if said.run == run.run]
+        self._early.clear()
+        for said in early:
+            self.hear(said)
 
     def _close_share(self) -> None:
         if self.share is not None:
@@ -307,6 +339,8 @@ class Agent:
         match message:
             case Said(run, sender) if share is not None and share.run == run and sender in self.nodes:
                 share.hear(message)
+            case Said() if share is None or share.run != message.run:
+                self._early.append(message)
             case Promised(run, tickets) if share is not None and share.run == run:
                 share.promised(tickets)
             case LookAround(run) if share is not None and share.run == run:
@@ -335,7 +369,7 @@ class Agent:
     def explain(self, run: str, task: int) -> str | None:
         """What our broker says of a task, if it has it."""
         share = self.share
-        if share is None or share.run != run or task not in share.member.broker.state:
+        if share is None or share.run != run or not share.has(task):
             return None
         return f"{share.why(task)}, on {self.info.name}"
 

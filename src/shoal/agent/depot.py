@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hmac
 import os
+import time
 from collections.abc import Collection
 
-from shoal.agent.submission import IncompleteError
+from shoal.agent.submission import PATIENCE, IncompleteError
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.protocol import Grant
 from shoal.depot.serve import Server
+from shoal.errors import ShoalError
 from shoal.wire.access import Access
 
 
@@ -50,8 +52,8 @@ class Depot:
         self.fetcher = Fetcher(self.cache)
         self.server = Server(self.cache, self._token, host=host, port=port, encrypted=encrypted)
         self.address = f"{host}:{self.server.port}"
-        self._partial: dict[str, str] = {}
-        """Where objects are written that are being brought."""
+        self._partial: dict[str, tuple[str, float]] = {}
+        """Where objects are written that are being brought, and when the last part came."""
         self.origin_address = ""
         """Where the files are that clients have brought."""
 
@@ -67,24 +69,36 @@ class Depot:
         """A part of an object that somebody brings; parts come in order, and what came before may come again."""
         if self.cache.has(name):
             return
-        path = self._partial.get(name, "")
+        path, _ = self._partial.get(name, ("", 0.0))
         if not path and at == 0:
             path = self.cache.begin(name, size)
         if not path:
             raise IncompleteError(f"a part of {name} is missing", remedy="bring it again")
-        self._partial[name] = path
+        self._partial[name] = (path, time.monotonic())
         with open(path, "wb" if at == 0 else "r+b") as file:
             file.seek(at)
             file.write(data)
         if at + len(data) == size:
-            del self._partial[name]
-            self.cache.commit(name, size, checksum, executable=executable, precious=True)
+            try:
+                self.cache.commit(name, size, checksum, executable=executable, precious=True)
+            except (OSError, ShoalError):
+                self.cache.leave(name, keep=False)
+                raise
+            finally:
+                del self._partial[name]
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """What belongs to other runs is of no use to anybody any more."""
+        """What belongs to other runs is of no use to anybody any more, and parts that nobody goes on bringing."""
         for name in self.cache.names():
             if name.partition("/")[0] not in runs:
                 self.cache.drop(name)
+        now = time.monotonic()
+        for name, (_, touched) in list(self._partial.items()):
+            if name.partition("/")[0] not in runs and now - touched > PATIENCE:
+                del self._partial[name]
+                self.cache.leave(name, keep=False)
+        if not runs:  # then there is nothing that could be resumed
+            self.cache.drop_partial()
 
     def grant(self, address: str) -> Grant | None:
         return grant_at(address, self._token, self._encrypted)

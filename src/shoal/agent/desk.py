@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from shoal.agent.about import About, decode_about, encode
+from shoal.agent.about import ONE, About, decode_about, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.goods import SOURCE, object_name
@@ -38,8 +38,10 @@ from shoal.agent.messages import (
     read_note,
 )
 from shoal.agent.submission import IncompleteError, Submissions
+from shoal.broker.dealing import ALL
 from shoal.errors import InputError, ShoalError
 from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
+from shoal.model.labels import parse_label
 from shoal.policy.balance import policy_named
 from shoal.policy.order import ORDERS
 from shoal.store.base import Standing, Store
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 2_000
 MOST_ENTRY_BYTES = 4 << 20
 CANCELLED_AT_ONCE = 5_000
+MOST_READ = 16
+"""Runs into whose books one desk looks at a time."""
 
 
 class Owner(Protocol):
@@ -91,7 +95,7 @@ class Desk:
         self.farm: Farm | None = None
         """Who runs the Python calls of clients; the head has none."""
         self._read: dict[str, Store] = {}
-        """Books of runs that somebody follows."""
+        """Books of runs that somebody looked into, the latest last; each may be a connection."""
 
     def serve(self, now: float) -> None:
         """Everything that has arrived."""
@@ -162,6 +166,8 @@ class Desk:
         if about.order not in ORDERS:
             raise InputError(f"there is no order {about.order!r}")
         policy_named(about.policy)
+        if about.to not in (ONE, ALL):
+            parse_label(about.to, "where the first tasks go")
         self._submissions.bring(run, about, self.books, self._has_source)
         self.books.directory.submit(run, encode(about))
         self.owner.runs_changed()
@@ -181,9 +187,10 @@ class Desk:
 
     def _store_of(self, run: str) -> Store:
         """Books to look into, apart from those of a share."""
-        store = self._read.get(run)
-        if store is None:
-            store = self._read[run] = self.books.open(run)
+        store = self._read.pop(run, None) or self.books.open(run)
+        self._read[run] = store
+        if len(self._read) > MOST_READ:
+            self._read.pop(next(iter(self._read))).close()
         return store
 
     def _info_of(self, run: str) -> RunInfo | None:
@@ -256,7 +263,9 @@ class Desk:
             self.books.directory.forget(run)
             self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
             self.owner.runs_changed()
-        self._read.pop(run, None)
+        store = self._read.pop(run, None)
+        if store is not None:
+            store.close()
 
 
 def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -14,7 +14,7 @@ from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk
 from shoal.agent.messages import RunsChanged, StoreAsked, StoreTold, TasksUnwanted, WireMessage
-from shoal.agent.share import Clock
+from shoal.agent.surroundings import Clock
 from shoal.errors import ShoalError
 from shoal.runner.wakeup import Wakeup
 from shoal.wire.post import Post
@@ -38,6 +38,8 @@ class Head:
         self.desk = Desk(self, post, books, depot, keeps_sources=True)
         self.leaving = False
         self._next_look = 0.0
+        self._known: set[str] = set()
+        """Addresses of nodes that were there the last time."""
         self._abandoned: str | None = None
         """The run whose followers know that nobody is there."""
 
@@ -68,6 +70,7 @@ class Head:
         self._next_look = self.clock() + LOOK_SECONDS
         directory = self.books.directory
         try:
+            self._forget_departed({node.address for node in directory.nodes().values()})
             run = next((each.run for each in directory.runs() if each.state != "ended"), None)
             lost = directory.expired() if run is not None else []
             if run is None or any(number not in lost for number in directory.nodes()):
@@ -77,6 +80,12 @@ class Head:
                 self._abandoned = run
         except ShoalError:
             pass  # the books are away, and everybody who asks for them notices
+
+    def _forget_departed(self, there: set[str]) -> None:
+        """What is still to be sent to a node that is gone is sent no more."""
+        for address in self._known - there:
+            self.post.forget(address)
+        self._known = there
 
     def hear(self, message: WireMessage) -> WireMessage | None:
         """Agents ask the store."""

@@ -192,6 +192,8 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     """For how long it has had nothing to do; None: it has. Seconds, since clocks of machines differ."""
     draining: bool = False
     """It starts nothing more: it was told to end, or its time is too short for what waits."""
+    ahead: float = 0.0
+    """Seconds by which its clock is ahead of the cluster's, if that is worth a word."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):

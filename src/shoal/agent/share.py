@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from array import array
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from shoal.agent.about import About, Deeds, Entry, encode
+from shoal.agent.about import ONE, About, Deeds, Entry, encode
 from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
 from shoal.agent.goods import SOURCES, Goods, decode_sources
-from shoal.agent.messages import LookAround, Promised, Said, WireMessage
+from shoal.agent.messages import LookAround, Promised, Said
+from shoal.agent.stranded import Stranded
+from shoal.agent.surroundings import Clock, Post
 from shoal.broker.broker import Broker, Lane
 from shoal.broker.explain import explain
 from shoal.broker.member import Event, Member, MemberCommand
@@ -56,6 +57,7 @@ from shoal.broker.peers import (
 from shoal.broker.tiers import Tiers
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
+from shoal.policy.gathering import Gathering
 from shoal.policy.order import ORDERS, TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
@@ -67,22 +69,6 @@ OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 LOOK_SECONDS = 5.0
 """Who has had nothing to do for so long asks the books whether there is something that nobody has."""
 _LEAST_CORES = 100
-
-
-class Clock:
-    """Seconds since the epoch that never jump."""
-
-    def __init__(self) -> None:
-        self.offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.offset
-
-
-class Post(Protocol):
-    """Where messages for other agents go."""
-
-    def send(self, address: str, message: WireMessage) -> None: ...
 
 
 class Share:
@@ -120,7 +106,10 @@ class Share:
         """When they began to wait."""
         self._made: dict[int, list[tuple[int, int, bytes]]] = {}
         """By task: the files that its last attempt made."""
-        self.member = self._make_member(nodes[here].resources)
+        self._absent: set[int] = set()
+        """Nodes that are there, but take no part in this run."""
+        self.stranded = Stranded(work)
+        self.member = self._make_member(nodes[here].capacity())
         self.wake_at: float | None = None
         self.results: list[TaskResult] = []
         """What came about while commands were done; it is told at the next turn."""
@@ -137,14 +126,33 @@ class Share:
         rank = work.rank if any(work.rank) else ()
         columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
         lanes = [
-            Lane(_at_least(profile.resources), profile.retries, bundled=not self.goods, refilled=not self.goods)
+            Lane(
+                _at_least(profile.resources),
+                profile.retries,
+                bundled=not self.goods,
+                refilled=not self.goods,
+                prefers=profile.prefers,
+            )
             for profile in work.profiles
         ]
         cores, random = max(1, capacity.get("cores") // FRACTION), Random(self.here)
         tiers = Tiers(lambda: ORDERS[about.order](columns, cores, random), work.weight)
         broker = Broker(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
         ahead = cores if self.goods else 0
-        return Member(self.here, broker, Roster(self.nodes), policy=about.policy, look_ahead=ahead, seed=self.here)
+        gathering = Gathering(work) if self.goods and work.weight else None
+        return Member(
+            self.here,
+            broker,
+            self._roster(),
+            policy=about.policy,
+            look_ahead=ahead,
+            seed=self.here,
+            gathering=gathering,
+        )
+
+    def _roster(self) -> Roster:
+        capacity = {number: node.capacity() for number, node in self.nodes.items() if number not in self._absent}
+        return Roster(capacity, capacity)
 
     def _make_goods(self, depot: Depot, spool: str) -> Goods:
         listed = self.store.get_piece(SOURCES)
@@ -177,9 +185,10 @@ class Share:
     # ---- turns ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Takes what nobody has; if that is nothing, looks for work."""
+        """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
         placeable = self.store.unowned(self.here)
-        self.tell(TasksPlaced(placeable.tickets, placeable.holdings) if placeable.tickets else TimePassed())
+        to = "" if self.about.to == ONE else self.about.to
+        self.tell(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
 
     def turn(self, launcher_has_news: bool) -> None:
         """Tells the member what has happened since the last one."""
@@ -250,8 +259,8 @@ class Share:
                         self.store.note(encode(msgspec.structs.replace(entry, verdict="retry")))
                 case Kill(task, attempt, outcome):
                     self._kill(task, attempt, outcome)
-                case HandBack(ticket):
-                    self._hand_back(ticket)
+                case HandBack():
+                    self._hand_back(command)
                 case Prefetch(task):
                     if self.goods is not None:
                         self.goods.fetch_ahead(task)
@@ -288,15 +297,21 @@ class Share:
         self.store.give_up(task, command.attempt, encode(msgspec.structs.replace(entry, verdict="failed")))
         return []
 
-    def _hand_back(self, ticket: Ticket) -> None:
-        """This node is too small: the books have it, and whoever is large enough is told to look."""
-        if self.store.hand_back(ticket, NOBODY) is None:
-            return
-        request = self.work.profiles[self.work.category[ticket.task]].resources
-        for number, node in self.nodes.items():
-            if number != self.here and not request.lacking_in(node.resources):
-                self.post.send(node.address, LookAround(self.run))
-                return
+    def _hand_back(self, command: HandBack) -> None:
+        """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
+        able = (
+            [node for node in self.member.roster.able(command.lacking) if node != self.here] if command.lacking else []
+        )
+        if command.lacking is not None and not able:
+            told = self.stranded.keep(command.ticket, self._capacities())
+            if told is not None:
+                self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=told)))
+        elif self.store.hand_back(command.ticket, NOBODY) is not None and able:
+            self.post.send(self.nodes[able[0]].address, LookAround(self.run))
+
+    def _capacities(self) -> list[Resources]:
+        """Of all nodes that take part."""
+        return [node.capacity() for number, node in self.nodes.items() if number not in self._absent]
 
     # ---- others --------------------------------------------------------------------------------------------------
 
@@ -305,7 +320,8 @@ class Share:
             again = self.store.moved(message.tickets, self.here, peer, message.number)
             if again.tickets:
                 self.member.parcels.settle(message.number)
-                return [TasksPlaced(again.tickets, again.holdings)]
+                self._absent.add(peer)  # the books count it as lost: it must not be sent the same again
+                return [PeersChanged(self._roster()), TasksPlaced(again.tickets, again.holdings)]
             if self.store.recorded(self.here) < message.number:
                 return []  # we were declared lost: what we had is placed anew by others
         node = self.nodes.get(peer)
@@ -318,13 +334,16 @@ class Share:
 
     def promised(self, tickets: Sequence[Ticket]) -> None:
         """What was on its way from a lost node: what has not arrived is claimed."""
-        lacking = [ticket for ticket in tickets if ticket.task not in self.member.broker.state]
+        lacking = [ticket for ticket in tickets if not self.has(ticket.task)]
         if lacking:
             self.place(self.store.claim(self.here, lacking))
 
     def peers_changed(self, nodes: dict[int, NodeInfo]) -> None:
         self.nodes = nodes
-        self.tell(PeersChanged(Roster(nodes)))
+        self.tell(PeersChanged(self._roster()))
+        found = self.stranded.take(self._capacities())
+        if found:
+            self.tell(TasksPlaced(found))
 
     def lose(self, node: int) -> None:
         """A node's lease is over: what it had is placed anew from here."""
@@ -337,6 +356,7 @@ class Share:
         self.place(placeable)
 
     def cancel(self, tasks: Sequence[int]) -> None:
+        self.stranded.drop(tasks)
         self.tell(CancelAsked(list(tasks)))
 
     # ---- what runs -----------------------------------------------------------------------------------------------
@@ -458,9 +478,14 @@ class Share:
 
     def why(self, task: int) -> str:
         """Why a task that is here is where it is."""
+        if task in self.stranded:
+            return self.stranded.why(task, self._capacities())
         if self.goods is not None and self.goods.is_coming(task):
             return "what it reads is being fetched from other nodes"
         return explain(self.member.broker, task)
+
+    def has(self, task: int) -> bool:
+        return task in self.member.broker.state or task in self.stranded
 
     def running(self) -> int:
         return len(self.member.broker.running)

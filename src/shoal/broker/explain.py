@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.broker.broker import Broker
 from shoal.broker.states import State
-from shoal.model.resources import show_amount
+from shoal.model.resources import is_label, show_amount
 
 
 def explain(broker: Broker, task: int) -> str:
@@ -25,6 +25,8 @@ def explain(broker: Broker, task: int) -> str:
     for at, amount in contract.needs[lane]:
         if contract.free[at] < amount:
             name = contract.names[at]
+            if is_label(name):
+                return f"it is ready, but this node has not the label {name}"
             return (
                 f"it is ready and waits for {name}: it needs {show_amount(name, amount)}, "
                 f"{show_amount(name, max(0, contract.free[at]))} of {show_amount(name, contract.total[at])} are free"

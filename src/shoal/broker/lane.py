@@ -56,6 +56,8 @@ class Lane(msgspec.Struct):
     """The lane that its tasks came from, if the broker made it."""
     unheard: int = ONE_IN - 1
     """Results since the last one that the adviser was told of."""
+    prefers: tuple[str, ...] = ()
+    """Labels of nodes to which its tasks are pushed, if there are such nodes."""
 
     def is_worth_learning(self, used: Amounts) -> bool:
         """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""

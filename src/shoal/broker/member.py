@@ -21,8 +21,10 @@ from random import Random
 from typing import TypeAlias
 
 from shoal.broker.broker import Broker
+from shoal.broker.dealing import Deal, Dealer
 from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
 from shoal.broker.messages import Event as BrokerEvent
+from shoal.broker.nearness import Nearness
 from shoal.broker.parcels import Parcels
 from shoal.broker.peers import (
     Got,
@@ -42,10 +44,12 @@ from shoal.broker.peers import (
     Ticket,
     Woken,
 )
+from shoal.broker.rounds import Rounds
 from shoal.broker.states import State
 from shoal.broker.tiers import Tiers
 from shoal.model.resources import FRACTION
-from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Pace, Release, Stealing, policy_named
+from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Release, Stealing, policy_named
+from shoal.policy.gathering import Gathering
 from shoal.policy.placement import ANYWHERE
 
 MOST_PARKED = 64
@@ -73,8 +77,11 @@ class Member:
         stealing: Stealing | None = None,
         look_ahead: int = 0,
         seed: int = 0,
+        gathering: Gathering | None = None,
     ) -> None:
         """`patience`: seconds that work may wait beside its data, instead of the policy's own.
+
+        `gathering`: what the node has of the files that tasks read; None: files are everywhere, or there are none.
 
         `look_ahead`: of so many queued tasks the inputs are fetched before they start.
         """
@@ -85,41 +92,26 @@ class Member:
         self.tiers = broker.queue
         self.roster = roster
         self.stealing = stealing or Stealing()
-        self._random = Random(seed * 1_000_003 + here)
-        self._pace = Pace(self.stealing, self._random)
+        self.rounds = Rounds(here, broker, self.stealing, Random(seed * 1_000_003 + here))
+        self._nearness = Nearness(here, broker, gathering) if gathering is not None else None
         self._bandwidth, self._threshold, self._patience = bandwidth, threshold, patience
         self._set_policy(policy)
+        self.dealer = Dealer(here, broker.lanes, roster)
         self.parcels = Parcels()
-        self.parked: dict[int, None] = {}
-        """Peers that left empty-handed, the one that waits longest first."""
+        self.parked: dict[int, tuple[int, ...]] = {}
+        """Peers that left empty-handed, the one that waits longest first, and what they can start nothing of."""
         self.unwanted: dict[int, None] = {}
         """Cancelled tasks; one that is on its way to us then ends when it arrives."""
         self.little_left = False
         self.look_ahead = look_ahead
         self._ahead: dict[int, None] = {}
         """Tasks whose inputs were asked for before they start; the latest few."""
-        self._round = 0
-        self._is_open = False
-        """A round is under way."""
-        self._asked = 0
-        """Answers that are still to come."""
-        self._answers: list[tuple[int, int]] = []
-        """Load and peer, of those who have something."""
-        self._deadline = inf
-        self._next_try = 0.0
-        self._promising = ANYWHERE
-        """A peer that told of a load lately."""
         self.timer = inf
         """The earliest moment for which we have asked to be woken; what the broker asked for beside that is its own."""
-        self._cores_at = broker.contract.names.index("cores")
-        needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
-        self._least = min((need for need in needs if need), default=FRACTION)
-        self._real_lanes = sum(1 for need in broker.contract.needs if need)
-        """Lanes whose tasks ask for something."""
         self._handlers = self._table()
         self._hearers: dict[type, Callable[..., None]] = {
             LoadAsked: self._on_load_asked,
-            LoadTold: self._on_load_told,
+            LoadTold: self.rounds.load_told,
             TasksAsked: self._on_tasks_asked,
             Parcel: self._on_parcel,
             Got: self._on_got,
@@ -143,38 +135,38 @@ class Member:
     def handle(self, now: float, event: Event) -> list[MemberCommand]:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[MemberCommand] = []
+        nearness = self.nearness
+        if nearness is not None and not self.little_left:
+            nearness.choose_next(self._cores(), self.placement)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(now, event, commands)
         else:
             self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
-        tiers = self.tiers
-        if self._is_open:
-            if now >= self._deadline:
-                self._next_victim(now, commands)  # whoever has not answered by now is left out
+        if nearness is not None:
+            nearness.started(commands)
+        tiers, rounds = self.tiers, self.rounds
+        if rounds.is_open:
+            if now >= rounds.deadline:
+                rounds.next_victim(now, commands)  # whoever has not answered by now is left out
         elif not (tiers.local or tiers.shared_tasks):
-            if now >= self._next_try:
-                self._look_for_work(now, commands)
+            if now >= rounds.next_try:
+                rounds.begin(now, self.roster, commands)
         elif self.look_ahead:
             self._prepare(commands)
-        if self._is_open or self.parcels.unsettled or self._next_try > now:
+        if rounds.is_open or self.parcels.unsettled or rounds.next_try > now:
             self._set_timer(now, commands)
         return commands
 
     def idle_cores(self) -> int:
         """Cores on which something could start at once."""
-        return max(0, self.broker.contract.free[self._cores_at] // self._least)
-
-    def _unable(self) -> tuple[int, ...]:
-        """Lanes of which nothing could be started at once; with a single one that goes without saying."""
-        fits, lanes = self.broker.contract.fits, self.broker.lanes
-        if len(lanes) == 1:
-            return ()
-        return tuple([lane for lane, made in enumerate(lanes) if made.origin < 0 and not fits(lane)])
+        return self.rounds.idle_cores()
 
     def _set_policy(self, name: str) -> None:
         policy = policy_named(name)
         self.policy = name
+        self.nearness = self._nearness if policy.gathers else None
+        self.rounds.near = self.nearness.gathering.told if self.nearness is not None else tuple
         self.placement = policy.placement(self._threshold, self._bandwidth)
         patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
         self.release = Release(patience, self._cores())
@@ -187,46 +179,78 @@ class Member:
 
     def _on_placed(self, now: float, event: TasksPlaced, commands: list[MemberCommand]) -> None:
         """Finds a node for each; what stays is started if there is room."""
-        outgoing: dict[int, list[Ticket]] = {}
+        deal = Deal()
+        shares = self._divided(event)
+        if shares is not None:
+            self.little_left = False  # as we shall be told soon
+            kept = shares.pop(self.here, [])
+            local = [ticket.task for ticket in kept]
+            for node, share in shares.items():
+                for ticket in share:
+                    deal.push(node, ticket)
+        elif event.to or self.dealer.has_wishes or (event.holdings and not self.little_left):
+            kept, local = self._choose(event, deal)
+        else:
+            kept, local = event.tickets, []
+        kept = self._fitting(kept, commands, deal)
+        if local:
+            fitting = {ticket.task for ticket in kept}
+            for task in local:
+                if task in fitting:
+                    self.tiers.make_local(task)
+        for peer, tickets, is_dealt in deal.parcels():
+            parcel = self.parcels.wrap(now, peer, tickets, len(self.tiers.shared), dealt=is_dealt)
+            commands.append(Send(peer, parcel))
+        self._take_in(now, kept, commands)
+
+    def _divided(self, event: TasksPlaced) -> dict[int, list[Ticket]] | None:
+        """By node what it gets of many tasks whose data is scattered; None: each finds its own way."""
+        if self.nearness is None or event.to or self.dealer.has_wishes or not self.dealer.is_indifferent():
+            return None
+        return self.nearness.divided(event, self.roster.ids, self.placement)
+
+    def _choose(self, event: TasksPlaced, deal: Deal) -> tuple[list[Ticket], list[int]]:
+        """What stays here, and which tasks of it belong here; the rest goes into the deal."""
+        lanes, lane_of, here, peers = self.broker.lanes, self.broker.columns.lane, self.here, self.roster.known
+        dealer, wishes, to = self.dealer, self.dealer.has_wishes, event.to
+        holds_wishes = self.release.first < inf  # else they would wait for ever where they only would like to be
         kept: list[Ticket] = []
         local: list[int] = []
-        if not event.holdings or self.little_left:
-            kept = self._fitting(event.tickets, commands)
-        else:
-            lanes, lane_of, here = self.broker.lanes, self.broker.columns.lane, self.here
-            peers = self.roster.known
-            for ticket, holdings in zip(event.tickets, event.holdings, strict=True):
-                seconds = lanes[lane_of[ticket.task]].mean_duration
-                node = self.placement.choose(here, holdings, seconds) if holdings else ANYWHERE
-                if node == here:
+        dealt: dict[int, int] = {}
+        everything = event.holdings or [()] * len(event.tickets)
+        for ticket, holdings in zip(event.tickets, everything, strict=True):
+            lane = lane_of[ticket.task]
+            node, belongs = ANYWHERE, holds_wishes
+            if wishes:
+                node = dealer.preferred(lane, holdings, dealt)
+            if node == ANYWHERE and holdings and not self.little_left:
+                node = self.placement.choose(here, dealer.allowed(lane, holdings), lanes[lane].mean_duration)
+                belongs = True
+            if node == ANYWHERE and to:
+                node, belongs = dealer.share_of(ticket.task, lane, to), False
+            if node == here or node not in peers:
+                kept.append(ticket)
+                if belongs and node == here:
                     local.append(ticket.task)
-                    kept.append(ticket)
-                elif node == ANYWHERE or node not in peers:
-                    kept.append(ticket)
-                else:
-                    outgoing.setdefault(node, []).append(ticket)
-            kept = self._fitting(kept, commands)
-            if local:
-                fitting = {ticket.task for ticket in kept}
-                for task in local:
-                    if task in fitting:
-                        self.tiers.make_local(task)
-        for peer, tickets in outgoing.items():
-            commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(self.tiers.shared))))
-        self._take_in(now, kept, commands)
+            elif belongs:
+                deal.push(node, ticket)
+            else:
+                deal.deal(node, ticket)
+        return kept, local
 
     def _take_in(self, now: float, tickets: list[Ticket], commands: list[MemberCommand]) -> None:
         if tickets:
-            self._pace.reset()
-            self._next_try = 0.0
+            self.rounds.has_work()
         self.broker.receive(tickets)
+        if self.nearness is not None and not self.little_left:
+            self.nearness.choose_next(self._cores(), self.placement)
         self.broker.advance(commands)  # type: ignore[arg-type]
         if self.tiers.local:
             self._let_go(commands)
         self._wake_parked(commands)
 
-    def _fitting(self, tickets: list[Ticket], commands: list[MemberCommand]) -> list[Ticket]:
-        """Those that are wanted and fit on this node; for the others somebody else must be found."""
+    def _fitting(self, tickets: list[Ticket], commands: list[MemberCommand], deal: Deal | None = None) -> list[Ticket]:
+        """Those that are wanted and fit on this node; the others go into the deal, or somebody else finds a node."""
         hopeless, lane_of, held = self.broker.contract.hopeless, self.broker.columns.lane, self.broker.state
         if not hopeless and not self.unwanted and not held:
             return tickets
@@ -238,7 +262,11 @@ class Member:
                     self._take_anew(ticket, commands)
             elif task not in self.unwanted:
                 if lane_of[task] in hopeless:
-                    commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+                    another = ANYWHERE if deal is None else self.dealer.another(lane_of[task])
+                    if deal is None or another == ANYWHERE:
+                        commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+                    else:
+                        deal.deal(another, ticket)
                 else:
                     fitting.append(ticket)
         return fitting
@@ -275,21 +303,37 @@ class Member:
             return
         load = len(self.tiers.shared)
         surplus = load - SURPLUS * self._cores() if not self.little_left else load
-        for _ in range(min(len(self.parked), max(surplus, 0).bit_length())):
-            peer = next(iter(self.parked))
-            del self.parked[peer]
-            commands.append(Send(peer, Woken(load)))
+        woken = max(surplus, 0).bit_length()
+        if not woken:
+            return
+        there: dict[tuple[int, ...], int] = {(): load}
+        for peer, unable in list(self.parked.items()):
+            if unable not in there:
+                there[unable] = self._load_for(unable)
+            if there[unable]:
+                del self.parked[peer]
+                commands.append(Send(peer, Woken(load)))
+                woken -= 1
+                if not woken:
+                    return
 
     def _give(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
         """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
         shared, round = self.tiers.shared, asked.round
         load = self._load_for(asked.unable) if asked.unable else len(shared)
-        count = load if self.broker.draining else ceil(self.stealing.share * load)
+        near = self.nearness
+        part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
+        count = load if self.broker.draining else ceil((part or self.stealing.share) * load)
         if not count:
             commands.append(Send(peer, Parcel(0, [], 0, round)))
-            self._park(peer)
+            self._park(peer, asked.unable)
             return
-        tickets = self.broker.give_away(self.tiers.lightest(shared, count, self._lanes_of(asked.unable)))
+        without = self._lanes_of(asked.unable)
+        if near is not None and part is not None:
+            chosen = near.share_of(asked, count, without)
+        else:
+            chosen = self.tiers.lightest(shared, count, without)
+        tickets = self.broker.give_away(chosen)
         commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
 
     def _load_for(self, unable: tuple[int, ...]) -> int:
@@ -303,9 +347,9 @@ class Member:
             return []
         return [lane for lane in self.tiers.shared.lanes() if self.broker.origin(lane) in unable]
 
-    def _park(self, peer: int) -> None:
-        if len(self.parked) < MOST_PARKED:
-            self.parked[peer] = None
+    def _park(self, peer: int, unable: tuple[int, ...]) -> None:
+        if len(self.parked) < MOST_PARKED or peer in self.parked:
+            self.parked[peer] = unable
         if self.tiers.local:
             self.release.left_empty_handed()
 
@@ -323,47 +367,6 @@ class Member:
                 self._ahead[task] = None
                 commands.append(Prefetch(task))
 
-    # ---- looking for work ----------------------------------------------------------------------------------------
-
-    def _look_for_work(self, now: float, commands: list[MemberCommand]) -> None:
-        """Nothing waits here, and it is time for a round."""
-        if not self.stealing.enabled or not self.roster.others():
-            return
-        broker = self.broker
-        if broker.draining or broker.awaiting_ready or self.tiers or not self.idle_cores():
-            return
-        unable = self._unable() if len(broker.lanes) > 1 else ()
-        if unable and len(unable) == self._real_lanes:
-            return  # whatever ends next makes room
-        asked = self.roster.sample(self._random, self.here, self.stealing.asked(self.roster.others()))
-        if self._promising != ANYWHERE and self._promising not in asked:
-            asked[0] = self._promising
-        self._promising = ANYWHERE
-        self._open(now, len(asked))
-        question = LoadAsked(self._round, unable)
-        for peer in asked:
-            commands.append(Send(peer, question))
-
-    def _open(self, now: float, asked: int) -> None:
-        self._round += 1
-        self._is_open = True
-        self._asked = asked
-        self._answers = []
-        self._deadline = now + self.stealing.patience
-
-    def _next_victim(self, now: float, commands: list[MemberCommand]) -> None:
-        """Asks the richest of those who have answered for a share; if there is none the round has failed."""
-        self._asked = 0
-        if self._answers:
-            best = max(self._answers)
-            self._answers.remove(best)
-            self._deadline = now + self.stealing.patience
-            commands.append(Send(best[1], TasksAsked(self._round, self._unable())))
-            return
-        self._is_open = False
-        longest = max((lane.mean_duration for lane in self.broker.lanes if lane.mean_duration), default=0.0)
-        self._next_try = now + self._pace.next(longest)
-
     # ---- messages ------------------------------------------------------------------------------------------------
 
     def _on_heard(self, now: float, event: Heard, commands: list[MemberCommand]) -> None:
@@ -377,18 +380,8 @@ class Member:
             self._let_go(commands)
         load = self._load_for(asked.unable) if asked.unable else len(self.tiers.shared_tasks)
         if not load:
-            self._park(peer)
+            self._park(peer, asked.unable)
         commands.append(Send(peer, LoadTold(asked.round, load)))
-
-    def _on_load_told(self, now: float, peer: int, told: LoadTold, commands: list[MemberCommand]) -> None:
-        if told.round == self._round and self._asked:
-            self._asked -= 1
-            if told.load:
-                self._answers.append((told.load, peer))
-            if not self._asked:
-                self._next_victim(now, commands)
-        elif told.load:
-            self._promising = peer
 
     def _on_tasks_asked(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
         self._let_go(commands)
@@ -397,31 +390,28 @@ class Member:
     def _on_got(self, now: float, peer: int, got: Got, commands: list[MemberCommand]) -> None:
         self.parcels.settle(got.number)
         if got.load:
-            self._promising = peer
+            self.rounds.promising = peer
 
     def _on_woken(self, now: float, peer: int, woken: Woken, commands: list[MemberCommand]) -> None:
-        self._promising = peer
-        if not self._is_open and not self.tiers and self.idle_cores() and not self.broker.draining:
-            self._open(now, 0)
-            self._promising = ANYWHERE
-            commands.append(Send(peer, TasksAsked(self._round, self._unable())))
+        self.rounds.ask_at_once(now, peer, commands)
 
     def _on_parcel(self, now: float, peer: int, parcel: Parcel, commands: list[MemberCommand]) -> None:
-        answers_us = self._is_open and parcel.round == self._round and not self._asked
+        answers_us = self.rounds.is_answered_by(parcel)
         if parcel.number:
             fresh = self.parcels.is_fresh(peer, parcel)
             commands.append(Send(peer, Got(parcel.number, len(self.tiers.shared))))
             if parcel.load and parcel.load > SURPLUS:
-                self._promising = peer
+                self.rounds.promising = peer
             if answers_us:
-                self._is_open = False
+                self.rounds.close()
             if fresh:
                 tickets = self._fitting(parcel.tickets, commands)
-                if not parcel.round and not self.little_left and not self.broker.draining:
+                is_pushed = not parcel.round and not parcel.dealt
+                if is_pushed and not self.little_left and not self.broker.draining:
                     self._keep_local(tickets)
                 self._take_in(now, tickets, commands)
         elif answers_us:
-            self._next_victim(now, commands)
+            self.rounds.next_victim(now, commands)
 
     def _keep_local(self, tickets: list[Ticket]) -> None:
         """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
@@ -443,12 +433,11 @@ class Member:
     def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
         """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
         self.roster = event.roster
+        self.dealer.set_roster(event.roster)
         known = self.roster.known
         self.parcels.forget_others(known)
-        self.parked = {peer: None for peer in self.parked if peer in known}
-        self._answers = [(load, peer) for load, peer in self._answers if peer in known]
-        if self._promising not in known:
-            self._promising = ANYWHERE
+        self.parked = {peer: unable for peer, unable in self.parked.items() if peer in known}
+        self.rounds.forget_others(known)
 
     def _on_little_left(self, now: float, event: LittleLeft, commands: list[MemberCommand]) -> None:
         self.little_left = event.is_so
@@ -490,10 +479,11 @@ class Member:
         if self.parcels.unsettled:
             commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
             moment = self.parcels.next_due()
-        if self._is_open:
-            moment = min(moment, self._deadline)
-        elif now < self._next_try < moment and not self.tiers:
-            moment = self._next_try
+        rounds = self.rounds
+        if rounds.is_open:
+            moment = min(moment, rounds.deadline)
+        elif now < rounds.next_try < moment and not self.tiers:
+            moment = rounds.next_try
         if moment < self.timer or self.timer <= now:
             self.timer = moment
             if moment < inf:

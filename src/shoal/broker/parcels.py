@@ -33,11 +33,13 @@ class Parcels:
         self._floor: dict[int, int] = {}
         """By peer: all parcels with lower numbers have arrived."""
 
-    def wrap(self, now: float, peer: int, tickets: list[Ticket], load: int, round: int = 0) -> Parcel:
+    def wrap(
+        self, now: float, peer: int, tickets: list[Ticket], load: int, round: int = 0, *, dealt: bool = False
+    ) -> Parcel:
         """A parcel that will be repeated until it is settled."""
         self._last += 1
         oldest = next(iter(self.unsettled), self._last)
-        parcel = Parcel(self._last, tickets, load, round, oldest)
+        parcel = Parcel(self._last, tickets, load, round, oldest, dealt)
         self.unsettled[self._last] = Unsettled(peer, parcel, now + FIRST_PAUSE, FIRST_PAUSE)
         return parcel
 

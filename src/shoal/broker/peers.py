@@ -6,13 +6,13 @@ number lets the receiver know it again. All other messages may be lost: a questi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import TypeAlias
 
 import msgspec
 
-from shoal.model.resources import Resources
+from shoal.model.resources import FRACTION, Resources
 
 GENERATION_BITS = 16
 """Attempts of a later generation have higher numbers from this bit on, as the stores count them."""
@@ -51,6 +51,8 @@ class TasksAsked(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
     round: int
     unable: tuple[int, ...] = ()
     """As in `LoadAsked`."""
+    near: tuple[int, ...] = ()
+    """Files that it has, not necessarily all of them; none if they are no matter."""
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -61,9 +63,11 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     tickets: list[Ticket]
     load: int = 0
     round: int = 0
-    """The thief's round; 0: it was not asked for, the tasks are sent because their data is there."""
+    """The thief's round; 0: it was not asked for, the tasks are sent because they belong there or were dealt."""
     settled: int = 0
     """All parcels with lower numbers have been acknowledged: the receiver may forget them."""
+    dealt: bool = False
+    """The tasks came here because they must go somewhere: whoever is idle may have them."""
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -85,9 +89,36 @@ Message: TypeAlias = LoadAsked | LoadTold | TasksAsked | Parcel | Got | Woken
 class Roster:
     """All brokers there are, in a form that those of a large simulated cluster can share."""
 
-    def __init__(self, ids: Iterable[int]) -> None:
+    def __init__(self, ids: Iterable[int], has: Mapping[int, Resources] | None = None) -> None:
+        """`has`: what each of them has, labels included, if that is known."""
         self.ids = list(ids)
         self.known = frozenset(self.ids)
+        self._has = has or {}
+        self._able: dict[Resources, list[int]] = {}
+        self._preferred: dict[tuple[Resources, tuple[str, ...]], list[int]] = {}
+
+    def cores(self, node: int) -> int:
+        """Of one of them, at least 1."""
+        return max(1, self._has[node].get("cores") // FRACTION) if node in self._has else 1
+
+    def able(self, request: Resources) -> list[int]:
+        """Those on which such a task could run when nothing else does; none if it is not known what they have."""
+        found = self._able.get(request)
+        if found is None:
+            has = self._has
+            kinds = {id(one): not request.lacking_in(one) for one in {id(one): one for one in has.values()}.values()}
+            found = self._able[request] = [node for node in self.ids if node in has and kinds[id(has[node])]]
+        return found
+
+    def preferred(self, request: Resources, labels: tuple[str, ...]) -> list[int]:
+        """Of those that are able the ones that carry most of these labels, and at least one of them."""
+        found = self._preferred.get((request, labels))
+        if found is None:
+            carried = [(sum(1 for label in labels if self._has[node].get(label)), node) for node in self.able(request)]
+            most = max((count for count, _ in carried), default=0)
+            found = [node for count, node in carried if count == most] if most else []
+            self._preferred[request, labels] = found
+        return found
 
     def others(self) -> int:
         """How many there are beside one of them."""
@@ -115,6 +146,8 @@ class TasksPlaced(msgspec.Struct, frozen=True, tag=True, gc=False):
     tickets: list[Ticket]
     holdings: list[tuple[tuple[int, int], ...]] = []
     """Per ticket: where its inputs are, as pairs of node and bytes; empty: none of the tasks reads anything."""
+    to: str = ""
+    """`all` or a label: what need not be anywhere is dealt out to all nodes, or those with the label. Else it stays."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True, gc=False):

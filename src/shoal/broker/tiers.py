@@ -86,6 +86,17 @@ class Tiers:
         self.shared.serve(cores)
         self.own.serve(cores)
 
+    def weight_of(self, task: int) -> int:
+        """Bytes that a task reads."""
+        return self._weight[task] if self._weight else 0
+
+    def claim(self, tasks: Sequence[int]) -> None:
+        """These Shared tasks come next, in this order: they are Local from now on."""
+        for task in reversed(tasks) if self.newest_first else tasks:
+            self.shared.remove(task)
+            self.make_local(task)
+            self.own.push(task)
+
     def release(self, count: int) -> None:
         """Lets go of Local tasks: of those with the least data, the oldest."""
         for task in self.lightest(self.own, count) if self.local else ():

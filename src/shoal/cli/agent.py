@@ -124,7 +124,7 @@ def _head(arguments: argparse.Namespace) -> int:
     from shoal.agent.books import Here, ServedBooks, books_of
     from shoal.agent.head import Head
     from shoal.agent.messages import make_codec
-    from shoal.agent.share import Clock
+    from shoal.agent.surroundings import Clock
     from shoal.cluster.addresses import LOOPBACK, host_of
     from shoal.wire.access import read, write
     from shoal.wire.post import Post

@@ -10,16 +10,15 @@ from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.agent.messages import ClusterTold, NodeNote
     from shoal.cluster.factory import Bounds
-    from shoal.cluster.home import ClusterHome, Started
+    from shoal.cluster.home import ClusterHome, Group
 
 SUMMARY = """Starts a cluster of agents, shows it, changes its size and ends it. The access file that 'start' writes
 lets you run workflows on it ('shoal run --cluster NAME'); a narrowed copy of it ('access') lets others do so, or only
-look."""
-USAGE = "start|status|scale|stop|list|access|restart|factory [NAME] [N] [OPTION...]"
+look. A cluster may have several groups of nodes ('add', 'remove'), each started in its own way and of its own size."""
+USAGE = "start|add|status|scale|remove|stop|list|access|restart|factory [NAME] [N] [OPTION...]"
 EXAMPLE = "shoal cluster start lab --local 2"
-ACTIONS = ("start", "status", "scale", "stop", "list", "access", "restart", "factory")
+ACTIONS = ("start", "add", "status", "scale", "remove", "stop", "list", "access", "restart", "factory")
 IDLE_SECONDS = 300.0
 ROLES = ("worker", "client", "viewer")
 
@@ -28,7 +27,10 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help=", ".join(ACTIONS))
     parser.add_argument("name", metavar="NAME", nargs="?", help="the cluster's name")
     parser.add_argument("count", metavar="N", nargs="?", help="for 'scale': how many nodes there should be")
-    where = parser.add_argument_group("for 'start': where the nodes are")
+    parser.add_argument(
+        "--group", metavar="NAME", help="the group of nodes that is meant (default: the only one; for 'start': main)"
+    )
+    where = parser.add_argument_group("for 'start' and 'add': where the nodes are")
     where.add_argument("--local", metavar="N", help="so many agents on this machine, which share its cores")
     where.add_argument("--ssh", metavar="HOSTS", help="hosts with commas between them, or a file of 'host [slots]'")
     where.add_argument(
@@ -37,11 +39,14 @@ def add_arguments(parser: CommandParser) -> None:
     where.add_argument(
         "--slurm", metavar="N", nargs="?", const="", help="so many jobs of Slurm (default: 1, with a factory 0)"
     )
+    where.add_argument("--partition", metavar="NAME", help="the partition of Slurm")
     where.add_argument("--sbatch", metavar="OPTION", action="append", default=[], help="an option for sbatch")
-    where.add_argument("--redis", metavar="URL", help="keep the books in Redis or Valkey, not with the head")
     where.add_argument("--host", metavar="ADDRESS", help="the address of this machine that nodes can reach")
+    where.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="a label of all these nodes")
     where.add_argument("--agent", metavar="OPTION", action="append", default=[], help="an option for every agent")
-    factory = parser.add_argument_group("for 'start' and 'scale': a factory, which changes the number of nodes")
+    store = parser.add_argument_group("for 'start'")
+    store.add_argument("--redis", metavar="URL", help="keep the books in Redis or Valkey, not with the head")
+    factory = parser.add_argument_group("for 'start', 'add' and 'scale': a factory, which changes the number of nodes")
     factory.add_argument("--min", metavar="A", help="never fewer nodes than this (default: 0)")
     factory.add_argument("--max", metavar="B", help="never more nodes than this")
     factory.add_argument("--idle", metavar="SECONDS", help="a node idle for so long is let go (default: 300)")
@@ -62,22 +67,31 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.name:
         raise InputError(f"'shoal cluster {arguments.action}' needs the name of a cluster")
     if arguments.action == "status":
-        _status(arguments.name)
+        from shoal.cli.cluster_status import show
+
+        show(arguments.name)
+        return 0
+    if arguments.action == "access":
+        _access(arguments)
         return 0
     home = ClusterHome(arguments.name)
     match arguments.action:
         case "start":
             _start(home, arguments)
+        case "add":
+            _add(home, arguments)
         case "scale":
             _scale(home, arguments)
+        case "remove":
+            if not arguments.group:
+                raise InputError("say which group is to be removed", remedy="name it with --group NAME")
+            manage.remove(home, arguments.group, print)
         case "restart":
             manage.restart(home, print)
         case "factory":
             from shoal.cluster.keeper import keep
 
             keep(home)
-        case "access":
-            _access(arguments)
         case "stop":
             print(f"ended {manage.stop(home)} nodes and the head of {arguments.name}")
     return 0
@@ -86,51 +100,108 @@ def execute(arguments: argparse.Namespace) -> int:
 def _start(home: ClusterHome, arguments: argparse.Namespace) -> None:
     from shoal.cluster import manage
     from shoal.cluster.addresses import LOOPBACK, checked_host, own_address_for_hosts
-    from shoal.cluster.home import Started
+
+    group, bounds, count = _group(arguments, beside=0)
+    if arguments.host:
+        host = checked_host(arguments.host)
+    else:
+        host = LOOPBACK if group.kind == "local" else own_address_for_hosts(_addresses(group))
+    manage.start(home, count, group, bounds, store=arguments.redis, host=host, say=print)
+    print(f"run a workflow on it with 'shoal run --cluster {arguments.name} FILE'")
+
+
+def _add(home: ClusterHome, arguments: argparse.Namespace) -> None:
+    from shoal.cluster import manage
+    from shoal.cluster.home import access_path
+    from shoal.wire.access import read
+
+    if not arguments.group:
+        raise InputError("the new group of nodes needs a name", remedy="give it with --group NAME")
+    if arguments.redis:
+        raise InputError("where the books are kept is said when the cluster is started, with 'shoal cluster start'")
+    contacts = read(access_path(arguments.name)).contacts
+    beside = [group for group in home.read_started().groups if group.kind == "local"]
+    taken = sum(max(len(group.nodes), group.bounds.maximum if group.bounds else 0) for group in beside)
+    group, bounds, count = _group(arguments, beside=taken)
+    if group.kind != "local":
+        _check_reach(arguments, contacts, group)
+    manage.add(home, count, group, bounds, print)
+
+
+def _check_reach(arguments: argparse.Namespace, contacts: list[str], group: Group) -> None:
+    """Nodes elsewhere cannot join a cluster whose head listens only on this machine."""
+    from shoal.cluster.addresses import checked_host, host_of, is_loopback, own_address_for_hosts
+
+    if not contacts or not is_loopback(host_of(contacts[0])):
+        return
+    towards = checked_host(arguments.host) if arguments.host else own_address_for_hosts(_addresses(group))
+    if not is_loopback(towards):
+        raise InputError(
+            f"the head of {arguments.name!r} can be reached only from this machine ({host_of(contacts[0])})",
+            remedy=f"start the cluster with --host {towards}",
+        )
+
+
+def _group(arguments: argparse.Namespace, beside: int) -> tuple[Group, Bounds | None, int]:
+    """The group that is asked for, its factory's bounds, and its nodes at first; `beside`: other local nodes."""
+    from shoal.cluster.demand import GROUP, label_of
+    from shoal.cluster.home import MAIN, Group, checked_name
 
     ways = [way for way in ("local", "ssh", "slurm") if getattr(arguments, way) is not None]
     if len(ways) != 1:
         raise InputError("say where the nodes are", remedy="give one of --local N, --ssh HOSTS, --slurm N")
     (kind,) = ways
-    started = Started(kind=kind, agent=list(arguments.agent), ssh=list(arguments.ssh_option))
-    started.bounds = _bounds(kind, arguments)
-    hosts: list[str] = []
+    group = Group(
+        name=checked_name(arguments.group or MAIN, "a group"),
+        kind=kind,
+        agent=list(arguments.agent),
+        labels=list(arguments.label),
+        ssh=list(arguments.ssh_option),
+    )
+    if any(label_of(label)[0] == GROUP for label in group.labels):
+        raise InputError("the label 'group' is the group's name", remedy="give it with --group NAME")
+    if arguments.partition and kind != "slurm":
+        raise InputError("--partition is for nodes of Slurm", remedy="give --slurm as well")
+    bounds = _bounds(kind, arguments)
     if kind == "local":
         count = _number(arguments.local, "--local")
-        _share_cores(started, max(count, started.bounds.maximum if started.bounds else 0))
+        _share_cores(group, beside + max(count, bounds.maximum if bounds else 0))
     elif kind == "ssh":
-        started.options = _hosts(arguments.ssh)
-        room, hosts = _room(started)
-        count = started.bounds.minimum if started.bounds else room
+        group.options = _hosts(arguments.ssh)
+        count = bounds.minimum if bounds else _room(group)
     else:
         from shoal.cluster.slurm import check_options
 
         check_options(arguments.sbatch)
-        started.options = list(arguments.sbatch)
-        count = _number(arguments.slurm, "--slurm") if arguments.slurm else int(started.bounds is None)
-    if arguments.host:
-        host = checked_host(arguments.host)
-    else:
-        host = LOOPBACK if kind == "local" else own_address_for_hosts(hosts)
-    manage.start(home, count, started, store=arguments.redis, host=host, say=print)
-    print(f"run a workflow on it with 'shoal run --cluster {arguments.name} FILE'")
+        partition = [f"--partition={arguments.partition}"] if arguments.partition else []
+        group.options = [*partition, *arguments.sbatch]
+        count = _number(arguments.slurm, "--slurm") if arguments.slurm else int(bounds is None)
+    return group, bounds, count
 
 
-def _share_cores(started: Started, count: int) -> None:
+def _share_cores(group: Group, count: int) -> None:
     """Agents on one machine share its cores, unless somebody says how many each has."""
     import os
 
-    if not any(word.startswith("--cores") for word in started.agent):
-        started.agent.append(f"--cores={max(1, len(os.sched_getaffinity(0)) // max(1, count))}")
+    if not any(word.startswith("--cores") for word in group.agent):
+        group.agent.append(f"--cores={max(1, len(os.sched_getaffinity(0)) // max(1, count))}")
 
 
-def _room(started: Started) -> tuple[int, list[str]]:
-    """How many nodes the hosts may run, and the addresses of these hosts."""
+def _room(group: Group) -> int:
+    """How many nodes the hosts may run."""
+    from shoal.cluster.ssh import parse_hosts
+
+    return sum(host.slots for host in parse_hosts("\n".join(group.options)))
+
+
+def _addresses(group: Group) -> list[str]:
+    """The addresses of hosts; none are known of nodes that a batch system will choose."""
+    if group.kind != "ssh":
+        return []
     from shoal.cluster.lodging import real_names
     from shoal.cluster.ssh import Ssh, parse_hosts
 
-    hosts = parse_hosts("\n".join(started.options))
-    return sum(host.slots for host in hosts), real_names(Ssh(started.ssh), hosts)
+    return real_names(Ssh(group.ssh), parse_hosts("\n".join(group.options)))
 
 
 def _bounds(kind: str, arguments: argparse.Namespace) -> Bounds | None:
@@ -151,11 +222,14 @@ def _bounds(kind: str, arguments: argparse.Namespace) -> Bounds | None:
 def _scale(home: ClusterHome, arguments: argparse.Namespace) -> None:
     from shoal.cluster import manage
 
-    bounds = _bounds(home.read_started().kind, arguments)
+    started = home.read_started()
+    if started.head is None:
+        raise manage.nowhere(home)
+    bounds = _bounds(started.group(arguments.group).kind, arguments)
     if bounds is None:
-        manage.scale(home, _number(arguments.count, "N"), print)
+        manage.scale(home, _number(arguments.count, "N"), print, arguments.group)
     else:
-        manage.set_bounds(home, bounds, print)
+        manage.set_bounds(home, bounds, print, arguments.group)
 
 
 def _hosts(text: str) -> list[str]:
@@ -171,57 +245,6 @@ def _number(text: str | None, what: str) -> int:
     if text is None or not text.isdigit() or len(text) > 6:
         raise InputError(f"{what} must be a number of nodes, not {text!r}")
     return int(text)
-
-
-def _status(name: str) -> None:
-    from shoal.agent.messages import NodeNote, make_codec
-    from shoal.cluster.home import access_path
-    from shoal.cluster.manage import told
-    from shoal.model.resources import show_amount
-    from shoal.wire.access import read
-    from shoal.wire.caller import Caller
-
-    path = access_path(name)
-    with Caller(read(path), make_codec()) as caller:
-        found = told(caller)
-    print(f"{len(found.nodes)} nodes")
-    for number, node in found.nodes.items():
-        offers = ", ".join(f"{what} {show_amount(what, amount)}" for what, amount in node.resources.amounts if amount)
-        labels = " ".join(f"{key}={value}" for key, value in sorted(node.labels.items()) if key != "node")
-        doing = _doing(found.notes.get(number, NodeNote()), node.ends_at)
-        print(f"  {number:>4}  {node.name}  {node.address}  {offers}  {labels}  {doing}")
-    if path != name:  # it was started from here
-        _status_of_starts(name, found)
-    for run in found.runs:
-        print(f"  run {run.run}  {run.name}  {run.state}  {run.tasks - run.left} of {run.tasks} tasks")
-
-
-def _doing(note: NodeNote, ends_at: float | None) -> str:
-    """What a node does, in words."""
-    import time
-
-    words = f"{note.running} run, {note.shared + note.local} wait"
-    if note.idle_seconds is not None:
-        words = f"idle for {note.idle_seconds:.0f} s"
-    if note.draining:
-        words += ", starts nothing more"
-    if ends_at is not None:
-        words += f", there for {max(0.0, ends_at - time.time()):.0f} s"
-    return f"({words})"
-
-
-def _status_of_starts(name: str, found: ClusterTold) -> None:
-    """What has been asked for and is not there, and who decides how much is asked for."""
-    from shoal.cluster.home import ClusterHome
-    from shoal.cluster.manage import absent, factory_says
-
-    home = ClusterHome(name)
-    for handle, standing in absent(home, found):
-        job = getattr(handle, "job", "")
-        print(f"  {standing.phase.value}  {f'job {job}' if job else handle.name}  {standing.reason}".rstrip())
-    factory = factory_says(home)
-    if factory:
-        print(f"  {factory}")
 
 
 def _access(arguments: argparse.Namespace) -> None:

@@ -153,7 +153,7 @@ def of_ledger(words: list[str]) -> tuple[str, list[str]] | None:
 def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) -> None:
     """A task that is larger than a node would wait for ever."""
     from shoal.model.graph import ancestors
-    from shoal.model.resources import show_amount
+    from shoal.model.resources import is_label, show_amount
 
     graph = expected.workflow.graph
     wanted = ancestors(graph, expected.workflow.targets)
@@ -161,6 +161,13 @@ def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) 
     for task, number in enumerate(graph.profile):
         if lacking[number] and wanted[task] and graph.actions[task] is not None:
             name = lacking[number][0]
+            if is_label(name):
+                raise InputError(
+                    f"{graph.names[task]!r} requires a node with the label {name}, which the nodes do not have",
+                    file=graph.source,
+                    line=graph.lines[task] or None,
+                    remedy=f"simulate nodes that have it with --label {name}",
+                )
             asked = show_amount(name, graph.profiles[number].resources.get(name))
             option = {"cores": for_cores, "memory": "--memory SIZE"}.get(name, f"--resource {name}=N")
             raise InputError(

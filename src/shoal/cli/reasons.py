@@ -10,6 +10,7 @@ from shoal.engine.follow import RunState
 from shoal.engine.history import History
 from shoal.ledger.records import TaskEnded
 from shoal.model.graph import Graph
+from shoal.model.labels import without_labels
 from shoal.model.resources import Resources, show_amount
 from shoal.plan.decide import Plan, Reason
 from shoal.plan.identity import place_of
@@ -153,7 +154,7 @@ def _scarce(graph: Graph, task: int, state: RunState) -> str:
     asked = graph.profile_of(task).resources
     by_name = {name: number for number, name in enumerate(graph.names)}
     holders = [by_name[state.names[number]] for number in state.running if state.names.get(number) in by_name]
-    for name, amount in asked.amounts:
+    for name, amount in without_labels(asked).amounts:
         used = sum(graph.profile_of(other).resources.get(name) for other in holders)
         if used + amount > node.get(name):
             return (

@@ -55,6 +55,12 @@ def add_arguments(parser: CommandParser) -> None:
         default="shared",
         help="shared: all nodes see this directory; managed: they fetch what tasks read from each other",
     )
+    where.add_argument(
+        "--to",
+        metavar="WHERE",
+        default="one",
+        help="where its first tasks go: one node, all nodes, or those with a label KEY=VALUE (one)",
+    )
     where.add_argument("--detach", action="store_true", help="bring it there and leave; 'shoal attach' follows it")
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
@@ -75,6 +81,9 @@ def add_machine(parser: CommandParser) -> None:
     machine.add_argument("--disk", metavar="SIZE", help="disk to use (default: what is free here)")
     machine.add_argument(
         "--resource", metavar="NAME=N", action="append", default=[], help="declare a resource tasks ask for by name"
+    )
+    machine.add_argument(
+        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label that tasks require of a node"
     )
 
 
@@ -108,6 +117,7 @@ def execute(arguments: argparse.Namespace) -> int:
             caller,
             words=words,
             policy=arguments.policy,
+            to=arguments.to,
             managed=arguments.files == "managed",
             detach=arguments.detach,
             force=arguments.force,
@@ -182,6 +192,7 @@ def node_for(arguments: argparse.Namespace, path: str) -> Resources:
     import os
 
     from shoal.engine.node import this_node
+    from shoal.model.labels import carrying, parse_label
 
     declared = {}
     for word in arguments.resource:
@@ -195,7 +206,8 @@ def node_for(arguments: argparse.Namespace, path: str) -> Resources:
     directory = os.path.dirname(os.path.abspath(path))
     if arguments.jobs is not None:
         declared["cores"] = jobs_of(arguments.jobs)
-    return this_node(directory, declared=declared)
+    labels = [parse_label(text, "--label") for text in arguments.label]
+    return carrying(this_node(directory, declared=declared), labels)
 
 
 def jobs_of(text: str) -> str:

@@ -70,6 +70,8 @@ class Node(msgspec.Struct, frozen=True):
     """Since when it has had nothing to do; None if it is at work."""
     ends_at: float | None = None
     draining: bool = False
+    asked_at: float | None = None
+    """When it was asked for."""
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -149,6 +151,22 @@ class Factory:
             worth = math.floor(queue.seconds_left / (bounds.tasks_per_node * bounds.start_seconds))
             usable = min(usable, max(1, worth))
         return max(bounds.minimum, min(bounds.maximum, usable))
+
+    def reach(self, now: float, queue: Queue, nodes: Sequence[Node]) -> float:
+        """How many of the waiting tasks the nodes of this factory will take before long, so that no other needs to.
+
+        Nodes that are still to come count, unless starting is held back or the batch system lets them wait for long.
+        """
+        present = [node for node in nodes if node.phase is not Phase.ENDED and not node.draining]
+        slow = any(
+            node.phase is Phase.WAITING and node.asked_at is not None and now - node.asked_at > self.bounds.join_seconds
+            for node in present
+        )
+        if slow or self.pause(now):
+            count = sum(node.phase is Phase.RUNNING for node in present)
+        else:
+            count = max(len(present), self.wanted(queue))
+        return max(0.0, count * self.bounds.tasks_per_node - queue.running)
 
     def _leaves_soon(self, node: Node, now: float) -> bool:
         """A node with less time left than a new one takes to come is as good as gone."""

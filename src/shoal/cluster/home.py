@@ -16,42 +16,82 @@ import msgspec
 from shoal.cluster.factory import Bounds
 from shoal.cluster.starters import Handle, Lodging
 from shoal.errors import InputError
+from shoal.model.resources import Resources
 
+MAIN = "main"
+"""The group of those who name none."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 
 
-class Started(msgspec.Struct):
-    """What has been started for a cluster, and how."""
+class Group(msgspec.Struct, forbid_unknown_fields=True):
+    """Nodes of one kind: how they are started, and which there are."""
 
-    head: Handle | None = None
-    nodes: list[Handle] = []
-    leaving: list[Handle] = []
-    """Nodes that were asked to end when they have done what they have begun."""
+    name: str = MAIN
     kind: str = "local"
     """How nodes are started: `local`, `ssh` or `slurm`."""
     options: list[str] = []
     """For that: hosts, or options of the batch system."""
     agent: list[str] = []
     """Further words of the agents' command line."""
+    labels: list[str] = []
+    """`KEY=VALUE` each, for all its nodes."""
     ssh: list[str] = []
     """Options for every ssh."""
     lodgings: dict[str, Lodging] = {}
     """By host, what was brought there."""
-    factory: Handle | None = None
+    nodes: list[Handle] = []
+    leaving: list[Handle] = []
+    """Nodes that were asked to end when they have done what they have begun."""
     bounds: Bounds | None = None
-    """The process that changes the number of nodes, and within which bounds."""
+    """Within which the factory changes the number of nodes; None: it does not."""
+    offers: Resources | None = None
+    """What its nodes offer, as far as one has been seen."""
+    closing: bool = False
+    """It was removed, and is forgotten when the last of its nodes has ended."""
+
+    @property
+    def everybody(self) -> list[Handle]:
+        return [*self.nodes, *self.leaving]
+
+
+class Started(msgspec.Struct, forbid_unknown_fields=True):
+    """What has been started for a cluster, and how."""
+
+    head: Handle | None = None
+    factory: Handle | None = None
+    """The process that changes the number of nodes, of all groups that have bounds."""
+    groups: list[Group] = []
+
+    @property
+    def handles(self) -> list[Handle]:
+        """The nodes of all groups."""
+        return [handle for group in self.groups for handle in group.everybody]
+
+    @property
+    def has_bounds(self) -> bool:
+        return any(group.bounds is not None for group in self.groups)
+
+    def group(self, name: str | None, *, even_closing: bool = False) -> Group:
+        """The group of a name; who has only one need not name it. Those that were removed are none any more."""
+        groups = [group for group in self.groups if even_closing or not group.closing]
+        known = ", ".join(group.name for group in groups)
+        if name is None and len(groups) == 1:
+            return groups[0]
+        if name is None and groups:
+            raise InputError(f"the cluster has several groups: {known}", remedy="say which one with --group NAME")
+        found = next((group for group in groups if group.name == name), None)
+        if found is None:
+            which = "no group of nodes" if name is None else f"no group {name!r}"
+            raise InputError(f"the cluster has {which}", remedy=f"it has: {known}" if known else "add one")
+        return found
 
 
 class ClusterHome:
     """The folder of one cluster."""
 
     def __init__(self, name: str) -> None:
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                f"{name!r} cannot be the name of a cluster", remedy="use letters, digits, dots, dashes and underscores"
-            )
+        self.name = checked_name(name, "a cluster")
         base = os.environ.get("SHOAL_HOME") or os.path.join(os.path.expanduser("~"), ".shoal")
-        self.name = name
         self.folder = os.path.join(base, "clusters", name)
         self.access = os.path.join(self.folder, "access.json")
         self.store = os.path.join(self.folder, "store")
@@ -76,17 +116,50 @@ class ClusterHome:
         """What was started; nothing if there is no such cluster."""
         try:
             with open(self.started, "rb") as file:
-                return msgspec.json.decode(file.read(), type=Started)
+                data = file.read()
         except FileNotFoundError:
             return Started()
+        try:
+            return msgspec.json.decode(data, type=Started)
+        except msgspec.MsgspecError:
+            return self._read_earlier(data)
+
+    def _read_earlier(self, data: bytes) -> Started:
+        """Earlier versions knew no groups; their list counts only if nothing is in it."""
+        try:
+            earlier = msgspec.json.decode(data, type=_Earlier)
         except msgspec.MsgspecError:
             raise InputError("the list of what was started is damaged", file=self.started) from None
+        if earlier.head is None and not earlier.nodes:
+            return Started()
+        raise InputError(
+            f"the cluster {self.name!r} was started by an earlier version of Shoal",
+            file=self.started,
+            remedy="end it with that version, or end its processes by hand and remove this file",
+        )
 
     def write_started(self, started: Started) -> None:
         fresh = f"{self.started}.new"
         with open(fresh, "wb") as file:
             file.write(msgspec.json.encode(started))
         os.replace(fresh, self.started)
+
+
+class _Earlier(msgspec.Struct):
+    """What tells the list of an earlier version: it had one kind of nodes."""
+
+    kind: str
+    head: dict[str, object] | None = None
+    nodes: list[dict[str, object]] = []
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name itself, if a cluster or a group can have it."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot be the name of {what}", remedy="use letters, digits, dots, dashes and underscores"
+        )
+    return name
 
 
 def access_path(name_or_path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shutil
@@ -23,6 +24,8 @@ PART_BYTES = 4 << 20
 PATIENCE_SECONDS = 60.0
 AT_ONCE = 256
 """Files whose places are asked for together."""
+ARRIVING = "arriving"
+"""The folder in a workflow's own directory through which files come back."""
 
 _decode_made = msgspec.msgpack.Decoder(Made).decode
 Ask = Callable[[WireMessage], WireMessage]
@@ -109,15 +112,23 @@ class Return:
         return lost
 
     def _put(self, name: str, target: str) -> None:
-        """A file of the user's own: one that can be changed, so not a link to what is kept."""
+        """A file of the user's own: one that can be changed, so not a link to what is kept.
+
+        Made ready in our own folder, so that whoever is ended in between leaves nothing beside the target.
+        """
         assert self._cache is not None
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
-        fresh = f"{target}.shoal-arriving"
-        self._cache.link(name, fresh)
-        mode = os.stat(fresh).st_mode
+        ready = os.path.join(self._folder, "ready")
+        self._cache.link(name, ready)
+        mode = os.stat(ready).st_mode
         self._cache.drop(name)  # now it is the only name of the file
-        os.chmod(fresh, mode | stat.S_IWUSR)
-        os.replace(fresh, target)
+        os.chmod(ready, mode | stat.S_IWUSR)
+        try:
+            os.replace(ready, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_over(ready, target)
 
     def close(self) -> None:
         if self._fetcher is not None:
@@ -125,3 +136,16 @@ class Return:
         if self._cache is not None:
             self._cache.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _move_over(source: str, target: str) -> None:
+    """Moves a file to another file system: whole or not at all."""
+    fresh = f"{target}.shoal-arriving"
+    try:
+        shutil.copy(source, fresh)
+        os.replace(fresh, target)
+    except BaseException:
+        if os.path.exists(fresh):
+            os.unlink(fresh)
+        raise
+    os.unlink(source)

@@ -11,15 +11,25 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
-
-from shoal.agent.messages import ClusterAsked, ClusterTold, Refused, StopAsked, WireMessage, make_codec
+from shoal.agent.messages import ClusterAsked, ClusterTold, make_codec
 from shoal.cluster.factory import Bounds
-from shoal.cluster.home import ClusterHome, Started
+from shoal.cluster.groups import (
+    agent_command,
+    agent_words,
+    ask_to_end,
+    forget_closed,
+    leave_hosts,
+    let_go,
+    standings_of,
+    starter_of,
+    strike_off,
+    told,
+)
+from shoal.cluster.home import ClusterHome, Group, Started
 from shoal.cluster.local import LocalStarter, last_line
 from shoal.cluster.starters import Handle, LocalHandle, NotAnsweringError, Phase, Standing, Starter
 from shoal.errors import InputError, RunError, ShoalError
-from shoal.wire.access import Access, make_access, read, write
+from shoal.wire.access import make_access, read, write
 from shoal.wire.caller import Caller
 
 READY_SECONDS = 60.0
@@ -28,39 +38,17 @@ _PAUSE = 0.05
 _GENTLE_PAUSE = 1.0
 """Between two questions to a batch system."""
 _AT_ONCE = 16
+_TAIL = 65536
+"""Bytes of a log in which the last words of each group are looked for."""
 
-
-def agent_command(home: ClusterHome, *words: str) -> list[str]:
-    return [sys.executable, "-m", "shoal", "agent", "--access", home.access, *words]
-
-
-def starter_of(home: ClusterHome, started: Started) -> Starter:
-    """Whoever starts the nodes of this cluster."""
-    command = agent_command(home, *started.agent)
-    if started.kind == "ssh":
-        from shoal.cluster.ssh import Ssh, SshStarter, parse_hosts
-
-        hosts = parse_hosts("\n".join(started.options))
-        usable = [host for host in hosts if host.name in started.lodgings]
-        return SshStarter(usable, command, home.logs, ssh=Ssh(started.ssh), lodgings=started.lodgings)
-    if started.kind == "slurm":
-        from shoal.cluster.slurm import SlurmStarter
-
-        return SlurmStarter(command, home.logs, started.options, job_name=f"shoal-{home.name}")
-    return LocalStarter(command, home.logs)
+Say = Callable[[str], None]
 
 
 # ---- starting ------------------------------------------------------------------------------------------------------
 
 
 def start(
-    home: ClusterHome,
-    count: int,
-    started: Started,
-    *,
-    store: str | None,
-    host: str,
-    say: Callable[[str], None],
+    home: ClusterHome, count: int, group: Group, bounds: Bounds | None, *, store: str | None, host: str, say: Say
 ) -> None:
     """Head first, then nodes; waits until all that can be waited for are there."""
     with home.locked():
@@ -70,63 +58,126 @@ def start(
                 f"the cluster {home.name!r} runs already",
                 remedy=f"'shoal cluster scale {home.name} N' changes its size, 'cluster stop {home.name}' ends it",
             )
-        if before.nodes or before.leaving:
-            starter_of(home, before).stop([*before.nodes, *before.leaving])
+        for left in before.groups:
+            if left.everybody:
+                starter_of(home, left).stop(left.everybody)
+        if store is not None:
+            from shoal.cluster.redis_check import check_server
+
+            check_server(store, home.name, say)
         access = make_access(home.name)
         write(access.at([], store) if store else access, home.access)
+        started = Started(groups=[group])
         try:
-            _start_head(home, started, host)
-        finally:
-            home.write_started(started)
+            _start_head(home, started, f"tcp://{host}:0")
+        except ShoalError:
+            _clear(home, started)
+            raise
+        home.write_started(started)
     try:
         say(f"head at {', '.join(read(home.access).contacts)}")
-        if started.kind == "ssh":
-            _prepare_hosts(home, started, say)
-        scale(home, count, say)
-        _start_factory(home, say)
+        _begin(home, group, bounds, count, say)
     except ShoalError:
         stop(home)
         raise
 
 
-def _start_head(home: ClusterHome, started: Started, host: str) -> None:
-    command = agent_command(home, "--head", "--bind", f"tcp://{host}:0", "--store", home.store)
+def add(home: ClusterHome, count: int, group: Group, bounds: Bounds | None, say: Say) -> None:
+    """One more group of nodes; if that comes to nothing the cluster is as it was."""
+    with home.locked():
+        started = _known(home)
+        _sweep(home, started)
+        other = next((each for each in started.groups if each.name == group.name), None)
+        if other is not None:
+            raise InputError(
+                f"the nodes of the removed group {group.name!r} have not ended yet"
+                if other.closing
+                else f"the cluster {home.name!r} has a group {group.name!r} already",
+                remedy="choose another name with --group",
+            )
+        started.groups.append(group)
+        home.write_started(started)
+    try:
+        _begin(home, group, bounds, count, say)
+    except ShoalError:
+        _undo(home, group.name)
+        raise
+
+
+def _undo(home: ClusterHome, name: str) -> None:
+    """A group that could not be begun is forgotten, with what there is of it."""
+    with home.locked():
+        started = home.read_started()
+        for group in started.groups:
+            if group.name == name:
+                _end_nodes(starter_of(home, group), group.everybody)
+                leave_hosts(group)
+        started.groups = [group for group in started.groups if group.name != name]
+        home.write_started(started)
+
+
+def _begin(home: ClusterHome, group: Group, bounds: Bounds | None, count: int, say: Say) -> None:
+    """The first nodes of a group; its factory, if it is to have one, goes on from there."""
+    if group.kind == "ssh":
+        _prepare_hosts(home, group, say)
+    scale(home, count, say, group.name)
+    if bounds is not None:
+        set_bounds(home, bounds, say, group.name)
+
+
+def _start_head(home: ClusterHome, started: Started, bind: str) -> None:
+    """Starts the head and waits until it answers."""
+    command = agent_command(home, "--head", "--bind", bind, "--store", home.store)
     found = LocalStarter(command, home.logs).start(1)
     if found.problems:
         raise RunError(found.problems[0])
     (head,) = found.handles
     started.head = head
+    assert isinstance(head, LocalHandle)
     deadline = time.monotonic() + READY_SECONDS
-    while not read(home.access).contacts:
+    while not _answers(home):
         if not _runs(head):
-            assert isinstance(head, LocalHandle)
-            raise RunError(f"the head of the cluster has ended: {last_line(head.log)}")
+            raise InputError(f"the head of the cluster has ended: {last_line(head.log).removeprefix('shoal: ')}")
         if time.monotonic() > deadline:
             raise RunError("the head of the cluster does not get ready")
         time.sleep(_PAUSE)
 
 
-def _prepare_hosts(home: ClusterHome, started: Started, say: Callable[[str], None]) -> None:
+def _answers(home: ClusterHome) -> bool:
+    access = read(home.access)
+    if not access.contacts:
+        return False
+    try:
+        with Caller(access, make_codec(), patience=_GENTLE_PAUSE) as caller:
+            caller.ask(ClusterAsked())
+    except InputError:
+        return False
+    return True
+
+
+def _prepare_hosts(home: ClusterHome, group: Group, say: Say) -> None:
     """Brings program and access file to the hosts."""
     from shoal.cluster.lodging import prepare_hosts
     from shoal.cluster.ssh import Ssh, parse_hosts
 
     problems: list[str] = []
-    hosts = parse_hosts("\n".join(started.options))
-    started.lodgings = prepare_hosts(Ssh(started.ssh), hosts, read(home.access), started.agent, problems.append)
+    hosts = parse_hosts("\n".join(group.options))
+    lodgings = prepare_hosts(Ssh(group.ssh), hosts, read(home.access), agent_words(group), problems.append)
     with home.locked():
+        started = home.read_started()
+        started.group(group.name).lodgings = lodgings
         home.write_started(started)
-    if not started.lodgings:
+    if not lodgings:
         raise InputError(problems[0])
     for problem in problems:
         say(problem)
 
 
-def _start_factory(home: ClusterHome, say: Callable[[str], None]) -> bool:
-    """Starts the process that keeps the cluster within its bounds, if it has any and it does not run."""
+def _start_factory(home: ClusterHome) -> bool:
+    """Starts the process that keeps groups within their bounds, if any has them and it does not run."""
     with home.locked():
         started = home.read_started()
-        if started.bounds is None or (started.factory is not None and _runs(started.factory)):
+        if not started.has_bounds or (started.factory is not None and _runs(started.factory)):
             return False
         command = [sys.executable, "-m", "shoal", "cluster", "factory", home.name]
         found = LocalStarter(command, home.logs).start(1)
@@ -134,7 +185,6 @@ def _start_factory(home: ClusterHome, say: Callable[[str], None]) -> bool:
             raise RunError(found.problems[0])
         (started.factory,) = found.handles
         home.write_started(started)
-    say(f"a factory keeps {started.bounds.minimum} to {started.bounds.maximum} nodes, as the work needs them")
     return True
 
 
@@ -142,7 +192,7 @@ def _runs(handle: Handle) -> bool:
     return LocalStarter([], "").poll([handle]).get(handle, Standing(Phase.ENDED)).phase is Phase.RUNNING
 
 
-def restart(home: ClusterHome, say: Callable[[str], None]) -> None:
+def restart(home: ClusterHome, say: Say) -> None:
     """Starts the head anew if it is gone, at the address it had, and the factory if there is to be one."""
     with home.locked():
         started = home.read_started()
@@ -150,96 +200,118 @@ def restart(home: ClusterHome, say: Callable[[str], None]) -> None:
             raise nowhere(home)
         is_gone = not _runs(started.head)
         if is_gone:
-            contact = read(home.access).contacts[0]
-            command = agent_command(home, "--head", "--bind", contact, "--store", home.store)
-            found = LocalStarter(command, home.logs).start(1)
-            if found.problems:
-                raise RunError(found.problems[0])
-            (started.head,) = found.handles
-            home.write_started(started)
+            before = started.head
+            try:
+                _start_head(home, started, read(home.access).contacts[0])
+            except ShoalError:
+                started.head = before  # there is a cluster still, and it can be tried once more
+                raise
+            finally:
+                home.write_started(started)
     say("the head was started anew" if is_gone else "the head runs")
-    if not _start_factory(home, say) and started.bounds is not None:
+    is_new = _start_factory(home)
+    for group in started.groups:
+        if group.bounds is not None and is_new:
+            say(_keeps(started, group))
+    if started.has_bounds and not is_new:
         say("the factory runs")
 
 
 # ---- resizing ------------------------------------------------------------------------------------------------------
 
 
-def scale(home: ClusterHome, count: int, say: Callable[[str], None]) -> None:
+def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> None:
     """As many nodes as asked for; the newest go first, when they have done what they have begun."""
     with home.locked():
-        started = home.read_started()
-        if started.head is None:
-            raise nowhere(home)
-        if started.factory is not None and _runs(started.factory):
+        started = _known(home)
+        group = started.group(name)
+        if group.bounds is not None and started.factory is not None and _runs(started.factory):
             raise InputError(
-                f"a factory decides how many nodes {home.name!r} has",
+                f"a factory decides how many nodes {_of(home, started, group)} has",
                 remedy=f"change its bounds: 'shoal cluster scale {home.name} --min A --max B'",
             )
-        starter = starter_of(home, started)
-        standing = starter.poll([*started.nodes, *started.leaving])
-        alive = [node for node in started.nodes if standing[node].phase is not Phase.ENDED]
-        started.leaving = [node for node in started.leaving if standing[node].phase is not Phase.ENDED]
+        starter = starter_of(home, group)
+        standing = starter.poll(group.everybody) if group.everybody else {}
+        strike_off(group, standing)
+        alive = group.nodes
         problems: tuple[str, ...] = ()
         if len(alive) > count:
             alive.sort(key=lambda node: standing[node].phase is not Phase.RUNNING)  # those that only wait go first
-            started.leaving += let_go(read(home.access), starter, alive[count:])
+            group.leaving += let_go(read(home.access), starter, alive[count:])
             alive = alive[:count]
         elif len(alive) < count:
-            found = starter.start(count - len(alive), [*alive, *started.leaving])
+            found = starter.start(count - len(alive), group.everybody)
             alive += found.handles
             problems = found.problems
-        started.nodes = alive
+        group.nodes = alive
         home.write_started(started)
     if problems and not alive:
         raise InputError(problems[0])
     for problem in problems:
         say(problem)
-    if started.kind == "slurm":
+    if group.kind == "slurm":
         say(f"{len(alive)} nodes asked for; Slurm starts them when it can" if alive else "no node is asked for")
     else:
         _await_nodes(home, starter, alive)
         say(f"{len(alive)} nodes are there")
 
 
-def set_bounds(home: ClusterHome, bounds: Bounds, say: Callable[[str], None]) -> None:
+def set_bounds(home: ClusterHome, bounds: Bounds, say: Say, name: str | None = None) -> None:
     """The factory goes by these from now on; if there was none there is one now."""
     with home.locked():
-        started = home.read_started()
-        if started.head is None:
-            raise nowhere(home)
-        started.bounds = bounds
+        started = _known(home)
+        group = started.group(name)
+        is_change = group.bounds is not None
+        group.bounds = bounds
         home.write_started(started)
-    if not _start_factory(home, say):
-        say(f"the factory keeps {bounds.minimum} to {bounds.maximum} nodes from now on")
+    is_new = _start_factory(home)
+    say(_keeps(started, group, is_change=is_change and not is_new))
 
 
-def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
-    """Asks nodes to end when they have done what they have begun; those that nobody has heard of are ended at once."""
-    try:
-        with Caller(access, make_codec()) as caller:
-            nodes = told(caller).nodes
-    except InputError:
-        nodes = {}
-    address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}
-    leaving: list[Handle] = []
-    deaf: list[Handle] = []
-    for handle in handles:
-        address = address_of.get(handle.name)
-        heard = address is not None and ask_to_end(access, address, at_once=False)
-        (leaving if heard else deaf).append(handle)
-    if deaf:
-        starter.stop(deaf)
-    return leaving
+def _keeps(started: Started, group: Group, *, is_change: bool = False) -> str:
+    assert group.bounds is not None
+    where = f" in group {group.name}" if len(started.groups) > 1 else ""
+    kept = f"keeps {group.bounds.minimum} to {group.bounds.maximum} nodes{where}"
+    return f"the factory {kept} from now on" if is_change else f"a factory {kept}, as the work needs them"
 
 
-def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
-    """Tells one agent that it is to end; whether it has heard."""
-    try:
-        with Caller(msgspec.structs.replace(access, contacts=[address]), make_codec(), patience=2.0) as caller:
-            return not isinstance(caller.ask(StopAsked(at_once), 5.0), Refused)
-    except InputError:
-        return False
+def _of(home: ClusterHome, started: Started, group: Group) -> str:
+    """A group in words; who has only one need not know that it is one."""
+    return repr(home.name) if len(started.groups) == 1 else f"group {group.name!r} of {home.name!r}"
+
+
+def remove(home: ClusterHome, name: str, say: Say) -> None:
+    """Ends the nodes of a group when they have done what they have begun; then there is no such group any more."""
+    with home.locked():
+        started = _known(home)
+        group = started.group(name, even_closing=True)
+        starter = starter_of(home, group)
+        group.bounds, group.closing = None, True
+        strike_off(group, starter.poll(group.everybody) if group.everybody else {})
+        group.leaving += let_go(read(home.access), starter, group.nodes) if group.nodes else []
+        group.nodes = []
+        forget_closed(started)
+        home.write_started(started)
+    count = len(group.leaving)
+    nodes = "1 node ends" if count == 1 else f"{count} nodes end"
+    say(f"group {name} is removed" + (f"; {nodes} when what they have begun is done" if count else ""))
+
+
+def _sweep(home: ClusterHome, started: Started) -> None:
+    """Forgets groups that were removed and whose nodes have ended."""
+    closing = [group for group in started.groups if group.closing]
+    standings, _ = standings_of(home, closing)
+    for group in closing:
+        strike_off(group, standings)
+    forget_closed(started)
+
+
+def _known(home: ClusterHome) -> Started:
+    """What was started of a cluster that there is."""
+    started = home.read_started()
+    if started.head is None:
+        raise nowhere(home)
+    return started
 
 
 def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle]) -> None:
@@ -264,66 +336,83 @@ def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle])
 # ---- looking and ending --------------------------------------------------------------------------------------------
 
 
-def told(caller: Caller[WireMessage]) -> ClusterTold:
-    """Who is there and what is run."""
-    answer = caller.ask(ClusterAsked())
-    if isinstance(answer, Refused):
-        raise InputError(f"the cluster refuses: {answer.why}")
-    assert isinstance(answer, ClusterTold)
-    return answer
+# ---- looking -------------------------------------------------------------------------------------------------------
 
 
-def absent(home: ClusterHome, found: ClusterTold) -> list[tuple[Handle, Standing]]:
-    """Nodes that were started and are not there, with the reason as far as whoever starts them knows it."""
-    started = home.read_started()
+def absent(home: ClusterHome, started: Started, found: ClusterTold) -> dict[str, list[tuple[Handle, Standing]]]:
+    """By group, nodes that were started and are not there, with the reason as far as whoever starts them knows it."""
     there = {node.labels.get("node") for node in found.nodes.values()}
-    missing = [handle for handle in started.nodes if handle.name not in there]
-    if not missing:
-        return []
-    try:
-        return list(starter_of(home, started).poll(missing).items())
-    except NotAnsweringError as error:
-        return [(handle, Standing(Phase.WAITING, str(error))) for handle in missing]
+    missing = {
+        group.name: [each for each in (group.leaving if group.closing else group.nodes) if each.name not in there]
+        for group in started.groups
+    }
+    standings, silent = standings_of(home, started.groups, missing)
+    unknown = {name: Standing(Phase.WAITING, why) for name, why in silent.items()}
+    return {
+        name: [(each, unknown.get(name) or standings.get(each, Standing(Phase.WAITING))) for each in handles]
+        for name, handles in missing.items()
+    }
 
 
-def factory_says(home: ClusterHome) -> str:
-    """How the factory is doing, in words; nothing if there is none."""
-    started = home.read_started()
-    if started.bounds is None:
+def factory_says(home: ClusterHome, started: Started, group: Group) -> str:
+    """How the factory of a group is doing, in words; nothing if there is none."""
+    if group.bounds is None:
         return ""
-    bounds = f"from {started.bounds.minimum} to {started.bounds.maximum} nodes"
+    bounds = f"from {group.bounds.minimum} to {group.bounds.maximum} nodes"
     if started.factory is None or not _runs(started.factory):
         return f"the factory ({bounds}) does not run; 'shoal cluster restart {home.name}' starts it"
-    said = last_line(started.factory.log)
+    said = _last_said(started.factory.log, f" group {group.name}: ")
     return f"factory {bounds}" + (f": {said}" if said else "")
+
+
+def _last_said(log: str, of: str) -> str:
+    """The last of a factory's words about one group, with their time."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.replace(of, " ", 1) for line in reversed(lines) if of in line), "")
+
+
+# ---- ending --------------------------------------------------------------------------------------------------------
 
 
 def stop(home: ClusterHome) -> int:
     """Ends the factory, the nodes, then the head; how many nodes there were."""
     started = home.read_started()
-    if started.head is None and not started.nodes:
+    if started.head is None and not started.handles:
         raise nowhere(home)
     if started.factory is not None:
         LocalStarter([], home.logs).stop([started.factory])
     with home.locked():
         started = home.read_started()
-        nodes = [*started.nodes, *started.leaving]
-        if nodes:
+        if started.handles:
             _tell_all_to_end(home)
-            _end_nodes(starter_of(home, started), nodes)
-        if started.head is not None:
-            LocalStarter([], home.logs).stop([started.head])
-        if started.lodgings:
-            from shoal.cluster.lodging import clear_hosts
-            from shoal.cluster.ssh import Ssh
+        problems = []
+        for group in started.groups:
+            try:
+                _end_nodes(starter_of(home, group), group.everybody)
+            except NotAnsweringError as error:
+                problems.append(str(error))
+        if problems:  # what is left can be ended by another try
+            raise RunError(problems[0])
+        for group in started.groups:
+            leave_hosts(group)
+        _clear(home, started)
+    return sum(len(group.nodes) for group in started.groups)
 
-            clear_hosts(Ssh(started.ssh), started.lodgings)
-        home.write_started(Started())
-        try:
-            os.unlink(home.access)
-        except FileNotFoundError:
-            pass
-    return len(started.nodes)
+
+def _clear(home: ClusterHome, started: Started) -> None:
+    """Ends the head; then there is no such cluster any more."""
+    if started.head is not None:
+        LocalStarter([], home.logs).stop([started.head])
+    home.write_started(Started())
+    try:
+        os.unlink(home.access)
+    except FileNotFoundError:
+        pass
 
 
 def _tell_all_to_end(home: ClusterHome) -> None:
@@ -340,6 +429,8 @@ def _tell_all_to_end(home: ClusterHome) -> None:
 
 def _end_nodes(starter: Starter, nodes: Sequence[Handle]) -> None:
     """From outside, and until they have ended; a batch system takes its time for that."""
+    if not nodes:
+        return
     starter.stop(nodes)
     deadline = time.monotonic() + STOP_SECONDS
     while any(standing.phase is not Phase.ENDED for standing in starter.poll(nodes).values()):

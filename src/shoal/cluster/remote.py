@@ -17,7 +17,7 @@ from shoal.agent.about import About, Entry, chunks, decode_entry, encode
 from shoal.agent.messages import Bring, Cancel, Done, Entries, Follow, Forget, Piece, Refused, WireMessage
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.cluster.callfiles import WorkspaceCalls
-from shoal.cluster.luggage import Return, bring_sources
+from shoal.cluster.luggage import ARRIVING, Return, bring_sources
 from shoal.cluster.selection import Selection, made_by, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
@@ -72,6 +72,8 @@ class RemoteOptions(msgspec.Struct):
     targets: Sequence[int] = ()
     kept: Sequence[str] = ()
     """Tasks and files that the run is for."""
+    notes: set[str] = msgspec.field(default_factory=set)
+    """What the user has been told already: several nodes may say the same."""
 
 
 class RemoteRun:
@@ -102,7 +104,7 @@ class RemoteRun:
         self.returned: set[str] = set()
         """Files that come back from nodes that share none with us."""
         if about.managed:
-            folder = os.path.join(workspace.directory, "arriving")
+            folder = os.path.join(workspace.directory, ARRIVING)
             self._return = Return(run, self.selection, folder, self._ask)
             back = options.returned
             if back is None:
@@ -259,7 +261,9 @@ class RemoteRun:
 
     def _take(self, entry: Entry) -> None:
         if entry.verdict == "note":
-            self.listener.note(entry.message)
+            if entry.message not in self.options.notes:
+                self.options.notes.add(entry.message)
+                self.listener.note(entry.message)
             return
         task = self.selection.tasks[entry.task]
         if task < 0:

@@ -7,12 +7,13 @@ comes back finds them again even if the workflow's file has been edited meanwhil
 from __future__ import annotations
 
 import os
+import shutil
 from array import array
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shoal.agent.about import About
+from shoal.agent.about import ONE, About
 from shoal.agent.messages import (
     Cancel,
     Entries,
@@ -23,25 +24,32 @@ from shoal.agent.messages import (
     WireMessage,
     make_codec,
 )
+from shoal.agent.stranded import waiting_sentence
+from shoal.broker.dealing import ALL
+from shoal.cluster.groups import told
 from shoal.cluster.home import access_path
-from shoal.cluster.manage import told
+from shoal.cluster.luggage import ARRIVING
 from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection
 from shoal.engine.books import Listener
 from shoal.engine.load import Workflow
 from shoal.engine.local import RunOptions
-from shoal.engine.session import Run, Session
+from shoal.engine.session import Run, Session, refuse_oversized
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
 from shoal.model.graph import NO_TASK, Graph
-from shoal.model.resources import FRACTION, Resources
+from shoal.model.labels import carrying, labels_as_text, parse_label, required_labels
+from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.model.work import Work
 from shoal.plan.identity import place_of
 from shoal.policy.balance import DEFAULT_POLICY
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import read
 from shoal.wire.caller import Caller
+
+MOST_LISTED = 12
+"""Labels that are named to somebody who asked for one that is not there."""
 
 
 class Note(msgspec.Struct):
@@ -78,12 +86,23 @@ def call(cluster: str) -> Caller[WireMessage]:
 
 
 def largest_node(nodes: dict[int, NodeInfo]) -> Resources:
-    """Of each resource what the node with the most of it has: no task can ask for more."""
+    """Of each resource what the node with the most of it has, and all labels: no task can ask for more."""
     most: dict[str, int] = {}
     for node in nodes.values():
-        for name, amount in node.resources.amounts:
+        for name, amount in node.capacity().amounts:
             most[name] = max(amount, most.get(name, 0))
     return Resources.of(most)
+
+
+def refuse_unknown_label(label: str, nodes: dict[int, NodeInfo]) -> None:
+    """A cluster whose nodes have not come yet may have it later."""
+    if not is_label(label):
+        raise InputError(f"--to {label!r} is not {ONE}, {ALL} or a label", remedy="write a label as KEY=VALUE")
+    parse_label(label, "--to")
+    known = {name: None for node in nodes.values() for name in labels_as_text(node.labels)}
+    if nodes and label not in known:
+        listed = ", ".join(sorted(known)[:MOST_LISTED]) + (", ..." if len(known) > MOST_LISTED else "")
+        raise InputError(f"no node of the cluster has the label {label}", remedy=f"there are {listed}")
 
 
 class ClusterSession(Session):
@@ -100,6 +119,7 @@ class ClusterSession(Session):
         *,
         words: Sequence[str] = (),
         policy: str = DEFAULT_POLICY,
+        to: str = ONE,
         managed: bool = False,
         detach: bool = False,
         attach: Note | None = None,
@@ -108,14 +128,34 @@ class ClusterSession(Session):
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
         self.words = list(words)
         self.managed = managed if attach is None else attach.managed
-        nodes = told(caller).nodes
+        nodes = self.nodes = told(caller).nodes
+        self.to = to
+        if to not in (ONE, ALL):
+            refuse_unknown_label(to, nodes)
         self.cores = sum(node.resources.get("cores") for node in nodes.values()) / FRACTION
         if nodes:
             options = msgspec.structs.replace(options, node=largest_node(nodes))
+        self.notes: set[str] = set()
+        """What the user has been told already."""
         super().__init__(workspace, read_workflow, options, listener, force=force)
 
     def total_cores(self) -> float:
         return self.cores
+
+    def _refuse_what_fits_nowhere(self) -> None:
+        """More than any node has is refused; for a label that no node has a node may still come."""
+        graph = self.workflow.graph
+        labels = [label for profile in graph.profiles for label in required_labels(profile.resources)]
+        refuse_oversized(self.plan, carrying(self.options.node, labels), self.options.more)
+        present = [node.capacity() for node in self.nodes.values()]
+        if not present or self.attach is not None:
+            return
+        wanted = {graph.profile[task]: None for task in self.plan.to_run() if graph.actions[task] is not None}
+        for number in wanted:
+            sentence = waiting_sentence(graph.profiles[number], present)
+            if sentence is not None:
+                self.listener.note(sentence)
+                self.notes.add(sentence)
 
     def _boot(self) -> None:
         if self.attach is not None:
@@ -136,6 +176,7 @@ class ClusterSession(Session):
             detach=self.detach,
             targets=self.workflow.targets,
             kept=sorted(self.workflow.kept),
+            notes=self.notes,
         )
         if self.attach is not None:
             remote.brought = True
@@ -152,6 +193,7 @@ class ClusterSession(Session):
             self.options.enforced,
             self.managed,
             client=f"{os.environ.get('USER', '')}@{os.uname().nodename}",
+            to=self.to,
         )
         run = RemoteRun(
             self.identity,
@@ -233,6 +275,8 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
 
 
 def forget_note(workspace: Workspace) -> None:
+    """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
+    shutil.rmtree(os.path.join(workspace.directory, ARRIVING), ignore_errors=True)
     try:
         os.unlink(note_path(workspace))
     except FileNotFoundError:

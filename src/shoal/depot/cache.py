@@ -1,13 +1,13 @@
 """Objects on the disk of one node.
 
     DIRECTORY/objects/KEY    the bytes, read-only        KEY: a digest of the object's name
-    DIRECTORY/about/KEY      its `Description`
     DIRECTORY/partial/KEY    bytes that are still arriving
+    DIRECTORY/about          the `catalogue`: descriptions of the objects
     DIRECTORY/lock           held by the process that uses the cache
 
-An object is there when its bytes stand under `objects`, and its description was put in place before. So a process
-killed at any moment leaves whole objects, descriptions without an object (dropped on opening) and partial files (kept:
-a fetch goes on where it was). Nothing is forced to the disk: after a loss of power a file whose size is wrong is
+An object is there when its bytes stand under `objects`, and its description was written before. So a process killed at
+any moment leaves whole objects, descriptions without an object (dropped on opening) and partial files (kept: a fetch
+goes on where it was). Nothing is forced to the disk: after a loss of power a file whose size is wrong is
 dropped, and one whose bytes are wrong is found out by whoever fetches it.
 
 Tasks get hard links to the same bytes. These are read-only, which stops everybody but root. What to evict is decided in
@@ -30,9 +30,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from shoal.depot.catalogue import Catalogue
 from shoal.depot.checksum import whole
 from shoal.depot.evict import Candidate, choose
-from shoal.depot.shelf import FORMAT, AbsentError, DamagedError, Description, Opened, describe, pack_chunks, read_chunks
+from shoal.depot.shelf import AbsentError, DamagedError, Description, Opened, describe, pack_chunks, read_chunks
 from shoal.errors import InputError, ShoalError
 
 SLACK = 0.05
@@ -70,9 +71,10 @@ class Cache:
         """By key, the bytes promised."""
         self._left: dict[str, int] = {}
         """By key, the bytes of partial files that nobody is filling now; the first to go."""
-        for folder in ("objects", "about", "partial"):
+        for folder in ("objects", "partial"):
             os.makedirs(os.path.join(self.directory, folder), mode=0o700, exist_ok=True)
         self._lock_file = self._take_lock()
+        self._catalogue = Catalogue(os.path.join(self.directory, "about"))
         self._look_around()
 
     # What is here
@@ -136,9 +138,7 @@ class Cache:
         """Says whether this is the only copy. Also known after a restart."""
         with self._guard, self._disk():
             changed = msgspec.structs.replace(self._known(name), precious=precious)
-            path = self._path("about", name)
-            _write(f"{path}.new", msgspec.msgpack.encode(changed))
-            os.rename(f"{path}.new", path)
+            self._catalogue.add(changed, self._held.values())
             self._held[name] = changed
 
     # How objects get in
@@ -264,12 +264,20 @@ class Cache:
             if description is None:
                 return
             _remove(self._path("objects", name))
-            _remove(self._path("about", name))
             self._used_at.pop(name, None)
             self._pins.pop(name, None)
             self.used_bytes -= description.size
 
+    def drop_partial(self) -> None:
+        """Removes partial files that nobody is filling; what is arriving stays."""
+        with self._guard:
+            for key, size in self._left.items():
+                _remove(f"{self.directory}/partial/{key}")
+                self.used_bytes -= size
+            self._left.clear()
+
     def close(self) -> None:
+        self._catalogue.close()
         os.close(self._lock_file)
 
     # Inside
@@ -293,7 +301,7 @@ class Cache:
         partial = self._path("partial", name)
         os.chmod(partial, _mode(description))
         if old is None:  # of the same object there is one already, which must not be lost if this write is
-            _write(self._path("about", name), msgspec.msgpack.encode(description))
+            self._catalogue.add(description, self._held.values())
         os.rename(partial, self._path("objects", name))
         self.used_bytes -= self._arriving.pop(key_of(name), 0)
         if old is None:
@@ -323,10 +331,7 @@ class Cache:
                 f"{need} bytes do not fit into {self.directory}: its limit is {self.limit_bytes} bytes, of which "
                 f"{self.used_bytes} are in use and too few may be given up"
             )
-        for key, size in self._left.items():
-            _remove(f"{self.directory}/partial/{key}")
-            self.used_bytes -= size
-        self._left.clear()
+        self.drop_partial()
         for name in chosen:
             self.drop(name)
 
@@ -357,15 +362,16 @@ class Cache:
         """Takes stock, and drops what a killed process left half done."""
         now = self._clock()
         present = {entry.name: entry.stat().st_size for entry in os.scandir(f"{self.directory}/objects")}
-        for entry in sorted(os.scandir(f"{self.directory}/about"), key=lambda entry: entry.name):
-            description = _read_about(entry.path)
-            if description is None or present.get(entry.name) != description.size:
-                _remove(entry.path)
-                continue
-            del present[entry.name]
-            self._held[description.name] = description
-            self._used_at[description.name] = now
-            self.used_bytes += description.size
+        told = self._catalogue.read()
+        for description in told:
+            key = key_of(description.name)
+            if present.get(key) == description.size:
+                del present[key]
+                self._held[description.name] = description
+                self._used_at[description.name] = now
+                self.used_bytes += description.size
+        if len(self._held) < len(told):
+            self._catalogue.write(self._held.values())
         for key in present:
             _remove(f"{self.directory}/objects/{key}")
         for entry in sorted(os.scandir(f"{self.directory}/partial"), key=lambda entry: entry.name):
@@ -376,24 +382,6 @@ class Cache:
 def key_of(name: str) -> str:
     """The file name of an object: names are any text, file names are not."""
     return hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
-
-
-def _read_about(path: str) -> Description | None:
-    try:
-        with open(path, "rb") as file:
-            description = msgspec.msgpack.decode(file.read(), type=Description)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return description if description.version == FORMAT and key_of(description.name) == os.path.basename(path) else None
-
-
-def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        if os.write(descriptor, content) < len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
 
 
 def _mode(description: Description) -> int:

@@ -27,6 +27,8 @@ from shoal.depot.shelf import AbsentError, Description
 CLOSE_SECONDS = 5.0
 LOOKERS = 2
 """Threads that check what has been written while more arrives."""
+LOOKED_AT_ELSEWHERE_BYTES = 256 << 10
+"""Less than that is checked by the thread that receives it."""
 
 
 class Fetcher:
@@ -148,9 +150,9 @@ class Fetcher:
                 self._place(job)
 
     def look(self, job: Job, offset: int, length: int) -> Future[int]:
-        if length < job.size:
+        if length >= LOOKED_AT_ELSEWHERE_BYTES:
             return self._lookers.submit(checksum_of, job.descriptor, offset, length)
-        seen: Future[int] = Future()  # an object of one chunk: waking another thread costs more than it saves
+        seen: Future[int] = Future()  # so little: waking another thread costs more than it saves
         try:
             seen.set_result(checksum_of(job.descriptor, offset, length))
         except (OSError, ValueError) as error:

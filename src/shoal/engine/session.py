@@ -26,7 +26,7 @@ from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import CategoriesDeclared, RunEnded, RunStarted, SourcesSeen, TasksPlanned
 from shoal.model.graph import NO_TASK, Graph, ancestors
-from shoal.model.resources import FRACTION, Resources, show_amount
+from shoal.model.resources import FRACTION, Resources, is_label, show_amount
 from shoal.plan.decide import Plan, Reason, decide
 from shoal.plan.identity import Versions
 from shoal.runner.launch import LauncherClient
@@ -117,6 +117,13 @@ def refuse_oversized(plan: Plan, node: Resources, more: str = MORE) -> None:
         if graph.profile[task] in too_large:
             resources = graph.profile_of(task).resources
             name = resources.lacking_in(node)[0]
+            if is_label(name):
+                raise InputError(
+                    f"{graph.names[task]!r} requires a node with the label {name}, which this machine does not have",
+                    file=graph.source,
+                    line=graph.lines[task] or None,
+                    remedy=f"run it on a cluster, or say that this machine has it with --label {name}",
+                )
             raise InputError(
                 f"{graph.names[task]!r} asks for {name} {show_amount(name, resources.get(name))}, "
                 f"but this machine has {show_amount(name, node.get(name))}",
@@ -205,12 +212,15 @@ class Session:
                 options.as_found,
                 options.check_sources,
             )
-            refuse_oversized(self.plan, options.node, options.more)
+            self._refuse_what_fits_nowhere()
             if self.workflow.check is not None:
                 self.workflow.check(self.plan)
         except BaseException:
             self.workspace.release()
             raise
+
+    def _refuse_what_fits_nowhere(self) -> None:
+        refuse_oversized(self.plan, self.options.node, self.options.more)
 
     def total_cores(self) -> float:
         """Cores of all machines that run it."""
@@ -303,7 +313,7 @@ class Session:
             profile = graph.profiles[number]
             amounts = declared.setdefault(profile.category, {})
             for name, amount in profile.resources.amounts:
-                if profile.declares(name):
+                if profile.declares(name) and not is_label(name):
                     amounts[name] = max(amount, amounts.get(name, 0))
         ledger.add(CategoriesDeclared(list(declared), [sorted(amounts.items()) for amounts in declared.values()]))
 

@@ -142,7 +142,7 @@ def _client_of(cluster: str) -> Client:
     from shoal.futures.cluster import ClusterCrew, find_cluster, largest_of
 
     access, nodes = find_cluster(cluster)
-    largest = largest_of([node.resources for node in nodes.values()])
+    largest = largest_of([node.capacity() for node in nodes.values()])
     return Client(largest, partial(ClusterCrew, access, nodes, largest), far=access.name)
 
 

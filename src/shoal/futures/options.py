@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import msgspec
 
 from shoal.engine.node import available_cores, available_memory
 from shoal.errors import InputError
-from shoal.model.resources import FRACTION, Resources, parse_amount, show_amount
+from shoal.model.labels import parse_labels, required_labels, requiring, without_labels
+from shoal.model.resources import FRACTION, Resources, is_label, parse_amount, show_amount
 from shoal.model.task import ONE_CORE
 
 _LEAST_CORES = Resources((("cores", 100),))
@@ -23,6 +24,7 @@ class Wishes(TypedDict, total=False):
     memory: str | float
     gpus: float
     resources: Mapping[str, str | float]
+    requires: str | Sequence[str]
     retries: int
     timeout: float
     category: str
@@ -52,17 +54,23 @@ class Options(msgspec.Struct, frozen=True, cache_hash=True):
 
     def _changed_resources(self, wishes: Wishes) -> Resources:
         declared = _declared(wishes.get("cores"), wishes.get("memory"), wishes.get("gpus"), wishes.get("resources"))
-        if not declared:
+        labels = parse_labels(wishes.get("requires", required_labels(self.resources)), "requires")
+        if not declared and "requires" not in wishes:
             return self.resources
-        amounts = dict(self.resources.amounts)
+        amounts = dict(without_labels(self.resources).amounts)
         for name in declared:
             amounts.pop(name, None)  # what is now zero is not in the parsed amounts
         amounts.update(Resources.parse(declared).amounts)
+        if labels:
+            return requiring(Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES, labels)
         return Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES
 
     def check_fits(self, node: Resources, cluster: str = "") -> None:
         """Raise `InputError` unless a call with these options can ever run on the node, the largest of a cluster."""
         for name in self.resources.lacking_in(node):
+            if is_label(name):
+                whose = f"no agent of the cluster {cluster!r} has it" if cluster else "this machine does not have it"
+                raise InputError(f"a call requires the label {name}, and {whose}", remedy="add a node with that label")
             asked, there = (show_amount(name, resources.get(name)) for resources in (self.resources, node))
             if cluster:
                 raise InputError(

@@ -3,7 +3,7 @@
 Amounts are integers in the resource's smallest unit, so that sums of fractions are exact: cores, gpus and named
 resources count in ten-thousandths, memory and disk in bytes. A `Resources` value is a frozen vector over names; a node
 and its tasks meet in an integer tuple made by `Resources.vector`, which is what the broker adds and
-subtracts.
+subtracts. A name with `=` in it is a label that the node must carry (`shoal.model.labels`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from shoal.errors import InputError
 
 FRACTION = 10_000
 BYTE_RESOURCES = ("memory", "disk")
+PLENTY = 1 << 40
+"""Of each of its labels a node has so much; a task asks for 1."""
 _LONGEST_NUMBER = 40
 _SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([KMGTP]?)(?:i?B)?\s*", re.IGNORECASE)
@@ -89,7 +91,15 @@ class Resources(msgspec.Struct, frozen=True, order=True):
         return [name for name, amount in self.amounts if amount > node.get(name)]
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {show_amount(name, amount)}" for name, amount in self.amounts) or "nothing"
+        words = [
+            f"the label {name}" if is_label(name) else f"{name} {show_amount(name, n)}" for name, n in self.amounts
+        ]
+        return ", ".join(words) or "nothing"
+
+
+def is_label(name: str) -> bool:
+    """Whether what is asked for under this name is a label of the node, and not an amount."""
+    return "=" in name
 
 
 def show_amount(name: str, amount: int) -> str:

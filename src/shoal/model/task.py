@@ -30,6 +30,8 @@ class Profile(msgspec.Struct, frozen=True):
     """Working directory, relative to the workflow's; None is the workflow's own."""
     cores_declared: bool = False
     """Whether somebody asked for these cores; one core also stands in `resources` where nobody said anything."""
+    prefers: tuple[str, ...] = ()
+    """Labels that its node should carry, if there is one; those that it must carry stand in `resources`."""
 
     def declares(self, name: str) -> bool:
         """Whether somebody said how much of this resource such a task needs."""

@@ -120,6 +120,8 @@ class Policy(msgspec.Struct, frozen=True):
     patience: float
     """Seconds; infinite: nothing is released."""
     meaning: str
+    gathers: bool = False
+    """Whether tasks that read the same files are seen together."""
 
 
 RELEASE_SECONDS = 0.5
@@ -127,11 +129,13 @@ THRESHOLD = 0.1
 """The paper has 10 s and 0.5. Since here a thief's visit releases work, following smaller data costs little: in the
 simulated experiments fan-out takes up to 3 % longer; all-pairs, stacking and Montage gain more (`experiments/`)."""
 POLICIES: dict[str, Policy] = {
-    "flds": Policy(DataAware, RELEASE_SECONDS, "large data decides, waiting work is released (default)"),
+    "flds": Policy(DataAware, RELEASE_SECONDS, "large data decides, waiting work is released (default)", gathers=True),
     "rlds": Policy(DataAware, inf, "large data decides"),
     "mdl": Policy(lambda threshold, bandwidth: DataAware(0.0, bandwidth), inf, "data decides, whatever its size"),
     "mlb": Policy(lambda threshold, bandwidth: DataAware(inf, bandwidth), inf, "load decides"),
-    "auto": Policy(Adaptive, RELEASE_SECONDS, "as flds, with a threshold that follows what is really moved"),
+    "auto": Policy(
+        Adaptive, RELEASE_SECONDS, "as flds, with a threshold that follows what is really moved", gathers=True
+    ),
     "pwrake": Policy(lambda threshold, bandwidth: Candidates(), inf, "a node with half of the richest one's data"),
 }
 

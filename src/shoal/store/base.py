@@ -72,6 +72,9 @@ class Placeable(msgspec.Struct):
 class Store(Protocol):
     """The books of one run, as the drivers of brokers use them."""
 
+    def close(self) -> None:
+        """Whoever has opened these books asks for nothing any more."""
+
     @property
     def size(self) -> int:
         """Tasks of the run."""

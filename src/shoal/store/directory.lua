@@ -55,6 +55,7 @@ function operations.renew(answer, number, lease, note)
   end
   answer[2] = tonumber(versions[1] or 0)
   answer[3] = tonumber(versions[2] or 0)
+  answer[4] = milliseconds()
 end
 
 -- number, info

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from shoal.errors import InputError
+from shoal.model.labels import carrying, labels_as_text
 from shoal.model.resources import Resources
 from shoal.store.base import LEASE
 
@@ -38,6 +39,10 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """Address of its data port."""
     version: str
 
+    def capacity(self) -> Resources:
+        """What it has for tasks: its resources, and the labels that they may require."""
+        return carrying(self.resources, labels_as_text(self.labels))
+
 
 class Beat(msgspec.Struct, frozen=True):
     """What a node hears when it renews its lease."""
@@ -46,6 +51,8 @@ class Beat(msgspec.Struct, frozen=True):
     """False: it was removed."""
     nodes_version: int
     runs_version: int
+    clock: float = 0.0
+    """What the directory's clock shows, in seconds since 1970."""
 
 
 class RunState(StrEnum):
@@ -141,7 +148,7 @@ class MemoryDirectory:
             self._alive_until[number] = now + self._lease
             if note:
                 self._notes[number] = note
-        return Beat(is_there, self._nodes_version, self._runs_version)
+        return Beat(is_there, self._nodes_version, self._runs_version, now)
 
     def notes(self) -> dict[int, bytes]:
         """What the nodes said last of how they are doing."""

@@ -83,8 +83,8 @@ class RedisDirectory:
 
     def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
         """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
-        alive, nodes_version, runs_version = self._look("renew", number, self._lease, note)
-        return Beat(bool(alive), nodes_version, runs_version)
+        alive, nodes_version, runs_version, clock = self._look("renew", number, self._lease, note)
+        return Beat(bool(alive), nodes_version, runs_version, clock / 1000)
 
     def notes(self) -> dict[int, bytes]:
         """What the nodes said last of how they are doing."""

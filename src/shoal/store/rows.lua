@@ -25,9 +25,19 @@ local entries = {} -- what is to be added to the log
 local abouts = {} -- files that were made and what is to be known of them, in turn
 local call, unpack_text = redis.call, struct.unpack
 
+-- Puts numbers in order. Most lists are in order already, and to look is much cheaper than to sort.
+local function put_in_order(numbers)
+  for at = 2, #numbers do
+    if numbers[at] < numbers[at - 1] then
+      table.sort(numbers)
+      return
+    end
+  end
+end
+
 -- Reads rows of a column and calls `take` with number, text and place of each; `numbers` are put in order.
 local function read_rows(key, width, numbers, extra, take)
-  table.sort(numbers)
+  put_in_order(numbers)
   local at = 1
   while at <= #numbers do
     local first, upto = numbers[at], at
@@ -113,7 +123,7 @@ local function need_links(tasks, which)
     end
   end
   read_rows(SPANS, SPAN_BYTES, bare, SPAN_BYTES, take_spans)
-  table.sort(lacking)
+  put_in_order(lacking)
   local at = 1
   while at <= #lacking do
     local from, upto = rows[lacking[at]].spans[which], at
@@ -216,7 +226,7 @@ end
 
 -- Writes rows; those that lie side by side in one go.
 local function write_rows(key, width, numbers, text_of)
-  table.sort(numbers)
+  put_in_order(numbers)
   local at = 1
   while at <= #numbers do
     local first, texts = numbers[at], {}
@@ -281,6 +291,17 @@ end
 
 -- Adds where a task's inputs are to an answer: how many pairs, then node and bytes of each.
 local function tell_holdings(task, answer)
+  local numbers = inputs_of(task)
+  if #numbers == 1 then -- so it mostly is, and then nothing is to be added up
+    local f = file(numbers[1])
+    local count = (f.location >= 0 and f.bytes > 0) and 1 + #f.others or 0
+    answer[#answer + 1] = count
+    for at = 1, count do
+      answer[#answer + 1] = at == 1 and f.location or f.others[at - 1]
+      answer[#answer + 1] = f.bytes
+    end
+    return
+  end
   local found, order = {}, {}
   local function add(node, bytes)
     if not found[node] then
@@ -289,7 +310,7 @@ local function tell_holdings(task, answer)
     end
     found[node] = found[node] + bytes
   end
-  for _, number in ipairs(inputs_of(task)) do
+  for _, number in ipairs(numbers) do
     local f = file(number)
     if f.location >= 0 and f.bytes > 0 then
       add(f.location, f.bytes)

@@ -15,7 +15,7 @@ from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Category, Makeflo
 from shoal.frontend.makeflow.variables import Variables
 from shoal.frontend.makeflow.write_settings import share
 from shoal.model.graph import Graph, derive_category, topological_order
-from shoal.model.resources import BYTE_RESOURCES, FRACTION
+from shoal.model.resources import BYTE_RESOURCES, FRACTION, is_label
 from shoal.model.task import Profile
 
 _VARIABLES = {"cores": "CORES", "memory": "MEMORY", "disk": "DISK", "gpus": "GPUS"}
@@ -103,7 +103,7 @@ def _settings(graph: Graph, task: int, makeflow: Makeflow) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, amount in profile.resources.amounts:
         if name not in _VARIABLES:
-            raise _cannot(graph, task, f"asks for {name!r}")
+            raise _cannot(graph, task, f"requires the label {name}" if is_label(name) else f"asks for {name!r}")
         if profile.declares(name):
             found[_VARIABLES[name]] = _amount(name, amount)
     if profile.timeout is not None and profile.timeout < _LONGEST_TIMEOUT:

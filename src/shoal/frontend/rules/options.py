@@ -5,11 +5,12 @@ A million definitions with the same options get the same profile, found by one d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypedDict
 
 from shoal.errors import InputError
-from shoal.model.resources import Resources
+from shoal.model.labels import parse_labels, requiring
+from shoal.model.resources import Resources, is_label
 from shoal.model.task import Profile
 
 
@@ -30,6 +31,8 @@ class Options(TypedDict, total=False):
     disk: Amount
     gpus: Amount
     resources: Mapping[str, Amount]
+    requires: str | Sequence[str]
+    prefers: str | Sequence[str]
     retries: int
     timeout: float | None
     category: str
@@ -79,12 +82,13 @@ def make_profile(options: Mapping[str, object]) -> Profile:
     timeout = options.get("timeout")
     return Profile(
         category=_category(options.get("category", "")),
-        resources=_resources(options),
+        resources=requiring(_resources(options), parse_labels(options.get("requires", ()), "requires")),
         retries=_retries(options.get("retries", 0)),
         timeout=None if timeout is None else _timeout(timeout),
         environment=_environment(options.get("env", {})),
         directory=_directory(options.get("cwd")),
         cores_declared="cores" in options or "cores" in _named(options),
+        prefers=parse_labels(options.get("prefers", ()), "prefers"),
     )
 
 
@@ -94,6 +98,8 @@ def _resources(options: Mapping[str, object]) -> Resources:
     for name, amount in _named(options).items():
         if not isinstance(name, str) or not name:
             raise InputError(f"resources names {name!r}, which is not a name")
+        if is_label(name):
+            raise InputError(f"resources names {name!r}, which is a label", remedy=f"write requires={name!r}")
         if name in options:
             raise InputError(f"{name} is given twice", remedy=f"leave it out of resources=, or drop {name}=")
         declared[name] = amount

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from shoal.errors import InputError
 from shoal.frontend.rules.registry import USUAL_TARGETS
 from shoal.model.graph import Graph, ancestors, derive_category
+from shoal.model.labels import required_labels, without_labels
 from shoal.model.resources import BYTE_RESOURCES, FRACTION
 from shoal.model.task import Profile
 
@@ -100,13 +101,18 @@ def _literal(names: Sequence[str]) -> str:
 def _options(profile: Profile, derived: str) -> dict[str, object]:
     """The keywords that make this profile, without those that say the default."""
     found: dict[str, object] = {}
-    amounts = {"cores": 0} | dict(profile.resources.amounts)
+    amounts = {"cores": 0} | dict(without_labels(profile.resources).amounts)
     for name in _BUILT_IN:
         amount = amounts.pop(name, 0)
         if profile.declares(name):
             found[name] = _size(amount) if name in BYTE_RESOURCES else _count(amount)
     if amounts:
         found["resources"] = {name: _count(amount) for name, amount in amounts.items()}
+    labels = required_labels(profile.resources)
+    if labels:
+        found["requires"] = labels[0] if len(labels) == 1 else labels
+    if profile.prefers:
+        found["prefers"] = profile.prefers[0] if len(profile.prefers) == 1 else list(profile.prefers)
     if profile.retries:
         found["retries"] = profile.retries
     if profile.timeout is not None:

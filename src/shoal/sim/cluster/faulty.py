@@ -242,7 +242,7 @@ class FaultyRun(ClusterRun):
 
     def announce(self) -> None:
         """Tells all who is there."""
-        self.roster = Roster(self.known)
+        self.roster = Roster(self.known, {node: self.capacity[node] for node in self.known})
         for node in self.known:
             self.notify(node, self.tell, PeersChanged(self.roster))
 

@@ -4,8 +4,9 @@ It looks at every event of every member, and the store is asked only through it.
 agrees with itself; here it is asked whether all of them together do (design §5):
 
 - A task is with one broker at a time. Of nodes that are here and known no two hold it, and no two run it.
-- A task starts only after everything it needs has been made, where no start is forbidden, and with an attempt number
-  that is higher than all before; what the store believes of files on living nodes is true.
+- A task starts only after everything it needs has been made, where no start is forbidden, on a node with the labels
+  that it requires, and with an attempt number that is higher than all before; what the store believes of files on
+  living nodes is true.
 - A result counts once, until the store has a reason to have the task made again: no copy of what it made is left.
 - What a node says that was declared dead changes nothing in the store.
 - A task is pushed at most once per generation, and is not handed about without end.
@@ -25,6 +26,7 @@ from shoal.broker.messages import GiveUp, TasksEnded, TimePassed, WakeAt
 from shoal.broker.parcels import LONGEST_PAUSE
 from shoal.broker.peers import Got, Heard, LoadAsked, LoadTold, Parcel, Send, Ticket, Woken
 from shoal.broker.states import State
+from shoal.model.labels import required_labels
 from shoal.model.work import Work
 from shoal.policy.order import LaneQueue
 from shoal.policy.retry import MOST_LOSSES, Outcome
@@ -162,12 +164,19 @@ class ClusterOracle:
         for other in self.run.known:
             if task in self.run.activities.get(other, ()):
                 raise Violation(f"task {task} starts on node {node} while it runs on node {other}")
+        self._check_labels(node, task)
         if self.run.members[node].broker.draining:
             raise Violation(f"task {task} starts on node {node}, which drains")
         unmade = [other for other in self.needs[task] if not self.lives[other].made]
         if unmade:
             raise Violation(f"task {task} starts before {unmade} were made")
         self._check_files(task)
+
+    def _check_labels(self, node: int, task: int) -> None:
+        carried = self.run.spec.kind(node % self.run.spec.nodes).labels
+        for label in required_labels(self.work.profiles[self.work.category[task]].resources):
+            if label not in carried:
+                raise Violation(f"task {task} starts on node {node}, which has not the label {label}")
 
     def _check_files(self, task: int) -> None:
         if self.run.spec.shared_files:

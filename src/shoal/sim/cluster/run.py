@@ -21,8 +21,10 @@ from shoal.broker.member import Event, Member, MemberCommand
 from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
 from shoal.broker.peers import HandBack, Heard, LittleLeft, Message, Parcel, Prefetch, Roster, Send, TasksPlaced, Ticket
 from shoal.broker.tiers import Tiers
+from shoal.model.resources import Resources
 from shoal.model.work import Work
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Stealing
+from shoal.policy.gathering import Gathering
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.sim.cluster.files import Activity, Files
@@ -46,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     look_ahead: int = 1
     """Per core: of so many queued tasks the inputs are fetched before they start."""
     submission: str = "all"
-    """Where the first tasks go: dealt out to all nodes in random order, or to one."""
+    """Where the first tasks go: dealt out to all nodes in random order, to one, or by one to those with a label."""
     estimated: bool = True
     """Whether the mean length of each category is known beforehand, as it is from earlier runs."""
     seed: int = 0
@@ -88,16 +90,22 @@ class ClusterRun:
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
-        self.roster = Roster(range(spec.nodes))
+        self.roster = Roster(range(spec.nodes), self._capacities())
         for node in range(spec.nodes):
             self.join(node, spec.kind(node))
+
+    def _capacities(self) -> dict[int, Resources]:
+        """What each node has; one value for all nodes of a kind, since there may be many."""
+        spec = self.spec
+        values = {id(kind): kind.resources() for kind in (spec.node, *(kind for _, kind in spec.others))}
+        return {node: values[id(spec.kind(node))] for node in range(spec.nodes)}
 
     def join(self, node: int, kind: NodeSpec) -> None:
         """A node with an empty broker; the others are told by whoever lets it join."""
         options, work = self.options, self.work
         capacity = kind.resources()
         lanes = [
-            Lane(profile.resources, profile.retries, mean_duration=mean)
+            Lane(profile.resources, profile.retries, mean_duration=mean, prefers=profile.prefers)
             for profile, mean in zip(work.profiles, self._means, strict=True)
         ]
         order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
@@ -114,10 +122,19 @@ class ClusterRun:
             stealing=options.stealing,
             look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
             seed=options.seed,
+            gathering=self._gathering(node),
         )
         self.kinds[node] = kind
         self.activities[node] = {}
         self.files.join(node, kind)
+
+    def _gathering(self, node: int) -> Gathering | None:
+        """What a node has of the files in the beginning."""
+        work = self.work
+        if not self.files.is_distributed or not work.weight:
+            return None
+        nodes = self.spec.nodes
+        return Gathering(work, [file for file, home in enumerate(work.file_home) if home >= 0 and home % nodes == node])
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
@@ -143,8 +160,8 @@ class ClusterRun:
     def submit(self, placeable: Placeable) -> None:
         """Hands the first tasks to the brokers."""
         tickets, holdings = placeable.tickets, placeable.holdings
-        nodes = sorted(self.members)
-        if self.options.submission == "one":
+        nodes, to = sorted(self.members), self.options.submission
+        if to != "all":
             shares: dict[int, Sequence[int]] = {self.random.choice(nodes): range(len(tickets))}
         else:
             dealt = list(range(len(tickets)))
@@ -154,7 +171,8 @@ class ClusterRun:
         for node, share in shares.items():
             mine = [tickets[at] for at in share]
             self.store.owned([ticket.task for ticket in mine], node)
-            self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else []))
+            label = to if to not in SUBMISSIONS else ""
+            self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
         for node in nodes:  # those that got nothing look for work
             if not len(self.members[node].tiers) and not self.activities[node]:
                 self.tell(node, TimePassed())

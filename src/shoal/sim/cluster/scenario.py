@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 
 from shoal.model.generate import CATEGORIES, SHAPES, several_lanes
+from shoal.model.labels import requiring
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.model.work import Work, bytes_read, from_graph
@@ -26,6 +27,8 @@ NAMED = (
     *("stacking:tasks={},locality=3,aggregate=1", "all-pairs:side=5", "copyfile:files={}", "moldyn:molecules=1"),
     *("fmri:volumes=6",),
 )
+ONE_IN_LABELLED = 3
+"""Seeds whose nodes carry labels, which tasks require or prefer."""
 LONGEST_TASK = 0.6
 LARGEST_FILE = 20_000_000
 """Bytes; a tenth of a second on the slowest link."""
@@ -52,6 +55,8 @@ def draw_cluster(seed: int) -> ClusterScenario:
     random = Random(2 * seed)
     spec = _draw_spec(random)
     work = _draw_work(random, spec)
+    if seed % ONE_IN_LABELLED == 1 and spec.nodes > 1:
+        spec, work = _draw_labels(Random(~seed), spec, work)
     options = Options(
         policy=random.choice(list(POLICIES)),
         order=random.choice(list(ORDERS)),
@@ -93,6 +98,27 @@ def _draw_spec(random: Random) -> ClusterSpec:
         shared_files=random.random() < 0.15,
         shared_rate=random.choice((1e9, float("inf"))),
     )
+
+
+def _draw_labels(random: Random, spec: ClusterSpec, work: Work) -> tuple[ClusterSpec, Work]:
+    """Some nodes are of site b and some of them have a GPU; categories require one of these labels, or prefer some."""
+    count = random.randint(1, spec.nodes - 1)
+    special = random.randint(0, count)
+    kind = spec.kind(spec.nodes - 1)  # the largest, so that whatever was drawn for it fits on nodes with labels
+    there = msgspec.structs.replace(kind, labels=("site=b",))
+    with_gpu = msgspec.structs.replace(kind, labels=("gpu=x", "site=b"))
+    here = msgspec.structs.replace(kind, labels=("site=a",))
+    others = ((count - special, there), *(((special, with_gpu),) if special else ()))
+    profiles = []
+    for profile in work.profiles:
+        if profile.resources.amounts:
+            required = random.choice(((), (), ("site=a",), ("site=b",), ("gpu=x",) if special else ()))
+            preferred = random.choice(((), ("site=a",), ("site=b",), ("gpu=x", "site=b"), ("site=nowhere",)))
+            request = requiring(profile.resources, required)
+            profile = msgspec.structs.replace(profile, resources=request, prefers=preferred)
+        profiles.append(profile)
+    labelled = msgspec.structs.replace(spec, node=here, others=others)
+    return labelled, msgspec.structs.replace(work, profiles=profiles)
 
 
 def _draw_work(random: Random, spec: ClusterSpec) -> Work:

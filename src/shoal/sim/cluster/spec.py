@@ -7,6 +7,7 @@ from math import inf
 import msgspec
 
 from shoal.errors import InputError
+from shoal.model.labels import carrying
 from shoal.model.resources import FRACTION, Resources
 
 GIGABIT = 125e6
@@ -22,6 +23,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """0: as much as is needed. A node whose disk is full starts nothing more."""
     named: tuple[tuple[str, int], ...] = ()
     """Further resources, as in `Resources.amounts`."""
+    labels: tuple[str, ...] = ()
+    """`KEY=VALUE` each, for tasks that require or prefer them."""
     speed: float = 1.0
     link: float = 10 * GIGABIT
     """Of its network link, in each direction."""
@@ -40,7 +43,7 @@ class NodeSpec(msgspec.Struct, frozen=True):
         amounts = {"cores": self.cores * FRACTION, **dict(self.named)}
         if self.memory:
             amounts["memory"] = self.memory
-        return Resources.of(amounts)
+        return carrying(Resources.of(amounts), self.labels)
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):

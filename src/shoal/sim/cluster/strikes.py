@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.broker.messages import CancelAsked, CapacityChanged, DrainAsked, DrainEnded
 from shoal.broker.peers import LittleLeft, PolicyChanged
-from shoal.model.resources import FRACTION, Resources
+from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.policy.balance import POLICIES
 from shoal.policy.retry import Outcome
 from shoal.sim.cluster.faults import CALM, STRIKES
@@ -174,6 +174,8 @@ class StruckRun(FaultyRun):
     def _resize(self, node: int, capacity: Resources) -> None:
         self.capacity[node] = capacity
         self.tell(node, CapacityChanged(capacity))
+        if any(profile.prefers for profile in self.work.profiles):
+            self.announce()  # else tasks would be pushed again and again to where they do not fit any more
         self.find_homes()
 
     def _strike_cancels(self) -> None:
@@ -210,6 +212,8 @@ class StruckRun(FaultyRun):
 
 
 def _part(name: str, amount: int, share: float) -> int:
+    if is_label(name):
+        return amount
     return int(amount * share) // FRACTION * FRACTION if name == "cores" else int(amount * share)
 
 

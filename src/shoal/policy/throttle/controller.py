@@ -1,0 +1,98 @@
+"""What every controller of concurrency promises, and the two that learn nothing.
+
+`decide(now, period)` is called once when a category appears and at the end of each control period; it answers with a
+verdict for each category of the period. Which controller there is for a name is in `choose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from shoal.policy.throttle.profile import Profile
+from shoal.policy.throttle.readings import Period
+
+
+class State(Enum):
+    """What a controller is about with a category."""
+
+    PROFILING = "profiling"
+    GROWING = "growing"
+    HOLDING = "holding"
+    PROBING = "probing"
+    WAITING = "waiting"
+    """Another category has the resource that it needs most."""
+    FIXED = "fixed"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How many tasks of a category may run together, and why."""
+
+    cap: int | None
+    """None: as many as the contract admits."""
+    state: State
+    reason: str
+    """A sentence for people."""
+    dominant: str | None = None
+    use: float = 0.0
+    """The share of the dominant resource that is in use on the node."""
+    rate: float = 0.0
+    """Completed tasks per second."""
+
+
+class Controller(Protocol):
+    """Says how many tasks of each category run together."""
+
+    def decide(self, now: float, period: Period) -> dict[str, Verdict]:
+        """What holds from now on, for each category of the period; a period without samples only asks for a start."""
+
+    def profiles(self) -> dict[str, Profile]:
+        """What was learned of the categories, to be kept and shared."""
+
+
+class Slots:
+    """A fixed number of places for tasks of all categories, first come first served."""
+
+    def __init__(self, count: int) -> None:
+        assert count > 0
+        self.count = count
+
+    def decide(self, now: float, period: Period) -> dict[str, Verdict]:
+        reason = f"there are {self.count} slots" if self.count > 1 else "there is one slot"
+        verdicts = {}
+        left = self.count
+        for category, turnout in period.turnout.items():
+            # Who came first has its places first; all of a category may use what the earlier ones leave.
+            cap = max(0, left)
+            verdicts[category] = Verdict(cap, State.FIXED, reason, rate=rate_of(period, category))
+            left -= min(cap, round(turnout.running) + turnout.waiting)
+        return verdicts
+
+    def profiles(self) -> dict[str, Profile]:
+        return {}
+
+
+class ContractOnly:
+    """No throttle: what the contract admits runs."""
+
+    def decide(self, now: float, period: Period) -> dict[str, Verdict]:
+        reason = "only the contract says how many run"
+        return {
+            category: Verdict(None, State.FIXED, reason, rate=rate_of(period, category)) for category in period.turnout
+        }
+
+    def profiles(self) -> dict[str, Profile]:
+        return {}
+
+
+def rate_of(period: Period, category: str) -> float:
+    """Completed tasks per second."""
+    return period.turnout[category].completed / period.seconds if period.seconds else 0.0
+
+
+def most_used(use: Mapping[str, float]) -> str | None:
+    """The resource with the largest share; of equal ones the first."""
+    return max(use, key=lambda name: use[name]) if use else None

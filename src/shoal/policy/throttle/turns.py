@@ -1,0 +1,76 @@
+"""Which categories run together, and which wait for their turn.
+
+Categories go together if what they are predicted to use fits. Where the dominant resource of one is used up by
+another, who came first goes first. Nobody waits for ever: who has waited too long goes to the head, so that all of them
+take turns. How many of each run is left to the climbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+PATIENCE = 15
+"""Control periods that a category waits for its turn."""
+WHOLE = 0.95
+"""What there is of a resource as long as nothing shows that there is less."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a category would have."""
+
+    category: str
+    level: int
+    dominant: str | None
+    """None if it has none, or is not known yet: then it is in nobody's way."""
+    use: Mapping[str, float]
+    """Per task."""
+    full: bool
+    """Its tasks already slow each other down: it leaves nothing of its dominant resource."""
+    waiting: bool
+    """It has tasks that could start."""
+
+
+class Turns:
+    """The order of the categories, and who has waited how long."""
+
+    def __init__(self, patience: int = PATIENCE) -> None:
+        self.patience = patience
+        self._order: list[str] = []
+        self._waited: dict[str, int] = {}
+
+    def grant(self, claims: Sequence[Claim]) -> dict[str, tuple[int, str | None]]:
+        """For each category how many may run, and if none may, who is ahead of it."""
+        known = {claim.category: claim for claim in claims}
+        self._order = [category for category in self._order if category in known]
+        self._order += [category for category in known if category not in self._order]
+        overdue = [category for category in self._order if self._waited.get(category, 0) >= self.patience]
+        if overdue:
+            self._order = overdue + [category for category in self._order if category not in overdue]
+        granted: dict[str, tuple[int, str | None]] = {}
+        running: list[Claim] = []
+        for category in self._order:
+            claim = known[category]
+            ahead = self._in_the_way(claim, running)
+            if ahead is None:
+                granted[category] = (claim.level, None)
+                if claim.waiting:
+                    running.append(claim)
+                self._waited[category] = 0
+            else:
+                granted[category] = (0, ahead)
+                self._waited[category] = self._waited.get(category, 0) + (1 if claim.waiting else 0)
+        return granted
+
+    def _in_the_way(self, claim: Claim, running: Sequence[Claim]) -> str | None:
+        """The first of those already admitted that leaves no room for a single task of the claim."""
+        name = claim.dominant
+        if name is None:
+            return None
+        taken = claim.use.get(name, 0.0)
+        for other in running:
+            taken += other.level * other.use.get(name, 0.0)
+            if other.dominant == name and (other.full or taken > WHOLE):
+                return other.category
+        return None

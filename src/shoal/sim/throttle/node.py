@@ -1,0 +1,182 @@
+"""A node as a fluid: tasks in phases share capacities, and all are slowed down alike where there is too little.
+
+A phase of a task uses so much of each resource while it goes at full speed. If the phases under way ask for more of a
+resource than there is, they get it in proportion, so each is as fast as its scarcest resource lets it be. Beyond the
+knee a resource may lose capacity (thrashing). A resource may be outside: then nobody on the node sees how busy it is.
+What is started when is left to `play`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+
+import msgspec
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A part of a task: its share of the task's time, and its use of each resource at full speed."""
+
+    share: float
+    use: Mapping[str, float]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What the tasks of a category are like."""
+
+    name: str
+    phases: Sequence[Phase]
+    seconds: float = 2.0
+    """The mean time of a task that nothing slows down."""
+    spread: float = 0.2
+    """Times differ evenly by this share of the mean, both ways."""
+    tail: float = 0.0
+    """If not zero, times have a Pareto distribution with this exponent instead, cut at 50 times the mean."""
+    rounds: int = 1
+    """How often a task goes through its phases."""
+
+    def draw(self, random: Random) -> float:
+        if self.tail:
+            scale = self.seconds * (self.tail - 1) / self.tail
+            return min(50 * self.seconds, float(scale * random.paretovariate(self.tail)))
+        return self.seconds * random.uniform(1 - self.spread, 1 + self.spread)
+
+
+class Supply(msgspec.Struct, frozen=True):
+    """How much there is of a resource, as shares of what a node seems to have."""
+
+    capacity: float = 1.0
+    thrashing: float = 0.0
+    """The share of the capacity lost for each time the capacity that is asked for beyond it."""
+    outside: bool = False
+    """It is shared with others, and its use is not sensed."""
+    honest: bool = True
+    """What is lost by thrashing is not seen as use. If not, the resource looks busy all the same."""
+
+    def useful(self, asked: float) -> float:
+        """What is left of the capacity if so much is asked for."""
+        if asked <= self.capacity:
+            return self.capacity
+        return self.capacity * max(0.2, 1.0 - self.thrashing * (asked / self.capacity - 1.0))
+
+
+class _Task(msgspec.Struct):
+    kind: int
+    begin: float
+    work: float
+    """Its time if nothing slows it down."""
+    phase: int
+    left: int
+    """Phases still to come, with the one it is in."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A task that is over."""
+
+    at: float
+    kind: int
+    seconds: float
+
+
+class FluidNode:
+    """Tasks under way, and what they use."""
+
+    def __init__(self, kinds: Sequence[Kind], supplies: Mapping[str, Supply], random: Random) -> None:
+        self.kinds = kinds
+        self.random = random
+        self.now = 0.0
+        self.running = [0] * len(kinds)
+        self.work = [0.0] * len(kinds)
+        """Per kind the work done so far, in seconds of tasks at full speed."""
+        self.used: list[dict[str, float]] = [dict.fromkeys(supplies, 0.0) for _ in kinds]
+        """Per kind what was used of each resource: shares times seconds."""
+        self._slots = [(kind, phase) for kind, each in enumerate(kinds) for phase in range(len(each.phases))]
+        self._slot_of = {pair: at for at, pair in enumerate(self._slots)}
+        self._counts = [0] * len(self._slots)
+        self._clocks = [0.0] * len(self._slots)
+        """Per kind of phase the work done by a task that has been in it since the beginning."""
+        self._ends: list[list[tuple[float, int, _Task]]] = [[] for _ in self._slots]
+        self._serial = 0
+        self.supply(supplies)
+
+    def supply(self, supplies: Mapping[str, Supply]) -> None:
+        """From now on there is so much of each resource."""
+        self.supplies = dict(supplies)
+        self._known: dict[tuple[int, ...], tuple[list[float], list[dict[str, float]]]] = {}
+
+    def start(self, kind: int) -> None:
+        what = self.kinds[kind]
+        # Tasks do not march in step: each begins somewhere in its round of phases.
+        first = self.random.randrange(len(what.phases)) if len(what.phases) > 1 else 0
+        self.running[kind] += 1
+        self._enter(_Task(kind, self.now, what.draw(self.random), first, what.rounds * len(what.phases)))
+
+    def _enter(self, task: _Task) -> None:
+        kind = self.kinds[task.kind]
+        slot = self._slot_of[task.kind, task.phase]
+        self._counts[slot] += 1
+        self._serial += 1
+        work = task.work * kind.phases[task.phase].share / kind.rounds
+        heappush(self._ends[slot], (self._clocks[slot] + work, self._serial, task))
+
+    def _speeds(self) -> tuple[list[float], list[dict[str, float]]]:
+        """Per kind of phase its speed, and per kind of task what is used of each resource at that speed."""
+        key = tuple(self._counts)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._share_out()
+        return found
+
+    def _share_out(self) -> tuple[list[float], list[dict[str, float]]]:
+        asked = dict.fromkeys(self.supplies, 0.0)
+        uses = [self.kinds[kind].phases[phase].use for kind, phase in self._slots]
+        for count, use in zip(self._counts, uses, strict=True):
+            for name, amount in use.items():
+                asked[name] += count * amount
+        factor = {
+            name: min(1.0, supply.useful(asked[name]) / asked[name]) if asked[name] else 1.0
+            for name, supply in self.supplies.items()
+        }
+        speeds = [min((factor[name] for name in use), default=1.0) for use in uses]
+        used = [dict.fromkeys(self.supplies, 0.0) for _ in self.kinds]
+        for (kind, _), count, use, speed in zip(self._slots, self._counts, uses, speeds, strict=True):
+            for name, amount in use.items():
+                supply = self.supplies[name]
+                seen = speed if supply.honest else max(speed, min(1.0, supply.capacity / asked[name]))
+                used[kind][name] += count * amount * seen
+        return speeds, used
+
+    def advance(self, until: float) -> list[Ended]:
+        """Lets time pass until the first task ends, or until then; tasks that go on to another phase do so."""
+        while True:
+            speeds, used = self._speeds()
+            soonest, slot = until - self.now, -1
+            for at, ends in enumerate(self._ends):
+                if ends:
+                    left = (ends[0][0] - self._clocks[at]) / speeds[at]
+                    if left < soonest:
+                        soonest, slot = max(0.0, left), at
+            self._pass(soonest, speeds, used)
+            if slot < 0:
+                return []
+            _, _, task = heappop(self._ends[slot])
+            self._counts[slot] -= 1
+            task.left -= 1
+            if task.left:
+                task.phase = (task.phase + 1) % len(self.kinds[task.kind].phases)
+                self._enter(task)
+                continue
+            self.running[task.kind] -= 1
+            return [Ended(self.now, task.kind, self.now - task.begin)]
+
+    def _pass(self, seconds: float, speeds: Sequence[float], used: Sequence[Mapping[str, float]]) -> None:
+        self.now += seconds
+        for at, (kind, _) in enumerate(self._slots):
+            if self._counts[at]:
+                gone = speeds[at] * seconds
+                self._clocks[at] += gone
+                self.work[kind] += gone * self._counts[at]
+        for mine, rates in zip(self.used, used, strict=True):
+            for name, rate in rates.items():
+                mine[name] += rate * seconds
