@@ -189,7 +189,7 @@ def test_damage_to_what_is_known_of_an_object_costs_that_object_only(tmp_path: P
         for name in ("a", "b", "c", "d"):
             put(cache, name, name.encode() * 10)
         cache.close()
-        about = folder / "about"
+        about = folder / "catalogue"
         told = about.read_bytes()
         half = len(told) // 8
         about.write_bytes(b"\xff" * half + told[half:] if spoil == "first" else told[:-half])
@@ -211,7 +211,7 @@ def test_what_is_known_of_objects_that_are_gone_does_not_pile_up(tmp_path: Path)
     most = 0
     for number in range(3 * SPARE):
         cache.set_precious("kept", number % 2 == 0)
-        most = max(most, (tmp_path / "cache" / "about").stat().st_size)
+        most = max(most, (tmp_path / "cache" / "catalogue").stat().st_size)
     assert most < 200 * SPARE
     cache.set_precious("kept", True)
     cache.close()

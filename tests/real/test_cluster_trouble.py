@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from shoal.cluster.redis_check import check_server
-from shoal.wire.access import make_access, write
+from shoal.wire.access import Role, make_access, narrowed, write
 from support.clusters import NAME, LocalCluster, local_cluster
 from support.redis_servers import CAREFUL, one_server
+from support.wire import echo
 
 START = ("cluster", "start", NAME, "--local", "0")
 
@@ -120,6 +121,15 @@ def test_the_access_file_of_another_cluster_opens_nothing(tmp_path: Path) -> Non
         write(make_access(NAME).at(contacts), str(path))
         said = sentence(cluster.shoal("cluster", "status", str(path), expect=2))
         assert "the key of this access file is refused" in said
+
+
+def test_a_cluster_of_another_version_names_both(cluster: LocalCluster) -> None:
+    access = make_access(NAME)
+    path = cluster.folder / "newer.json"
+    with echo(narrowed(access, Role.WORKER), version=99) as agent:
+        write(access.at([agent.address]), str(path))
+        said = sentence(cluster.shoal("cluster", "status", str(path), expect=2))
+    assert re.search(r"speaks version 99 of Shoal's protocol, this program version \d+", said)
 
 
 def test_a_cluster_that_an_earlier_version_started_is_one_sentence(cluster: LocalCluster) -> None:

@@ -87,14 +87,14 @@ class Depot:
             finally:
                 del self._partial[name]
 
-    def keep_only(self, runs: Collection[str]) -> None:
+    def keep_only(self, runs: Collection[str], patience: float = PATIENCE) -> None:
         """What belongs to other runs is of no use to anybody any more, and parts that nobody goes on bringing."""
         for name in self.cache.names():
             if name.partition("/")[0] not in runs:
                 self.cache.drop(name)
         now = time.monotonic()
         for name, (_, touched) in list(self._partial.items()):
-            if name.partition("/")[0] not in runs and now - touched > PATIENCE:
+            if name.partition("/")[0] not in runs and now - touched > patience:
                 del self._partial[name]
                 self.cache.leave(name, keep=False)
         if not runs:  # then there is nothing that could be resumed

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from array import array
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 import msgspec
@@ -21,12 +19,12 @@ from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
 from shoal.agent.goods import SOURCES, Goods, decode_sources
+from shoal.agent.making import make_member
 from shoal.agent.messages import LookAround, Promised, Said
 from shoal.agent.stranded import Stranded
 from shoal.agent.surroundings import Clock, Post
-from shoal.broker.broker import Broker, Lane
 from shoal.broker.explain import explain
-from shoal.broker.member import Event, Member, MemberCommand
+from shoal.broker.member import Event, MemberCommand
 from shoal.broker.messages import (
     Accept,
     CancelAsked,
@@ -54,11 +52,8 @@ from shoal.broker.peers import (
     TasksPlaced,
     Ticket,
 )
-from shoal.broker.tiers import Tiers
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
-from shoal.policy.gathering import Gathering
-from shoal.policy.order import ORDERS, TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
 from shoal.runner.wakeup import Wakeup
@@ -68,7 +63,6 @@ from shoal.store.directory import NodeInfo
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 LOOK_SECONDS = 5.0
 """Who has had nothing to do for so long asks the books whether there is something that nobody has."""
-_LEAST_CORES = 100
 
 
 class Share:
@@ -109,7 +103,7 @@ class Share:
         self._absent: set[int] = set()
         """Nodes that are there, but take no part in this run."""
         self.stranded = Stranded(work)
-        self.member = self._make_member(nodes[here].capacity())
+        self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
         self.wake_at: float | None = None
         self.results: list[TaskResult] = []
         """What came about while commands were done; it is told at the next turn."""
@@ -120,35 +114,6 @@ class Share:
         self.ending = Ending(nodes[here].ends_at)
         self._has_told_of_time = False
         self.launcher = self._make_launcher(spool, clock.offset)
-
-    def _make_member(self, capacity: Resources) -> Member:
-        about, work = self.about, self.work
-        rank = work.rank if any(work.rank) else ()
-        columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
-        lanes = [
-            Lane(
-                _at_least(profile.resources),
-                profile.retries,
-                bundled=not self.goods,
-                refilled=not self.goods,
-                prefers=profile.prefers,
-            )
-            for profile in work.profiles
-        ]
-        cores, random = max(1, capacity.get("cores") // FRACTION), Random(self.here)
-        tiers = Tiers(lambda: ORDERS[about.order](columns, cores, random), work.weight)
-        broker = Broker(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
-        ahead = cores if self.goods else 0
-        gathering = Gathering(work) if self.goods and work.weight else None
-        return Member(
-            self.here,
-            broker,
-            self._roster(),
-            policy=about.policy,
-            look_ahead=ahead,
-            seed=self.here,
-            gathering=gathering,
-        )
 
     def _roster(self) -> Roster:
         capacity = {number: node.capacity() for number, node in self.nodes.items() if number not in self._absent}
@@ -299,10 +264,9 @@ class Share:
 
     def _hand_back(self, command: HandBack) -> None:
         """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
-        able = (
-            [node for node in self.member.roster.able(command.lacking) if node != self.here] if command.lacking else []
-        )
-        if command.lacking is not None and not able:
+        lacking = command.lacking
+        able = [node for node in self.member.roster.able(lacking) if node != self.here] if lacking else []
+        if lacking is not None and not able:
             told = self.stranded.keep(command.ticket, self._capacities())
             if told is not None:
                 self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=told)))
@@ -497,7 +461,3 @@ class Share:
         if self.goods is not None:
             self.goods.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _at_least(request: Resources) -> Resources:
-    return request if request.amounts else Resources((("cores", _LEAST_CORES),))

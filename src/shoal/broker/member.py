@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeAlias
 
 from shoal.broker.broker import Broker
-from shoal.broker.dealing import Deal, Dealer
+from shoal.broker.dealing import ALL, Deal, Dealer
 from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
 from shoal.broker.messages import Event as BrokerEvent
 from shoal.broker.nearness import Nearness
@@ -205,7 +205,9 @@ class Member:
 
     def _divided(self, event: TasksPlaced) -> dict[int, list[Ticket]] | None:
         """By node what it gets of many tasks whose data is scattered; None: each finds its own way."""
-        if self.nearness is None or event.to or self.dealer.has_wishes or not self.dealer.is_indifferent():
+        if self.nearness is None or event.to not in ("", ALL):
+            return None
+        if self.dealer.has_wishes or not self.dealer.is_indifferent():
             return None
         return self.nearness.divided(event, self.roster.ids, self.placement)
 

@@ -97,6 +97,8 @@ def _doing(note: NodeNote, ends_at: float | None) -> str:
         words = f"idle for {note.idle_seconds:.0f} s"
     if note.draining:
         words += ", starts nothing more"
+    if note.ahead:
+        words += f", its clock is {abs(note.ahead):.0f} s {'ahead' if note.ahead > 0 else 'behind'}"
     if ends_at is not None:
         words += f", there for {max(0.0, ends_at - time.time()):.0f} s"
     return f"({words})"

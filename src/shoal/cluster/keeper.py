@@ -59,7 +59,11 @@ class Keeper:
         demands = self.backlog.demands(found)
         with self.home.locked():
             started = self.home.read_started()
-            if started.head is None or not started.has_bounds:
+            if started.head is None:
+                return False
+            if not started.has_bounds:
+                started.factory = None  # under the lock: who sets bounds now starts another one
+                self.home.write_started(started)
                 return False
             try:
                 silent = self._look(started, found)

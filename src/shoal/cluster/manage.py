@@ -108,11 +108,14 @@ def _undo(home: ClusterHome, name: str) -> None:
     """A group that could not be begun is forgotten, with what there is of it."""
     with home.locked():
         started = home.read_started()
-        for group in started.groups:
-            if group.name == name:
-                _end_nodes(starter_of(home, group), group.everybody)
-                leave_hosts(group)
-        started.groups = [group for group in started.groups if group.name != name]
+        group = started.group(name)
+        group.bounds, group.closing = None, True
+        try:
+            _end_nodes(starter_of(home, group), group.everybody)
+            group.nodes, group.leaving = [], []
+        except NotAnsweringError:
+            pass  # what is left of it is ended with the cluster, or by 'remove'
+        forget_closed(started)
         home.write_started(started)
 
 

@@ -2,7 +2,7 @@
 
     DIRECTORY/objects/KEY    the bytes, read-only        KEY: a digest of the object's name
     DIRECTORY/partial/KEY    bytes that are still arriving
-    DIRECTORY/about          the `catalogue`: descriptions of the objects
+    DIRECTORY/catalogue      the descriptions of the objects
     DIRECTORY/lock           held by the process that uses the cache
 
 An object is there when its bytes stand under `objects`, and its description was written before. So a process killed at
@@ -74,7 +74,7 @@ class Cache:
         for folder in ("objects", "partial"):
             os.makedirs(os.path.join(self.directory, folder), mode=0o700, exist_ok=True)
         self._lock_file = self._take_lock()
-        self._catalogue = Catalogue(os.path.join(self.directory, "about"))
+        self._catalogue = Catalogue(os.path.join(self.directory, "catalogue"))
         self._look_around()
 
     # What is here

@@ -14,7 +14,7 @@ from shoal.policy.throttle.climb import Climber
 from shoal.policy.throttle.controller import State, Verdict, rate_of
 from shoal.policy.throttle.effect import Effect
 from shoal.policy.throttle.profile import FLOOR, KNOWN, Profile, UseModel
-from shoal.policy.throttle.readings import COMPRESSIBLE, Endings, Period, Turnout
+from shoal.policy.throttle.readings import COMPRESSIBLE, CPU, Endings, Period, Turnout
 from shoal.policy.throttle.reasons import explain
 from shoal.policy.throttle.track import WELL_KNOWN, Track, own_use
 from shoal.policy.throttle.turns import Claim, Turns
@@ -153,24 +153,21 @@ class Adaptive:
         climber.agile = track.base.endings.mean <= AGILE * period.seconds
         track.effect, level = effect, climber.level
         climber.step(effect)
-        faster = climber.undisturbed and effect.value - 2 * effect.error > effect.level
-        if climber.slowed or faster:
-            # The base is out of date: this is what an undisturbed task is like now.
-            self.model.forget(category)
-            if track.latest.count:
-                track.base.replace(track.latest)
+        if climber.correction != 1.0:
+            self.model.rescale(category, climber.correction)
+            track.base.rescale(climber.correction)
         elif climber.undisturbed:
             track.base.learn(track.latest if track.latest.count else track.pending)
         track.latest = Endings()
         if climber.level != level:
             track.moved()
-        return climber.undisturbed or climber.slowed
+        return climber.undisturbed
 
     def _is_own(self, category: str, period: Period) -> bool:
-        """Whether something that its tasks use is short on the node itself."""
+        """Whether something that its tasks use is short on the node itself; all of them compute."""
         profile = self.model.profile(category)
         known = [name for name, use in profile.use.items() if use > max(FLOOR, KNOWN * profile.error[name])]
-        return any(period.use[name].mode > OWN for name in known)
+        return any(period.use[name].mode > OWN for name in (CPU, *known))
 
     def _is_pressed(self, period: Period) -> bool:
         return period.memory_pressure > PRESSED
@@ -210,7 +207,7 @@ class Adaptive:
     def _claim(self, category: str, turnout: Turnout, period: Period) -> Claim:
         climber, profile = self.tracks[category].climber, self.model.profile(category)
         effect = self.tracks[category].effect
-        full = effect is not None and effect.share < CLEAR or climber.tried is not None
+        full = (effect is not None and effect.share < CLEAR) or climber.tried is not None
         profiled = climber.state is not State.PROFILING
         return Claim(
             category, climber.level, profile.dominant if profiled else None, profile.use, full, turnout.waiting > 0

@@ -64,8 +64,8 @@ class Climber:
         """No other category is trying something at the moment."""
         self.undisturbed = False
         """The last step found that the level before it was free of contention."""
-        self.slowed = False
-        """The last step found that tasks slow each other down no less if they are fewer: the base is out of date."""
+        self.correction = 1.0
+        """How many times as fast as was thought an undisturbed task is, by what the last step found."""
         self.tried: int | None = None
         """The last higher level that brought nothing."""
         self.ceiling: int | None = None
@@ -77,6 +77,8 @@ class Climber:
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
         self._held = 0
         self._rises = 0
+        self._earned = 0
+        """A level that a trial has shown to be worth its tasks: it is not given up for being beyond the knee."""
         self.since = 0
         """Periods since the level changed."""
 
@@ -88,7 +90,7 @@ class Climber:
 
     def step(self, effect: Effect) -> None:
         """Takes the effect of a period in which the level really ran."""
-        self.undisturbed = self.slowed = False
+        self.undisturbed, self.correction = False, 1.0
         if effect.level != self.level:
             return
         self._seen.append(effect)
@@ -167,7 +169,7 @@ class Climber:
 
     def _settle(self, effect: float) -> None:
         self.state = State.HOLDING
-        self._rises = 0
+        self._rises = self._earned = 0
         level = self._bounded(effect + room(effect))
         if level != self.level:
             self._go(level)
@@ -194,9 +196,12 @@ class Climber:
         self._levels[self.level] = (mean.value, self._steps)
         if self._fell_behind(mean):
             return
-        goal = self._bounded(mean.value + room(mean.value))
+        wanted = mean.value + room(mean.value)
+        if self.unchallenged:
+            wanted = max(wanted, min(self._earned, self.level))
+        goal = self._bounded(wanted)
         slack = 0.5 + 0.01 * self.level + 1.5 * self._scatter(mean.value)
-        if abs(mean.value + room(mean.value) - self.level) > slack and goal != self.level:
+        if abs(wanted - self.level) > slack and goal != self.level:
             self._rises = self._rises + 1 if goal > self.level else 0
             if self._rises >= 2 and mean.share > 0.95 and self.ceiling is None:
                 self._grow()
@@ -270,7 +275,6 @@ class Climber:
             return
         self.state = State.HOLDING
         if self.level > before.level:
-            self._more = min(LONGEST_HOLD, SELDOMER * self._more)
             self._judge_more(mean, before)
         else:
             self._fewer = NEXT_FEWER if self._fewer < NEXT_FEWER else LONGEST_HOLD
@@ -278,19 +282,23 @@ class Climber:
 
     def _judge_more(self, mean: Effect, before: Effect) -> None:
         gain = (mean.value - before.value) / (self.level - before.level)
-        if gain >= ENOUGH_GAIN:
-            self._grow()
-        elif gain < WORTH_GAIN:
-            self.tried = self.level
-            if mean.value < WORSE * before.value:
-                self.ceiling = self.level
+        if gain < WORTH_GAIN:
+            self._more = min(LONGEST_HOLD, SELDOMER * self._more)
+            self.tried = self.ceiling = self.level
             self._go(self._bounded(before.level))
+        elif gain >= ENOUGH_GAIN and mean.share > 0.95:
+            self._grow()
+        else:
+            self._earned, self._held = self.level, 0
 
     def _judge_fewer(self, mean: Effect, before: Effect) -> None:
         self.undisturbed = mean.value + 2 * self._seen[-1].error >= self.level
-        self.slowed = before.share < 0.93 and mean.share < 1.07 * before.share
-        faster = mean.share if mean.value - 2 * mean.error > mean.level else 1.0
-        if self.slowed:
+        # As slow with fewer tasks: that is not their own doing, and no reason to hold any of them back.
+        slowed = before.share < 0.93 and 0 < mean.share < 1.07 * before.share
+        if mean.value - 3 * mean.error > mean.level:
+            self.correction = mean.share
+        if slowed:
+            self.correction = mean.share
             self._go(self._bounded(before.level))
         else:
-            self._settle(before.value / faster)
+            self._settle(before.value / self.correction)

@@ -89,12 +89,16 @@ class UseModel:
                 rows.append((dict(running), use[name].mean, error))
         self._solved.clear()
 
-    def forget(self, category: str) -> None:
-        """What was known of the category is out of date."""
-        self._priors.pop(category, None)
-        for name, rows in self._rows.items():
-            kept = [row for row in rows if not row[0].get(category)]
-            self._rows[name] = deque(kept, maxlen=ROWS)
+    def rescale(self, category: str, factor: float) -> None:
+        """One task of the category turns out to use so many times as much of everything as was thought."""
+        prior = self._priors.get(category)
+        if prior is not None:
+            use = {name: factor * value for name, value in prior.use.items()}
+            self._priors[category] = msgspec.structs.replace(prior, use=use)
+        for rows in self._rows.values():
+            for running, _, _ in rows:
+                if category in running:
+                    running[category] /= factor
         self._solved.clear()
 
     def use(self, resource: str, category: str) -> float:

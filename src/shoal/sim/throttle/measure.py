@@ -30,7 +30,7 @@ class Score(msgspec.Struct, frozen=True):
     changes: float
     """The share of those periods in which the number of tasks changed, of the kind that changed most often."""
     followed: int | None
-    """Periods until the last change of capacity was followed, the worst of them; None if there was none, -1 if never."""
+    """Periods until a change of capacity was followed, the slowest; None if there was none, -1 if never."""
     levels: Sequence[float]
     """Per kind the mean number allowed, after `AFTER` periods."""
 
@@ -41,9 +41,9 @@ class Yardstick(msgspec.Struct, frozen=True):
     bests: Sequence[Best]
 
 
-def yardstick(scenario: Scenario, seeds: Sequence[int] = (1,)) -> Yardstick:
+def yardstick(scenario: Scenario, seeds: Sequence[int] = (1,), fine: int = 16) -> Yardstick:
     stretches = [scenario.supplies, *(supplies for _, supplies in scenario.changes)]
-    return Yardstick([best_static(scenario, supplies, seeds) for supplies in stretches])
+    return Yardstick([best_static(scenario, supplies, seeds, fine=fine) for supplies in stretches])
 
 
 def score(scenario: Scenario, make: Callable[[], Controller], seed: int, stick: Yardstick, follow: int = 8) -> Score:
@@ -76,3 +76,23 @@ def _followed(steps: Sequence[Step], best: Best) -> int:
         if all(good[at : at + LASTING]):
             return at
     return -1
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """Two runs at one server."""
+
+    first: float
+    """The first's share of the work done."""
+    latency: float
+    """The time of tasks in multiples of that of an undisturbed one."""
+    used: float
+    """How much of the server is used."""
+
+
+def sharing(scenario: Scenario, make: Callable[[], Controller], seed: int, settle: int = 30) -> Sharing:
+    """What becomes of two runs, from so many periods after the second has come."""
+    steps = Play(scenario, make, seed).execute()[scenario.parties[1].begins + settle :]
+    work = [sum(step.work[kind] for step in steps) for kind in (0, 1)]
+    running = sum(sum(step.running) for step in steps)
+    capacity = 1 / scenario.kinds[0].phases[0].use["server"]
+    return Sharing(work[0] / sum(work), running / sum(work), sum(work) / len(steps) / capacity)

@@ -59,16 +59,18 @@ def static_work(scenario: Scenario, caps: Sequence[int], seeds: Sequence[int]) -
     return total / len(seeds)
 
 
-def candidates(most: int) -> list[int]:
-    """All small numbers, then ever fewer of the larger ones."""
+def candidates(most: int, fine: int) -> list[int]:
+    """All numbers up to twice `fine`, then ever fewer of the larger ones."""
     found, number = [], 1
     while number <= most:
         found.append(number)
-        number += max(1, number // 16)
+        number += max(1, number // fine)
     return found
 
 
-def best_static(scenario: Scenario, supplies: Mapping[str, Supply], seeds: Sequence[int] = (1,), most: int = 160) -> Best:
+def best_static(
+    scenario: Scenario, supplies: Mapping[str, Supply], seeds: Sequence[int] = (1,), most: int = 160
+) -> Best:
     """The best fixed numbers while there is so much of each resource."""
     trial = msgspec.structs.replace(scenario, supplies=supplies, changes=(), periods=PERIODS, parties=())
     names = [kind.name for kind in scenario.kinds]
@@ -78,7 +80,7 @@ def best_static(scenario: Scenario, supplies: Mapping[str, Supply], seeds: Seque
     for _ in range(1 if len(caps) == 1 else 3):
         before = best
         for at, top in enumerate(tops):
-            tried = _sweep(trial, caps, at, top, seeds)
+            tried = _sweep(trial, caps, at, candidates(top, fine), seeds)
             best = max(tried.values())
             caps[at] = next(number for number, work in tried.items() if work == best)
             knees[at] = next(number for number, work in tried.items() if work >= ENOUGH * best)
@@ -87,14 +89,16 @@ def best_static(scenario: Scenario, supplies: Mapping[str, Supply], seeds: Seque
     return Best(tuple(caps), tuple(knees), best)
 
 
-def _sweep(trial: Scenario, caps: Sequence[int], at: int, top: int, seeds: Sequence[int]) -> dict[int, float]:
+def _sweep(
+    trial: Scenario, caps: Sequence[int], at: int, numbers: Sequence[int], seeds: Sequence[int]
+) -> dict[int, float]:
     """Work for each number of one kind; numbers far beyond the best are left out."""
     tried: dict[int, float] = {}
     best, since = 0.0, 0
-    for number in candidates(top):
+    for number in numbers:
         work = tried[number] = static_work(trial, [*caps[:at], number, *caps[at + 1 :]], seeds)
         since = 0 if work > best * 1.001 else since + 1
         best = max(best, work)
-        if since > 12:
+        if since > len(numbers) // 4:
             break
     return tried

@@ -6,6 +6,7 @@ Shares are of what the node seems to have. Sixteen processors, so a task that ke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -48,7 +49,7 @@ class Scenario(msgspec.Struct, frozen=True):
     def segments(self) -> list[tuple[int, int]]:
         """Stretches of periods between changes."""
         edges = [0, *(period for period, _ in self.changes), self.periods]
-        return list(zip(edges, edges[1:], strict=False))
+        return list(pairwise(edges))
 
 
 def plain(name: str, seconds: float = 2.0, spread: float = 0.2, tail: float = 0.0, **use: float) -> Kind:
@@ -108,14 +109,18 @@ def further() -> list[Scenario]:
         Scenario(
             "thrashing that looks busy", (plain("fetch", network=0.06, cpu=0.005),), _network(0.6, 0.3, honest=False)
         ),
-        Scenario("tasks of 10 ms", (plain("fetch", network=0.06, cpu=0.005, seconds=0.01),), _network(0.6)),
+        Scenario("tasks of 10 ms", (plain("fetch", network=0.06, cpu=0.005, seconds=0.01),), _network(0.6), periods=45),
         Scenario("tasks of two minutes", (plain("fetch", network=0.06, cpu=0.005, seconds=120.0),), _network(0.6)),
         Scenario("knee of three", (plain("fetch", network=0.2, cpu=0.01),), _network(0.6, 0.1)),
-        Scenario("contract below the knee", (plain("compute", cpu=1 / CORES),), {"cpu": Supply()}, limits={"compute": 6}),
+        Scenario(
+            "contract below the knee", (plain("compute", cpu=1 / CORES),), {"cpu": Supply()}, limits={"compute": 6}
+        ),
     ]
 
 
-def shared(seen: bool = False, seconds: float = 2.0, capacity: float = 20, later: int = 12, periods: int = 150) -> Scenario:
+def shared(
+    seen: bool = False, seconds: float = 2.0, capacity: float = 20, later: int = 12, periods: int = 150
+) -> Scenario:
     """Two runs that share a server; the second comes later. `seen`: its use is a plateau of the link."""
     use = {"server": 1 / capacity, **({"network": 0.02} if seen else {}), "cpu": 0.001}
     kinds = (plain("first", seconds, **use), plain("second", seconds, **use))
