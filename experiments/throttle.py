@@ -44,7 +44,7 @@ def sharings() -> dict[str, Scenario]:
 
 def measure(scenario: str, size: str) -> Yardstick:
     if size == "tiny":
-        return yardstick(all_scenarios()[scenario], fine=6)
+        return yardstick(all_scenarios()[scenario], (1, 2), fine=6)
     return yardstick(all_scenarios()[scenario], REFERENCE_SEEDS)
 
 
@@ -60,13 +60,13 @@ def make(size: str, nodes: Sequence[int]) -> Report:
     seeds = range(1, SEEDS[size] + 1)
     report = Report("throttle", f"How many tasks together: {len(seeds)} seeds, worst seed in brackets")
     report.say(
-        f"""A control period has 8 samples, 4 seconds. "Work" is what was done from period {AFTER} to the end, in seconds
-        of undisturbed tasks per second, as a part of what the best fixed numbers do; after a change of capacity it
-        counts from the {FOLLOW}th period on. "Right after" is the same from period {AFTER} to {2 * AFTER}. "Changes" is
-        the share of these periods in which the number of tasks of a category changed, of the category that changed
-        most. "Followed" is the number of periods after the slower change of capacity until 95 % of the new best is
-        done with at most a quarter, or three, more tasks than that takes. The best fixed numbers are means of several
-        seeds; in brackets the least number that does 99 % of the best."""
+        f"""A control period has 8 samples, 4 seconds. "Work" is what was done from period {AFTER} to the end, in
+        seconds of undisturbed tasks per second, as a part of what the best fixed numbers do; after a change of
+        capacity it counts from the {FOLLOW}th period on. "Right after" is the same from period {AFTER} to {2 * AFTER}.
+        "Changes" is the share of these periods in which the number of tasks of a category changed, of the category
+        that changed most. "Followed" is the number of periods after the slower change of capacity until 95 % of the
+        new best is done with at most a quarter, or three, more tasks than that takes. The best fixed numbers are means
+        of several seeds; in brackets the least number that does 99 % of the best."""
     )
     barred = [one.name for one in scenarios()]
     _table(report, barred, seeds, size, bars=True)

@@ -17,10 +17,12 @@ from support.command import PATIENCE, SHOAL, wait_until
 
 
 @contextmanager
-def agent_at(cluster: LocalCluster, site: str, *labels: str) -> Iterator[None]:
-    """An agent of one core whose tasks find the site in their environment."""
+def agent_at(cluster: LocalCluster, site: str, *labels: str, hidden: Path | None = None) -> Iterator[None]:
+    """An agent of one core whose tasks find the site in their environment; what is `hidden` it cannot see."""
     words = [*SHOAL, "agent", "--access", str(cluster.access), "--cores", "1", "--label", f"site={site}"]
     words += [word for label in labels for word in ("--label", label)]
+    if hidden is not None:
+        words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh", *words]
     with open(cluster.folder / "agent.log", "ab") as log:
         agent = subprocess.Popen(
             words, env=cluster.environment | {"SITE": site}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -121,6 +123,20 @@ def test_waiting_tasks_can_be_cancelled(cluster: LocalCluster, tmp_path: Path) -
     wait_until(lambda: sentence in cluster.shoal("why", "part1", where=folder, expect=None), "it waits")
     cluster.shoal("cancel", where=folder)
     cluster.shoal("attach", "--plain", where=folder, expect=1)
+
+
+@pytest.mark.parametrize(("to", "options"), [("all", "retries=0"), ("one", 'prefers="site=blind"')])
+def test_a_node_that_does_not_see_the_directory_keeps_nothing_that_goes_to_it(
+    cluster: LocalCluster, tmp_path: Path, to: str, options: str
+) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    folder = write(seen / "w", 60, options)
+    with agent_at(cluster, "blind", hidden=seen):
+        said = cluster.shoal("run", "--cluster", NAME, "all", "--plain", "--to", to, where=folder)
+    assert "so it does not take part" in said
+    assert sites(folder).total() == 60
+    assert "blind" not in sites(folder)
 
 
 def test_a_label_that_no_node_has_is_no_place_to_submit_to(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ CALM = 0.6
 """While no resource is used beyond this share, categories not yet known apart may grow a little to tell them apart."""
 PRESSED = 0.1
 """Nothing grows while tasks wait for memory for this part of the time."""
-BLOCKED = 2
 UNSETTLED = 2
 """So long after another category has changed, what a category that holds still sees is not its own doing."""
 AGILE = 2.0
@@ -52,7 +51,8 @@ class Adaptive:
         for category, turnout in period.turnout.items():
             if category not in self.tracks:
                 self.tracks[category] = self._begin(category)
-            self.tracks[category].climber.bound(turnout.limit)
+            track = self.tracks[category]
+            track.climber.bound(track.limit(turnout.limit))
         if period.samples:
             self._learn(period)
         return self._verdicts(period)
@@ -80,7 +80,7 @@ class Adaptive:
         clear = False
         for category, turnout in period.turnout.items():
             track = self.tracks[category]
-            self._mind_the_contract(track, turnout)
+            track.mind_the_contract(turnout)
             track.climber.since += 1
             if not turnout.held or turnout.target != track.climber.level:
                 continue
@@ -181,14 +181,6 @@ class Adaptive:
             if turnout.running and name is not None and not clear:
                 found.append(name)
         return found
-
-    def _mind_the_contract(self, track: Track, turnout: Turnout) -> None:
-        """Lowers the level if the contract keeps it from being reached."""
-        short = turnout.waiting > 0 and turnout.running < turnout.target and not turnout.held
-        track.blocked = track.blocked + 1 if short else 0
-        if track.blocked >= BLOCKED and turnout.running >= 1 and turnout.target == track.climber.level:
-            track.climber.bound(round(turnout.running))
-            track.blocked = 0
 
     def _verdicts(self, period: Period) -> dict[str, Verdict]:
         claims = [self._claim(category, turnout, period) for category, turnout in period.turnout.items()]

@@ -35,12 +35,10 @@ WINDOW = 8
 JUMP = 0.1
 FEWER = 3
 """A trial of fewer tasks has this part of them."""
-FIRST_MORE = 5
-FIRST_FEWER = 15
-NEXT_FEWER = 45
-SELDOMER = 3
-LONGEST_HOLD = 90
-"""Periods between trials; each that changes nothing makes the time to the next so many times as long."""
+FIRST_MORE, SELDOMER, LAST_MORE = 5, 3, 40
+"""Periods until more tasks are tried; each trial that brings nothing makes it so many times as long."""
+FIRST_FEWER, NEXT_FEWER, LAST_FEWER = 15, 45, 90
+"""Periods until fewer are tried, which costs more: the first time, the next, and from then on."""
 
 
 def room(effect: float) -> float:
@@ -69,14 +67,18 @@ class Climber:
         self.tried: int | None = None
         """The last higher level that brought nothing."""
         self.ceiling: int | None = None
+        """A level that was too high; nothing but a trial goes there."""
         self._seen: deque[Effect] = deque(maxlen=WINDOW)
         self._levels: dict[int, tuple[float, int]] = {}
         """What levels brought, and at which step that was."""
         self._steps = 0
         self._before: Effect | None = None
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
+        """Periods until the next trial of more, and of fewer."""
         self._held = 0
+        """Periods for which the level has been held since it changed or something was tried."""
         self._rises = 0
+        """How often in succession the level was raised while holding."""
         self._earned = 0
         """A level that a trial has shown to be worth its tasks: it is not given up for being beyond the knee."""
         self.since = 0
@@ -271,19 +273,19 @@ class Climber:
     def _on_probe(self) -> None:
         mean, before = self.mean(), self._before
         assert before is not None
-        if mean.error > max(0.03 * self.level, 0.2) and len(self._seen) < PATIENT:
+        if mean.error > max(0.05 * self.level, 0.25) and len(self._seen) < PATIENT:
             return
         self.state = State.HOLDING
         if self.level > before.level:
             self._judge_more(mean, before)
         else:
-            self._fewer = NEXT_FEWER if self._fewer < NEXT_FEWER else LONGEST_HOLD
+            self._fewer = NEXT_FEWER if self._fewer < NEXT_FEWER else LAST_FEWER
             self._judge_fewer(mean, before)
 
     def _judge_more(self, mean: Effect, before: Effect) -> None:
         gain = (mean.value - before.value) / (self.level - before.level)
         if gain < WORTH_GAIN:
-            self._more = min(LONGEST_HOLD, SELDOMER * self._more)
+            self._more = min(LAST_MORE, SELDOMER * self._more)
             self.tried = self.ceiling = self.level
             self._go(self._bounded(before.level))
         elif gain >= ENOUGH_GAIN and mean.share > 0.95:

@@ -14,6 +14,9 @@ from shoal.policy.throttle.effect import MANY, Base, Effect, from_times, from_us
 from shoal.policy.throttle.profile import UseModel
 from shoal.policy.throttle.readings import Endings, Period, Turnout
 
+BLOCKED = 2
+BELIEVED = 30
+"""After so many periods with too few running the contract is thought to admit no more, for so many periods."""
 WELL_KNOWN = 0.15
 """A use with no larger relative error serves as a measure."""
 
@@ -29,8 +32,12 @@ class Track:
         self.latest = Endings()
         """The endings behind the last effect."""
         self.effect: Effect | None = None
-        self.blocked = 0
-        """Periods in which fewer ran than might although others waited: the contract admits no more."""
+        self._blocked = 0
+        """Periods in which fewer ran than might although others waited."""
+        self._admitted: int | None = None
+        """What the contract was seen to admit."""
+        self._believed = 0
+        """Periods for which that still counts."""
 
     def amount(self, turnout: Turnout) -> float:
         """How many undisturbed tasks the category is worth in this period, as far as is known."""
@@ -40,6 +47,23 @@ class Track:
 
     def collect(self, turnout: Turnout) -> None:
         self.pending.merge(turnout.endings)
+
+    def limit(self, told: int | None) -> int | None:
+        """How many the contract admits: what the driver says, or what was seen."""
+        if self._admitted is None or told is None:
+            return told if self._admitted is None else self._admitted
+        return min(told, self._admitted)
+
+    def mind_the_contract(self, turnout: Turnout) -> None:
+        """Notices if fewer run than might although others wait, and asks again after some time."""
+        self._believed -= 1
+        if self._believed <= 0:
+            self._admitted = None
+        short = turnout.waiting > 0 and turnout.running < turnout.target and not turnout.held
+        self._blocked = self._blocked + 1 if short and turnout.target == self.climber.level else 0
+        if self._blocked >= BLOCKED and turnout.running >= 1:
+            self._admitted, self._believed, self._blocked = round(turnout.running), BELIEVED, 0
+            self.climber.bound(self.limit(turnout.limit))
 
     def moved(self) -> None:
         """Another level begins."""

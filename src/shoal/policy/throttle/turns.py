@@ -2,7 +2,7 @@
 
 Categories go together if what they are predicted to use fits. Where the dominant resource of one is used up by
 another, who came first goes first. Nobody waits for ever: who has waited too long goes to the head, so that all of them
-take turns. How many of each run is left to the climbers.
+take turns of some length. How many of each run is left to the climbers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ class Turns:
     def __init__(self, patience: int = PATIENCE) -> None:
         self.patience = patience
         self._order: list[str] = []
-        self._waited: dict[str, int] = {}
+        self._waited: dict[str, tuple[int, str]] = {}
+        """How many periods each has waited, and for whom."""
+        self._turn: dict[str, int] = {}
+        """How many periods each has been running."""
 
     def grant(self, claims: Sequence[Claim]) -> dict[str, tuple[int, str | None]]:
         """For each category how many may run, and if none may, who is ahead of it."""
         known = {claim.category: claim for claim in claims}
         self._order = [category for category in self._order if category in known]
         self._order += [category for category in known if category not in self._order]
-        overdue = [category for category in self._order if self._waited.get(category, 0) >= self.patience]
+        overdue = [category for category in self._order if self._is_overdue(category)]
         if overdue:
             self._order = overdue + [category for category in self._order if category not in overdue]
         granted: dict[str, tuple[int, str | None]] = {}
@@ -53,15 +56,25 @@ class Turns:
         for category in self._order:
             claim = known[category]
             ahead = self._in_the_way(claim, running)
-            if ahead is None:
-                granted[category] = (claim.level, None)
-                if claim.waiting:
+            granted[category] = (claim.level if ahead is None else 0, ahead)
+            if claim.waiting:
+                self._note(category, ahead)
+                if ahead is None:
                     running.append(claim)
-                self._waited[category] = 0
-            else:
-                granted[category] = (0, ahead)
-                self._waited[category] = self._waited.get(category, 0) + (1 if claim.waiting else 0)
         return granted
+
+    def _note(self, category: str, ahead: str | None) -> None:
+        if ahead is None:
+            self._turn[category] = self._turn.get(category, 0) + 1
+            self._waited.pop(category, None)
+        else:
+            self._turn.pop(category, None)
+            self._waited[category] = (self._waited.get(category, (0, ""))[0] + 1, ahead)
+
+    def _is_overdue(self, category: str) -> bool:
+        """It has waited too long, and who is ahead of it has had a turn of the same length."""
+        periods, ahead = self._waited.get(category, (0, ""))
+        return periods >= self.patience and self._turn.get(ahead, self.patience) >= self.patience
 
     def _in_the_way(self, claim: Claim, running: Sequence[Claim]) -> str | None:
         """The first of those already admitted that leaves no room for a single task of the claim."""

@@ -12,7 +12,8 @@ from random import Random
 import msgspec
 
 from shoal.policy.throttle.controller import Controller, Verdict
-from shoal.policy.throttle.readings import SAMPLE_SECONDS, Meter, Sample
+from shoal.policy.throttle.readings import SAMPLE_SECONDS, Sample
+from shoal.policy.throttle.throttle import Throttle
 from shoal.sim.throttle.node import FluidNode
 from shoal.sim.throttle.scenario import LIMIT, Party, Scenario
 
@@ -36,12 +37,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class _Seat:
-    """A party at work: its controller, its meter, what it may run."""
+    """A party at work."""
 
     def __init__(self, party: Party, controller: Controller) -> None:
         self.party = party
-        self.controller = controller
-        self.meter = Meter()
+        self.throttle = Throttle(controller)
 
 
 class Play:
@@ -78,14 +78,12 @@ class Play:
         kinds = [kind for kind in seat.party.kinds if self.left[kind] or self.node.running[kind]]
         waiting = {self.names[kind]: self.left[kind] for kind in kinds}
         limits = {self.names[kind]: self.scenario.limits.get(self.names[kind], LIMIT) for kind in kinds}
-        now = self.node.now
-        verdicts = seat.controller.decide(now, seat.meter.period(now, waiting, limits))
+        verdicts = seat.throttle.decide(self.node.now, waiting, limits)
         for kind in kinds:
             verdict = self.verdicts[kind] = verdicts[self.names[kind]]
             cap = verdict.cap if verdict.cap is not None else LIMIT
             self.caps[kind] = min(cap, limits[self.names[kind]])
             self._fill(kind)
-        seat.meter.aim(now, {self.names[kind]: self.caps[kind] for kind in kinds})
 
     def _fill(self, kind: int) -> None:
         while self.node.running[kind] < self.caps[kind] and self.left[kind]:
@@ -104,11 +102,11 @@ class Play:
                     break
                 for one in ended:
                     self.completed[one.kind] += 1
-                    self._seat_of[one.kind].meter.ended(node.now, self.names[one.kind], one.seconds)
+                    self._seat_of[one.kind].throttle.ended(node.now, self.names[one.kind], one.seconds)
                     self._fill(one.kind)
             for seat in self.seats:
                 if period >= seat.party.begins:
-                    seat.meter.sample(node.now, self._sense(seat.party))
+                    seat.throttle.sample(node.now, self._sense(seat.party))
             self._before = [dict(used) for used in node.used]
         seconds = node.now - begin
         done = [(after - before) / seconds for before, after in zip(work, node.work, strict=True)]

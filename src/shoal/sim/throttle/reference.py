@@ -69,7 +69,7 @@ def candidates(most: int, fine: int) -> list[int]:
 
 
 def best_static(
-    scenario: Scenario, supplies: Mapping[str, Supply], seeds: Sequence[int] = (1,), most: int = 160
+    scenario: Scenario, supplies: Mapping[str, Supply], seeds: Sequence[int] = (1,), most: int = 160, fine: int = 16
 ) -> Best:
     """The best fixed numbers while there is so much of each resource."""
     trial = msgspec.structs.replace(scenario, supplies=supplies, changes=(), periods=PERIODS, parties=())
