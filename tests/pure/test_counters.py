@@ -31,14 +31,14 @@ procs_blocked 2
 softirq 45815591 0 4346574 34950
 """
 DISKSTATS = b"""   7       0 loop0 11 0 22 33 0 0 0 0 0 44 55 0 0 0 0 0 0
- 254       0 vda 891312 117683 77266042 820891 1820362 2058811 285566368 2948748 1 718096 4183166 1559402 821 29 298 432 114
+ 254 0 vda 891312 117683 77266042 820891 1820362 2058811 285566368 2948748 1 718096 4183166 1559402 821 29 298 432 9
  254       1 vda1 891000 117683 77266000 820891 1820000 2058811 285566000 2948748 0 718000 4183000
    8       0 sda 100 5 800 40 200 6 1600 60 0 90 100
 """
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo: 352117055853 12122248    0    0    0     0          0         0 352117055853 12122248    0    0    0     0       0     0
-  eth0:996024885   33217    0    0    0     0          0         0  2767565   24499    0    0    0     0       0          0
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls
+    lo: 352117055853 12122248    0    0    0     0          0         0 352117055853 12122248    0    0    0     0
+  eth0:996024885   33217    0    0    0     0          0         0  2767565   24499    0    0    0     0     0
 eth0:1: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0
 """
 PRESSURE = b"""some avg10=85.39 avg60=68.50 avg300=67.36 total=19418316017

@@ -118,7 +118,7 @@ def test_a_task_that_no_node_can_run_waits_for_one_and_why_says_so(cluster: Loca
 
 def test_waiting_tasks_can_be_cancelled(cluster: LocalCluster, tmp_path: Path) -> None:
     folder = write(tmp_path / "w", 3, 'requires="site=e"')
-    cluster.shoal("run", "--cluster", NAME, "all", "--detach", "--quiet", where=folder, expect=None)
+    cluster.shoal("run", "--cluster", NAME, "all", "--detach", "--quiet", where=folder)
     sentence = "no node of the cluster has the label site=e"
     wait_until(lambda: sentence in cluster.shoal("why", "part1", where=folder, expect=None), "it waits")
     cluster.shoal("cancel", where=folder)

@@ -81,7 +81,7 @@ def test_a_killed_client_comes_back_and_misses_nothing(cluster: LocalCluster, tm
 
 def test_a_run_that_was_left_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
     folder = write_fan(tmp_path / "w", 10, 0.05)
-    cluster.shoal("run", "--cluster", NAME, "whole", "--detach", "--plain", where=folder, expect=None)
+    cluster.shoal("run", "--cluster", NAME, "whole", "--detach", "--plain", where=folder)
     wait_until(lambda: (folder / "whole").exists(), "it is done without anybody looking")
     cluster.shoal("attach", "--plain", where=folder)
     expect_whole(folder, 10)
@@ -120,7 +120,7 @@ def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalC
     assert (tmp_path / "whole").exists()
     assert "2 done" in cluster.shoal("status", where=tmp_path)
     (tmp_path / "begun").unlink()
-    cluster.shoal("run", "--cluster", NAME, "after", "--detach", "--plain", where=tmp_path, expect=None)
+    cluster.shoal("run", "--cluster", NAME, "after", "--detach", "--plain", where=tmp_path)
     wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs again")
     assert "asked the cluster lab to stop it" in cluster.shoal("cancel", "flow.py", where=tmp_path)
     assert "2 not run" in cluster.shoal("attach", "--plain", where=tmp_path, expect=1)

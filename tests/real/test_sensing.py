@@ -99,7 +99,8 @@ def test_a_sample_has_what_was_sensed_and_what_runs(machine: Path) -> None:
         write(machine, ticks=50, user=40, busy=250, sent=1_250_000, stalled=100_000)
         sample = sensor.sense(1.5).sample({"blast": 3})
     assert (sample.use(CPU), sample.use(DISK), sample.use(NETWORK)) == pytest.approx((0.8, 0.5, 0.2))
-    assert (sample.memory_pressure, sample.run_queue, sample.running) == (pytest.approx(0.2), 3, {"blast": 3})
+    assert sample.memory_pressure == pytest.approx(0.2)
+    assert (sample.run_queue, sample.running) == (3, {"blast": 3})
 
 
 def test_a_machine_without_accounts_has_no_figures(tmp_path: Path) -> None:

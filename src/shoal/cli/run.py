@@ -179,6 +179,9 @@ def print_summary(session: Session, run: Run, workflow: list[str], words: list[s
     from shoal.cli.screen import Screen
     from shoal.cli.summary import summarise
 
+    if run.detached:
+        Screen(sys.stdout).say("the run goes on without this terminal; 'shoal attach' follows it")
+        return
     text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, words)
     screen = Screen(sys.stdout)
     totals = run.statistics
@@ -222,9 +225,9 @@ def jobs_of(text: str) -> str:
 
 
 def exit_status(run: Run) -> int:
-    """0 only if everything that was to be run is done."""
+    """0 only if everything that was to be run is done, or goes on elsewhere because that was asked for."""
     totals = run.statistics
-    if totals.done == totals.to_run():
+    if totals.done == totals.to_run() or (run.detached and not run.stop_signal):
         return 0
     if run.stop_signal == signal.SIGINT:
         return INTERRUPTED

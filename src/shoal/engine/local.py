@@ -151,6 +151,7 @@ class LocalRun:
         self.attendant = options.attendant
         self.orders = Orders(graph, enforced=options.enforced)
         self.stop_reason = ""
+        self.detached = False
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
         """Memory that running tasks may use, where there is a limit."""

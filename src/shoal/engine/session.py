@@ -145,6 +145,9 @@ class Run(Protocol):
     @property
     def stop_reason(self) -> str: ...
     @property
+    def detached(self) -> bool:
+        """Whether it goes on without us."""
+    @property
     def stop_signal(self) -> int: ...
     def clock(self) -> float: ...
     def execute(self) -> None: ...
@@ -266,7 +269,8 @@ class Session:
                 run.execute()
             finally:
                 totals = run.statistics
-                outcome = "ok" if totals.done == totals.to_run() else run.stop_reason or "failed"
+                unfinished = run.stop_reason or ("detached" if run.detached else "failed")
+                outcome = "ok" if totals.done == totals.to_run() else unfinished
                 left = totals.to_run() - totals.done - totals.failed
                 ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left))
         finally:

@@ -58,6 +58,8 @@ class Climber:
         """The bottleneck is the node's own: nobody else suffers if it is used to the full."""
         self.agile = True
         """Its tasks are short enough for a trial of fewer to be over soon."""
+        self.by_times = False
+        """Only the times of tasks say how much gets done: what is short is outside, and may be shared."""
         self.may_try = True
         """No other category is trying something at the moment."""
         self.undisturbed = False
@@ -273,8 +275,9 @@ class Climber:
     def _on_probe(self) -> None:
         mean, before = self.mean(), self._before
         assert before is not None
-        if mean.error > max(0.05 * self.level, 0.25) and len(self._seen) < PATIENT:
-            return
+        if mean.error > (max(0.03 * self.level, 0.12) if self.by_times else max(0.05 * self.level, 0.25)):
+            if len(self._seen) < PATIENT:
+                return
         self.state = State.HOLDING
         if self.level > before.level:
             self._judge_more(mean, before)
@@ -297,7 +300,7 @@ class Climber:
         self.undisturbed = mean.value + 2 * self._seen[-1].error >= self.level
         # As slow with fewer tasks: that is not their own doing, and no reason to hold any of them back.
         slowed = before.share < 0.93 and 0 < mean.share < 1.07 * before.share
-        if mean.value - 3 * mean.error > mean.level:
+        if mean.value - (1.5 if self.by_times else 3.0) * mean.error > mean.level:
             self.correction = mean.share
         if slowed:
             self.correction = mean.share
