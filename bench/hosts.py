@@ -31,7 +31,7 @@ HOSTS = 8
 SIDE = 24
 FILE_BYTES = 3_000_000
 PAIR_SECONDS = 0.2
-CHAINS, LINKS = 48, 8
+CHAINS, LINKS, LARGEST = 48, 8, 10_000_000
 POLICIES = ("flds", "mlb")
 RESULTS = Path(__file__).parent / "results" / "hosts.md"
 ALL_PAIRS = f"""from shoal import rule
@@ -70,7 +70,7 @@ def drawn() -> tuple[list[list[float]], list[list[int]]]:
     """Seconds and bytes of the pipeline's tasks: both uniform, as in MATRIX's workloads."""
     random = Random(1)
     seconds = [[round(random.uniform(0.02, 0.5), 3) for _ in range(LINKS)] for _ in range(CHAINS)]
-    sizes = [[random.randrange(2 * FILE_BYTES) for _ in range(LINKS)] for _ in range(CHAINS)]
+    sizes = [[random.randrange(LARGEST) for _ in range(LINKS)] for _ in range(CHAINS)]
     return seconds, sizes
 
 

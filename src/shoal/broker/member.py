@@ -136,14 +136,14 @@ class Member:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[MemberCommand] = []
         nearness = self.nearness
-        if nearness is not None and not self.little_left:
+        if nearness is not None and self.tiers.shared_tasks and not self.tiers.local and not self.little_left:
             nearness.choose_next(self._cores(), self.placement)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(now, event, commands)
         else:
             self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
-        if nearness is not None:
+        if nearness is not None and commands:
             nearness.started(commands)
         tiers, rounds = self.tiers, self.rounds
         if rounds.is_open:
@@ -244,7 +244,7 @@ class Member:
         if tickets:
             self.rounds.has_work()
         self.broker.receive(tickets)
-        if self.nearness is not None and not self.little_left:
+        if self.nearness is not None and not self.tiers.local and not self.little_left:
             self.nearness.choose_next(self._cores(), self.placement)
         self.broker.advance(commands)  # type: ignore[arg-type]
         if self.tiers.local:

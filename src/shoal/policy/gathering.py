@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from shoal.model.work import Work
 
 MOST_REMEMBERED = 4096
 MOST_TOLD = 256
 """Files that a thief names: the latest."""
+
+
+def is_of_use(work: Work) -> bool:
+    """Whether any task reads several files; where none does, to place each beside its file is all that can be done."""
+    start = work.input_start
+    return bool(work.weight) and any(map(lambda one, next: next - one > 1, start, islice(start, 1, None)))
 
 
 class Gathering:

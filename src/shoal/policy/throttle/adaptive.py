@@ -72,7 +72,11 @@ class Adaptive:
         if known is None:
             return Track(Climber(start))
         self.model.know(category, known)
-        return Track(Climber(known.level or start))
+        measured = known.dominant is not None or known.seconds > 0
+        track = Track(Climber(known.level or start, known=measured and known.level > 0))
+        if known.seconds > 0:
+            track.base.know(known.seconds)
+        return track
 
     def _learn(self, period: Period) -> None:
         unknown = self._unknown(period)

@@ -23,6 +23,8 @@ TAIL_ERROR = 0.2
 """Of tasks that began lately the short ones end first: the more times differ, the less a few endings say."""
 OVERRULE = 0.1
 """Times overrule use only if they are known with this relative error."""
+KNOWN_SPREAD = 0.15
+"""How much times are thought to differ if only their mean is known."""
 REMEMBERED = 400
 """Endings without contention that count: later ones replace earlier ones."""
 
@@ -82,6 +84,11 @@ class Base:
         if endings.count:
             keep = min(1.0, REMEMBERED / max(1, self.endings.count))
             self.endings.merge(endings, keep if self.endings.count > REMEMBERED else 1.0)
+
+    def know(self, seconds: float) -> None:
+        """Undisturbed tasks took so long in an earlier run; a few endings' worth, so that it is soon outweighed."""
+        log = math.log(seconds)
+        self.endings = Endings(2 * MANY, 2 * MANY * seconds, 2 * MANY * log, 2 * MANY * (log * log + KNOWN_SPREAD**2))
 
     def rescale(self, factor: float) -> None:
         """Undisturbed tasks turn out to be so many times as fast as was thought."""
