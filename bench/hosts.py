@@ -130,7 +130,9 @@ class Runs:
 def _tasks(folder: Path) -> list[TaskEnded]:
     """The ends of tasks, as the ledger has them."""
     ended = [decode(payload) for _, payload in frames((folder / ".shoal/flow.py/ledger").read_bytes(), [])]
-    return [record for record in ended if isinstance(record, TaskEnded)]
+    found = [record for record in ended if isinstance(record, TaskEnded)]
+    assert len({record.place for record in found}) == len(found), "a task has run twice"
+    return found
 
 
 def _makespan(folder: Path) -> float:

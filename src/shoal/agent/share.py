@@ -405,6 +405,7 @@ class Share:
             else:
                 made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
                 self._made[task] = made
+                self.member.made_here(made)
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
         if self.goods is not None:

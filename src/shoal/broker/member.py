@@ -15,7 +15,7 @@ went away empty-handed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from math import ceil, inf
 from random import Random
 from typing import TypeAlias
@@ -157,6 +157,12 @@ class Member:
         if rounds.is_open or self.parcels.unsettled or rounds.next_try > now:
             self._set_timer(now, commands)
         return commands
+
+    def made_here(self, files: Iterable[tuple[int, int, bytes]]) -> None:
+        """The driver says which files were made, and how large they are."""
+        if self._nearness is not None:
+            for file, size, _ in files:
+                self._nearness.gathering.made(file, size)
 
     def idle_cores(self) -> int:
         """Cores on which something could start at once."""

@@ -36,20 +36,23 @@ class Nearness:
         """The tasks of each node; None: there is no need to see them together."""
         if not event.holdings:
             return None
-        work, tickets = self.gathering.work, {ticket.task: ticket for ticket in event.tickets}
+        gathering, tickets = self.gathering, {ticket.task: ticket for ticket in event.tickets}
         tasks = list(tickets)
-        if len(tasks) < len(event.tickets) or not is_worth_dividing(work, tasks, event.holdings, len(nodes)):
+        if len(tasks) < len(event.tickets) or not is_worth_dividing(event.holdings, len(nodes)):
             return None
-        if not self._counts(tasks[0], placement):
+        most = max(range(len(tasks)), key=lambda at: sum([amount for _, amount in event.holdings[at]]))
+        if not self._takes_long(tasks[most], sum([amount for _, amount in event.holdings[most]]), placement):
             return None
-        shares = divide(work, tasks, event.holdings, nodes)
+        shares = divide(gathering.work, tasks, event.holdings, nodes, gathering.size)
         return {node: [tickets[task] for task in share] for node, share in shares.items()}
 
     def _counts(self, task: int, placement: Placement) -> bool:
-        """Whether moving what such a task reads takes long beside the task; yes, as long as nobody knows."""
-        weight = self._tiers.weight_of(task)
+        return self._takes_long(task, self.gathering.weight(task), placement)
+
+    def _takes_long(self, task: int, weight: int, placement: Placement) -> bool:
+        """Whether moving so much takes long beside the task; yes, as long as nobody knows how long that takes."""
         seconds = self._broker.lanes[self._broker.columns.lane[task]].mean_duration or SHORTEST_TASK
-        return bool(weight) and placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
+        return placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
 
     def started(self, commands: Sequence[object]) -> None:
         """Remembers what comes here with what starts."""

@@ -155,7 +155,7 @@ class Adaptive:
         climber.may_try = not trying
         climber.unchallenged = self._is_own(category, period)
         climber.by_times = self.model.profile(category).dominant is None
-        climber.agile = track.base.endings.mean <= AGILE * period.seconds
+        climber.agile = 0 < track.base.endings.mean <= AGILE * period.seconds
         track.effect, level = effect, climber.level
         climber.step(effect)
         if climber.correction != 1.0:
