@@ -31,7 +31,7 @@ from support.clusters import NAME
 from support.hosts import some_hosts
 
 HOSTS = 8
-SIDE = 24
+SIDE = 32
 FILE_BYTES = 3_000_000
 PAIR_SECONDS = 0.2
 CHAINS, LINKS, LARGEST = 48, 8, 10_000_000
