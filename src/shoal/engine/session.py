@@ -147,6 +147,7 @@ class Run(Protocol):
     @property
     def detached(self) -> bool:
         """Whether it goes on without us."""
+
     @property
     def stop_signal(self) -> int: ...
     def clock(self) -> float: ...
