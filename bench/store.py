@@ -2,7 +2,8 @@
 
 `python bench/store.py [--tasks N] [--complete N] [--cluster]` starts a server of its own (or three masters), without
 waiting for the disk, and writes a table to stdout. Every task has three children and a file for each, as in the
-measurement with which `complete` is compared: a bare script that only counts children down. The promises: brought in
+measurement with which `complete` is compared: a bare script that only counts children down. Of three rounds the best
+counts, as in the other benchmarks; the median stands beside it. The promises: brought in
 60 s, 1 KiB per task, 20,000 results a second in batches; the exit status is 1 if one of them is not kept.
 """
 
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 import redis
 
@@ -29,6 +31,7 @@ from shoal.store.redis import RedisStore, key_of
 
 DEGREE = 3
 PATIENCE = 30.0
+ROUNDS = 3
 BARE = {1: "11,000 to 23,000", 10: "110,000", 100: "190,000"}
 """Results a second of the bare script, by batch."""
 MOST_SECONDS, MOST_BYTES, LEAST_RATE = 60.0, 1024.0, 20_000.0
@@ -114,21 +117,22 @@ def main() -> int:
     parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args()
     work = fan_out(1, options.tasks, degree=DEGREE)
-    rates = {}
+    rates: dict[int, list[float]] = {batch: [] for batch in BARE}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         places = addresses(Path(folder), stack, options.cluster)
-        for batch in BARE:
-            store, seconds, size = bring(places, work)
-            rates[batch] = completed(store, options.complete, batch)
-            store.forget()
-            store.close()
+        for _ in range(ROUNDS):
+            for batch in BARE:
+                store, seconds, size = bring(places, work)
+                rates[batch].append(completed(store, options.complete, batch))
+                store.forget()
+                store.close()
     print(f"{options.tasks:,} tasks brought in {seconds:.1f} s, {size:.0f} bytes each in the server\n")
-    print("| results at a time | a second | the bare script | in memory |\n|---:|---:|---:|---:|")
-    for batch, rate in rates.items():
+    print("| results at a time | a second, best | median | the bare script | in memory |\n|---:|---:|---:|---:|---:|")
+    for batch, found in rates.items():
         beside = completed(MemoryStore(work, 1), options.complete, batch)
-        print(f"| {batch} | {rate:,.0f} | {BARE[batch]} | {beside:,.0f} |")
+        print(f"| {batch} | {max(found):,.0f} | {median(found):,.0f} | {BARE[batch]} | {beside:,.0f} |")
     kept = seconds * MILLION <= MOST_SECONDS * max(options.tasks, MILLION) and size <= MOST_BYTES
-    return 0 if kept and max(rates.values()) >= LEAST_RATE else 1
+    return 0 if kept and max(map(max, rates.values())) >= LEAST_RATE else 1
 
 
 if __name__ == "__main__":

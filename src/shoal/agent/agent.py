@@ -234,20 +234,22 @@ class Agent:
 
     def _doing(self) -> NodeNote:
         """How this node is doing, for those who look and for whoever decides how many nodes there are."""
-        now, share = self.clock(), self.share
+        now, share, fetched = self.clock(), self.share, self.depot.fetcher.bytes_fetched
         calls = self.farm.at_work()
         if calls:
             self._idle_since = now
         if share is None:
             idle = None if calls else now - self._idle_since
-            return NodeNote(calls, held=calls, idle_seconds=idle, draining=self.leaving, ahead=self._ahead)
+            return NodeNote(
+                calls, held=calls, idle_seconds=idle, draining=self.leaving, ahead=self._ahead, fetched=fetched
+            )
         broker, tiers = share.member.broker, share.member.tiers
         if broker.state:
             self._idle_since = now
         idle = None if broker.state or calls else now - self._idle_since
         own = len(tiers.local)
         waiting = (len(tiers) - own, own, len(broker.state))
-        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead)
+        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead, fetched)
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""

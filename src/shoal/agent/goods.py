@@ -87,6 +87,8 @@ class Goods:
         self._files: dict[str, int] = {}
         """By object: its file, while it is on its way."""
         self._pins: dict[int, list[str]] = {}
+        self._here_already: dict[int, str] = {}
+        """By file: its object, if that was here when somebody looked. As long as it is, nobody makes the file anew."""
         self._clock = clock
         self.inflow = Inflow()
 
@@ -97,6 +99,10 @@ class Goods:
         missing: dict[str, int] = {}
         pinned: list[str] = []
         for file in self._work.inputs_of(task):
+            name = self._here_already.get(file)
+            if name is not None and self._cache.pin(name):  # there is no need to ask the books
+                pinned.append(name)
+                continue
             made = self._version(file)
             if made is None:
                 self._unpin(pinned)
@@ -104,6 +110,7 @@ class Goods:
             name = object_name(self._run, file, made.attempt)
             if self._cache.pin(name):
                 pinned.append(name)
+                self._here_already[file] = name
             else:
                 missing[name] = file
                 self._fetch(name, file, made)
@@ -118,7 +125,8 @@ class Goods:
     def fetch_ahead(self, task: int) -> None:
         """It will probably start here soon."""
         for file in self._work.inputs_of(task):
-            made = self._version(file)
+            here = self._here_already.get(file)
+            made = self._version(file) if here is None or not self._cache.has(here) else None
             if made is not None:
                 name = object_name(self._run, file, made.attempt)
                 if not self._cache.has(name):
@@ -151,6 +159,7 @@ class Goods:
                 continue  # of a run that is over
             if fetched.description is not None:
                 self.inflow.arrived(self._clock(), fetched.description.size, len(self._files))
+                self._here_already[file] = fetched.name
                 self._store.copied(file, self._here)
             self._report_absent(file, fetched)
             for task in self._waiting.pop(fetched.name, ()):

@@ -99,6 +99,8 @@ def _doing(note: NodeNote, ends_at: float | None) -> str:
         words += ", starts nothing more"
     if note.ahead:
         words += f", its clock is {abs(note.ahead):.0f} s {'ahead' if note.ahead > 0 else 'behind'}"
+    if note.fetched:
+        words += f", {note.fetched / 1e6:,.0f} MB fetched"
     if ends_at is not None:
         words += f", there for {max(0.0, ends_at - time.time()):.0f} s"
     return f"({words})"

@@ -43,6 +43,8 @@ class Fetcher:
         self.in_all = in_all
         self.patience = patience
         self.stall = stall
+        self.bytes_fetched = 0
+        """Of all objects that came."""
         self.change = threading.Condition()
         self.closed = False
         self.received_bytes = 0
@@ -195,6 +197,8 @@ class Fetcher:
                 self.cache.leave(job.name)
         if trouble is not None:
             job.troubles.append(trouble)
+        if description is not None:
+            self.bytes_fetched += job.size
         self._report(Fetched(job.name, description, tuple(job.troubles)))
 
     def _report(self, result: Fetched) -> None:
