@@ -247,7 +247,7 @@ class Agent:
         idle = None if broker.state or calls else now - self._idle_since
         own = len(tiers.local)
         waiting = (len(tiers) - own, own, len(broker.state))
-        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead)
+        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead, share.limiting.words())
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""

@@ -194,6 +194,8 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     """It starts nothing more: it was told to end, or its time is too short for what waits."""
     ahead: float = 0.0
     """Seconds by which its clock is ahead of the cluster's, if that is worth a word."""
+    throttle: tuple[str, ...] = ()
+    """How many of each category it lets run, in words."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):

@@ -72,7 +72,11 @@ class Adaptive:
         if known is None:
             return Track(Climber(start))
         self.model.know(category, known)
-        return Track(Climber(known.level or start))
+        measured = known.dominant is not None or known.seconds > 0
+        track = Track(Climber(known.level or start, known=measured and known.level > 0))
+        if known.seconds > 0:
+            track.base.know(known.seconds)
+        return track
 
     def _learn(self, period: Period) -> None:
         unknown = self._unknown(period)
@@ -151,7 +155,7 @@ class Adaptive:
         climber.may_try = not trying
         climber.unchallenged = self._is_own(category, period)
         climber.by_times = self.model.profile(category).dominant is None
-        climber.agile = track.base.endings.mean <= AGILE * period.seconds
+        climber.agile = 0 < track.base.endings.mean <= AGILE * period.seconds
         track.effect, level = effect, climber.level
         climber.step(effect)
         if climber.correction != 1.0:

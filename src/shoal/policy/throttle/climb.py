@@ -50,7 +50,7 @@ class Climber:
     """The number of tasks of one category, and what is going on with it."""
 
     def __init__(self, start: int, known: bool = False) -> None:
-        """`known`: the start is a level that held still in an earlier run."""
+        """`known`: the start is a level that held still in an earlier run, and there is a measure for it."""
         self.level = max(1, start)
         self.state = State.HOLDING if known else State.PROFILING
         self.limit: int | None = None
@@ -275,9 +275,9 @@ class Climber:
     def _on_probe(self) -> None:
         mean, before = self.mean(), self._before
         assert before is not None
-        if mean.error > (max(0.03 * self.level, 0.12) if self.by_times else max(0.05 * self.level, 0.25)):
-            if len(self._seen) < PATIENT:
-                return
+        sure = max(0.03 * self.level, 0.12) if self.by_times else max(0.05 * self.level, 0.25)
+        if mean.error > sure and len(self._seen) < PATIENT:
+            return
         self.state = State.HOLDING
         if self.level > before.level:
             self._judge_more(mean, before)
@@ -300,6 +300,7 @@ class Climber:
         self.undisturbed = mean.value + 2 * self._seen[-1].error >= self.level
         # As slow with fewer tasks: that is not their own doing, and no reason to hold any of them back.
         slowed = before.share < 0.93 and 0 < mean.share < 1.07 * before.share
+        # Others may have been there when the base was measured. Uses of bursts differ by more than their error says.
         if mean.value - (1.5 if self.by_times else 3.0) * mean.error > mean.level:
             self.correction = mean.share
         if slowed:

@@ -38,6 +38,7 @@ class Turns:
     def __init__(self, patience: int = PATIENCE) -> None:
         self.patience = patience
         self._order: list[str] = []
+        """All that ever were there: who comes back has its place again."""
         self._waited: dict[str, tuple[int, str]] = {}
         """How many periods each has waited, and for whom."""
         self._turn: dict[str, int] = {}
@@ -46,14 +47,13 @@ class Turns:
     def grant(self, claims: Sequence[Claim]) -> dict[str, tuple[int, str | None]]:
         """For each category how many may run, and if none may, who is ahead of it."""
         known = {claim.category: claim for claim in claims}
-        self._order = [category for category in self._order if category in known]
         self._order += [category for category in known if category not in self._order]
         overdue = [category for category in self._order if self._is_overdue(category)]
         if overdue:
             self._order = overdue + [category for category in self._order if category not in overdue]
         granted: dict[str, tuple[int, str | None]] = {}
         running: list[Claim] = []
-        for category in self._order:
+        for category in [category for category in self._order if category in known]:
             claim = known[category]
             ahead = self._in_the_way(claim, running)
             granted[category] = (claim.level if ahead is None else 0, ahead)
