@@ -46,7 +46,7 @@ def test_every_task_goes_to_exactly_one_node_in_fair_shares(
     reads: list[list[int]], nodes: int, home: list[int]
 ) -> None:
     work = work_of(reads)
-    shares = divide(work, range(len(reads)), held_by(work, home), range(nodes))
+    shares = divide(work, range(len(reads)), held_by(work, home), range(nodes), work.file_bytes.__getitem__)
     assert sorted(task for tasks in shares.values() for task in tasks) == list(range(len(reads)))
     assert all(len(tasks) <= len(reads) / nodes + 3 for tasks in shares.values())  # rounding, once per halving
 
@@ -55,7 +55,7 @@ def test_all_pairs_are_divided_as_a_grid() -> None:
     side, nodes = 24, 8
     work = all_pairs(side, nodes=nodes)
     home = [file % nodes for file in range(2 * side)]
-    shares = divide(work, range(side * side), held_by(work, home), range(nodes))
+    shares = divide(work, range(side * side), held_by(work, home), range(nodes), work.file_bytes.__getitem__)
     grid = nodes * (side // 2 + side // 4 - 2 * side // nodes)
     assert fetched(work, shares, home) <= 1.05 * grid
     assert [len(tasks) for tasks in shares.values()] == [side * side // nodes] * nodes
@@ -63,14 +63,22 @@ def test_all_pairs_are_divided_as_a_grid() -> None:
 
 def test_only_enough_tasks_with_scattered_data_are_divided() -> None:
     nodes = 4
-    work = work_of([[0, 1]] * (LEAST_PER_NODE * nodes))
-    tasks = range(len(work))
-    scattered = [((0, 100), (1, 100))] * len(work)
-    assert is_worth_dividing(work, tasks, scattered, nodes)
-    assert not is_worth_dividing(work, tasks[1:], scattered[1:], nodes)
-    assert not is_worth_dividing(work, tasks, [((2, 200),)] * len(work), nodes)
-    assert not is_worth_dividing(work, tasks, [()] * len(work), nodes)
-    assert not is_worth_dividing(work, tasks, scattered, 1)
+    scattered = [((0, 100), (1, 100))] * (LEAST_PER_NODE * nodes)
+    assert is_worth_dividing(scattered, nodes)
+    assert not is_worth_dividing(scattered[1:], nodes)
+    assert not is_worth_dividing([((2, 200),)] * len(scattered), nodes)
+    assert not is_worth_dividing([((2, 200), (1, 20))] * len(scattered), nodes)
+    assert not is_worth_dividing([()] * len(scattered), nodes)
+    assert not is_worth_dividing(scattered, 1)
+
+
+def test_sizes_that_nobody_knows_are_taken_to_be_like_those_made_here() -> None:
+    gathering = Gathering(work_of([[0, 1, 2]], [0, 700, *[0] * (FILES - 2)]))
+    assert gathering.weight(0) == 702
+    gathering.made(5, 100)
+    gathering.made(6, 300)
+    gathering.made(2, 50)
+    assert [gathering.size(file) for file in (0, 1, 2)] == [150, 700, 50]
 
 
 @given(reads, st.sets(st.integers(0, FILES - 1)), st.integers(0, 50))

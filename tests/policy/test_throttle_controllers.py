@@ -137,8 +137,26 @@ def test_a_known_category_starts_where_it_held_before() -> None:
     held = converse(first, [10.0] * 20)[-1].cap
     profiles = first.profiles()
     assert profiles["fetch"].level == held
-    again = controller("adaptive", 16, profiles).decide(0.0, start(["fetch"]))["fetch"]
-    assert again.cap == held
+    again = converse(controller("adaptive", 16, profiles), [10.0] * 10)
+    assert caps_of(again) == [held] * 11
+    assert again[0].state is State.HOLDING
+
+
+def test_a_known_category_follows_what_is_different_now() -> None:
+    first = controller("adaptive", 16)
+    converse(first, [10.0] * 20)
+    less = caps_of(converse(controller("adaptive", 16, first.profiles()), [4.0] * 12))
+    more = caps_of(converse(controller("adaptive", 16, first.profiles()), [20.0] * 16, use=0.06))
+    assert 4 <= less[8] <= 7
+    assert more[-1] >= 15
+
+
+def test_a_category_known_by_its_times_alone_is_measured_at_once() -> None:
+    first = controller("adaptive", 16)
+    held = converse(first, [10.0] * 25, use=0.0001)[-1].cap
+    again = converse(controller("adaptive", 16, first.profiles()), [5.0] * 10, use=0.0001)
+    assert again[0].cap == held
+    assert 5 <= (again[8].cap or 0) <= 8
 
 
 def test_periods_in_which_another_number_ran_change_nothing() -> None:
@@ -195,6 +213,13 @@ def test_the_next_one_goes_when_the_first_has_nothing_to_start() -> None:
     turns = Turns()
     turns.grant([claim("a", CPU), claim("b", CPU)])
     assert turns.grant([claim("a", CPU, waiting=False), claim("b", CPU)])["b"] == (10, None)
+
+
+def test_a_question_about_a_newcomer_alone_does_not_put_it_first() -> None:
+    turns = Turns()
+    turns.grant([claim("a", CPU)])
+    turns.grant([claim("b", None)])
+    assert turns.grant([claim("a", CPU), claim("b", CPU)])["b"] == (0, "a")
 
 
 RESOURCES = st.sampled_from([CPU, DISK, NETWORK, None])

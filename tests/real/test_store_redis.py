@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from shoal.store.base import Placeable, Standing, Store
 from shoal.store.link import Link
 from shoal.store.memory import MemoryStore
 from shoal.store.redis import RedisStore, key_of, worries
-from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, one_server, wait_until
+from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, free_port, one_server, wait_until
 from support.stores import NODES, diamond, started
 
 
@@ -200,3 +201,29 @@ def test_a_server_that_lost_its_data_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="does not know this run any more"):
             store.complete(0, [(0, 1)])
         store._link.close()
+
+
+def make_certificate(folder: Path) -> tuple[str, str]:
+    """Key and certificate of a server on this machine, which vouches for itself."""
+    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*words, "-keyout", key, "-out", certificate, *names], check=True, capture_output=True)
+    return key, certificate
+
+
+def test_a_server_behind_tls_and_a_password_serves_those_who_trust_it(tmp_path: Path) -> None:
+    key, certificate = make_certificate(tmp_path)
+    port = free_port()
+    files = ("--tls-key-file", key, "--tls-cert-file", certificate, "--tls-ca-cert-file", certificate)
+    tls = ("--tls-port", str(port), *files, "--tls-auth-clients", "no", "--requirepass", "open sesame")
+    with one_server(tmp_path, *tls):
+        known = f"rediss://:open%20sesame@127.0.0.1:{port}?ssl_ca_certs={certificate}"
+        link = Link([known], key_of("tls", "summary"))
+        store = RedisStore.bring(link, "tls", fan_out(1, 4, degree=3), 1)
+        assert store.complete(0, [(ticket.task, 1) for ticket in store.begin().tickets])[0] == [0]
+        store.close()
+        with pytest.raises(InputError, match="no Redis server answers"):
+            Link([f"rediss://:open%20sesame@127.0.0.1:{port}"], "k", patience=0.5)  # nobody vouches for it
+        with pytest.raises(InputError, match="does not let us in"):
+            Link([known.replace("sesame", "barley")], "k", patience=0.5)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shoal.agent.about import Deed
+from shoal.agent.inflow import Inflow
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.job import Cause, Fetched
@@ -72,6 +73,7 @@ class Goods:
         grant_of: Callable[[int], Grant | None],
         sources: Mapping[int, Made],
         origin: Callable[[], Grant | None],
+        clock: Callable[[], float],
     ) -> None:
         """`grant_of` says how to get at what a node has; `origin` likewise for the `sources`, which the head has."""
         self._run, self._here, self._work, self._store = run, here, work, store
@@ -85,6 +87,8 @@ class Goods:
         self._files: dict[str, int] = {}
         """By object: its file, while it is on its way."""
         self._pins: dict[int, list[str]] = {}
+        self._clock = clock
+        self.inflow = Inflow()
 
     # ---- before a task -------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ class Goods:
         if name in self._files:
             return
         self._files[name] = file
+        self.inflow.begins(self._clock())
         found = [self._grant_of(node) for node in self._store.copies(file) if node != self._here]
         if made.attempt == SOURCE:
             found.append(self._origin())
@@ -145,6 +150,7 @@ class Goods:
             if file is None:
                 continue  # of a run that is over
             if fetched.description is not None:
+                self.inflow.arrived(self._clock(), fetched.description.size, len(self._files))
                 self._store.copied(file, self._here)
             self._report_absent(file, fetched)
             for task in self._waiting.pop(fetched.name, ()):

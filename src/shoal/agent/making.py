@@ -13,7 +13,7 @@ from shoal.broker.tiers import Tiers
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.model.work import Work
-from shoal.policy.gathering import Gathering
+from shoal.policy.gathering import Gathering, is_of_use
 from shoal.policy.order import ORDERS, TaskColumns
 from shoal.policy.throttle.regime import Regime, regime
 
@@ -36,7 +36,7 @@ def make_member(here: int, about: About, work: Work, capacity: Resources, roster
         policy=about.policy,
         look_ahead=cores if about.managed else 0,
         seed=here,
-        gathering=Gathering(work) if about.managed and work.weight else None,
+        gathering=Gathering(work) if about.managed and is_of_use(work) else None,
     )
 
 

@@ -139,6 +139,7 @@ class Share:
             lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None,
             sources,
             depot.origin,
+            self.clock,
         )
 
     def _make_launcher(self, spool: str, offset: float) -> LauncherClient:
@@ -376,9 +377,16 @@ class Share:
 
     def _take_arrivals(self, goods: Goods) -> None:
         ready, failed = goods.arrived()
+        if goods.inflow.rate is not None:
+            self.member.links_measured(goods.inflow.rate)
         for task, attempt in ready:
             self._start_in_folder(goods, task, attempt)
         self.results += [TaskResult(task, attempt, Outcome.MISSING) for task, attempt in failed]
+
+    def _remember_sizes(self, made: Sequence[tuple[int, int, bytes]]) -> None:
+        if self.member.gathering is not None:
+            for file, size, _ in made:
+                self.member.gathering.made(file, size)
 
     def _kill(self, task: int, attempt: int, outcome: Outcome) -> None:
         if self.goods is not None and self.goods.is_coming(task):
@@ -416,6 +424,7 @@ class Share:
             else:
                 made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
                 self._made[task] = made
+                self._remember_sizes(made)
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
         if self.goods is not None:

@@ -24,7 +24,7 @@ from shoal.broker.broker import Broker
 from shoal.broker.dealing import ALL, Deal, Dealer
 from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
 from shoal.broker.messages import Event as BrokerEvent
-from shoal.broker.nearness import Nearness
+from shoal.broker.nearness import Nearness, cores_of
 from shoal.broker.parcels import Parcels
 from shoal.broker.peers import (
     Got,
@@ -47,7 +47,6 @@ from shoal.broker.peers import (
 from shoal.broker.rounds import Rounds
 from shoal.broker.states import State
 from shoal.broker.tiers import Tiers
-from shoal.model.resources import FRACTION
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Release, Stealing, policy_named
 from shoal.policy.gathering import Gathering
 from shoal.policy.placement import ANYWHERE
@@ -93,6 +92,7 @@ class Member:
         self.roster = roster
         self.stealing = stealing or Stealing()
         self.rounds = Rounds(here, broker, self.stealing, Random(seed * 1_000_003 + here))
+        self.gathering = gathering
         self._nearness = Nearness(here, broker, gathering) if gathering is not None else None
         self._bandwidth, self._threshold, self._patience = bandwidth, threshold, patience
         self._set_policy(policy)
@@ -136,14 +136,14 @@ class Member:
         """Takes what happened, answers with what to do, in the order in which it must be done."""
         commands: list[MemberCommand] = []
         nearness = self.nearness
-        if nearness is not None and not self.little_left:
-            nearness.choose_next(self._cores(), self.placement)
+        if nearness is not None and self.tiers.shared_tasks and not self.tiers.local and not self.little_left:
+            nearness.choose_next(cores_of(self.broker), self.placement)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(now, event, commands)
         else:
             self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
-        if nearness is not None:
+        if nearness is not None and commands:
             nearness.started(commands)
         tiers, rounds = self.tiers, self.rounds
         if rounds.is_open:
@@ -158,6 +158,11 @@ class Member:
             self._set_timer(now, commands)
         return commands
 
+    def links_measured(self, bandwidth: float) -> None:
+        """The driver has seen how fast files come here, in bytes a second."""
+        self._bandwidth = bandwidth
+        self.placement.set_bandwidth(bandwidth)
+
     def idle_cores(self) -> int:
         """Cores on which something could start at once."""
         return self.rounds.idle_cores()
@@ -169,11 +174,7 @@ class Member:
         self.rounds.near = self.nearness.gathering.told if self.nearness is not None else tuple
         self.placement = policy.placement(self._threshold, self._bandwidth)
         patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
-        self.release = Release(patience, self._cores())
-
-    def _cores(self) -> int:
-        contract = self.broker.contract
-        return max(1, contract.total[contract.names.index("cores")] // FRACTION)
+        self.release = Release(patience, cores_of(self.broker))
 
     # ---- tasks arrive --------------------------------------------------------------------------------------------
 
@@ -244,8 +245,8 @@ class Member:
         if tickets:
             self.rounds.has_work()
         self.broker.receive(tickets)
-        if self.nearness is not None and not self.little_left:
-            self.nearness.choose_next(self._cores(), self.placement)
+        if self.nearness is not None and not self.tiers.local and not self.little_left:
+            self.nearness.choose_next(cores_of(self.broker), self.placement)
         self.broker.advance(commands)  # type: ignore[arg-type]
         if self.tiers.local:
             self._let_go(commands)
@@ -304,7 +305,7 @@ class Member:
         if not self.parked:
             return
         load = len(self.tiers.shared)
-        surplus = load - SURPLUS * self._cores() if not self.little_left else load
+        surplus = load - SURPLUS * cores_of(self.broker) if not self.little_left else load
         woken = max(surplus, 0).bit_length()
         if not woken:
             return
@@ -326,15 +327,15 @@ class Member:
         near = self.nearness
         part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
         count = load if self.broker.draining else ceil((part or self.stealing.share) * load)
-        if not count:
+        without = self._lanes_of(asked.unable)
+        if near is not None and part is not None and not self.broker.draining:
+            chosen = near.share_of(asked, count, without, self._bandwidth)
+        else:
+            chosen = self.tiers.lightest(shared, count, without)
+        if not chosen:
             commands.append(Send(peer, Parcel(0, [], 0, round)))
             self._park(peer, asked.unable)
             return
-        without = self._lanes_of(asked.unable)
-        if near is not None and part is not None:
-            chosen = near.share_of(asked, count, without)
-        else:
-            chosen = self.tiers.lightest(shared, count, without)
         tickets = self.broker.give_away(chosen)
         commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
 

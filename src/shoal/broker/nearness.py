@@ -14,6 +14,7 @@ from shoal.broker.broker import Broker
 from shoal.broker.messages import Start
 from shoal.broker.peers import TasksAsked, TasksPlaced, Ticket
 from shoal.broker.tiers import Tiers
+from shoal.model.resources import FRACTION
 from shoal.policy.division import divide, is_worth_dividing
 from shoal.policy.gathering import Gathering
 from shoal.policy.placement import ANYWHERE, SHORTEST_TASK, Placement
@@ -22,6 +23,12 @@ MOST_COMPARED = 1024
 """Tasks that are looked at for one choice."""
 SMALLEST_SHARE = 1 / 16
 """Of what a victim has: a thief that is given what goes with its files comes back for more, so it need not be half."""
+
+
+def cores_of(broker: Broker) -> int:
+    """Whole cores of the node, at least one."""
+    contract = broker.contract
+    return max(1, contract.total[contract.names.index("cores")] // FRACTION)
 
 
 class Nearness:
@@ -36,20 +43,23 @@ class Nearness:
         """The tasks of each node; None: there is no need to see them together."""
         if not event.holdings:
             return None
-        work, tickets = self.gathering.work, {ticket.task: ticket for ticket in event.tickets}
+        gathering, tickets = self.gathering, {ticket.task: ticket for ticket in event.tickets}
         tasks = list(tickets)
-        if len(tasks) < len(event.tickets) or not is_worth_dividing(work, tasks, event.holdings, len(nodes)):
+        if len(tasks) < len(event.tickets) or not is_worth_dividing(event.holdings, len(nodes)):
             return None
-        if not self._counts(tasks[0], placement):
+        most = max(range(len(tasks)), key=lambda at: sum([amount for _, amount in event.holdings[at]]))
+        if not self._takes_long(tasks[most], sum([amount for _, amount in event.holdings[most]]), placement):
             return None
-        shares = divide(work, tasks, event.holdings, nodes)
+        shares = divide(gathering.work, tasks, event.holdings, nodes, gathering.size)
         return {node: [tickets[task] for task in share] for node, share in shares.items()}
 
     def _counts(self, task: int, placement: Placement) -> bool:
-        """Whether moving what such a task reads takes long beside the task; yes, as long as nobody knows."""
-        weight = self._tiers.weight_of(task)
+        return self._takes_long(task, self.gathering.weight(task), placement)
+
+    def _takes_long(self, task: int, weight: int, placement: Placement) -> bool:
+        """Whether moving so much takes long beside the task; yes, as long as nobody knows how long that takes."""
         seconds = self._broker.lanes[self._broker.columns.lane[task]].mean_duration or SHORTEST_TASK
-        return bool(weight) and placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
+        return placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
 
     def started(self, commands: Sequence[object]) -> None:
         """Remembers what comes here with what starts."""
@@ -73,9 +83,25 @@ class Nearness:
             return None
         return max(1 / nodes, SMALLEST_SHARE)
 
-    def share_of(self, asked: TasksAsked, count: int, without: Collection[int]) -> list[int]:
-        """So many tasks that go with what the thief has; those of the lanes in `without` stay."""
+    def share_of(self, asked: TasksAsked, count: int, without: Collection[int], bandwidth: float) -> list[int]:
+        """So many tasks that go with what the thief has, or none if it would have them too late.
+
+        Those of the lanes in `without` stay.
+        """
         lane_of = self._broker.columns.lane
         some = islice(self._tiers.shared_tasks, max(MOST_COMPARED, count))
         tasks = [task for task in some if lane_of[task] not in without] if without else some
-        return self.gathering.choose(tasks, frozenset(asked.near), count)
+        near = frozenset(asked.near)
+        chosen = self.gathering.choose(tasks, near, count)
+        return chosen if chosen and self._is_worth_moving(chosen[0], near, bandwidth) else []
+
+    def _is_worth_moving(self, task: int, near: Collection[int], bandwidth: float) -> bool:
+        """Whether a thief could begin before we had done everything ourselves."""
+        gathering, broker = self.gathering, self._broker
+        missing = sum(gathering.size(file) for file in gathering.work.inputs_of(task) if file not in near)
+        lanes = {broker.columns.lane[task], *(bundle.lane for bundle in broker.running.values())}
+        known = [broker.lanes[lane].mean_duration for lane in lanes]
+        longest = max((seconds for seconds in known if seconds is not None), default=0.0)
+        if None in known:
+            return True
+        return missing / bandwidth < (len(self._tiers) + len(broker.running)) * longest / cores_of(broker)

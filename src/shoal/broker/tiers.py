@@ -86,10 +86,6 @@ class Tiers:
         self.shared.serve(cores)
         self.own.serve(cores)
 
-    def weight_of(self, task: int) -> int:
-        """Bytes that a task reads."""
-        return self._weight[task] if self._weight else 0
-
     def claim(self, tasks: Sequence[int]) -> None:
         """These Shared tasks come next, in this order: they are Local from now on."""
         for task in reversed(tasks) if self.newest_first else tasks:

@@ -9,7 +9,7 @@ Comparing all pairs comes out as a grid. Pure, and the same for all who divide t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.model.work import Work
 from shoal.policy.placement import Holdings
@@ -27,26 +27,31 @@ LEAST_PER_NODE = 4
 """Fewer tasks for each node are not worth it."""
 
 
-def is_worth_dividing(work: Work, tasks: Sequence[int], holdings: Sequence[Holdings], nodes: int) -> bool:
+def is_worth_dividing(holdings: Sequence[Holdings], nodes: int) -> bool:
     """Whether the data of most of these tasks is scattered, and there are enough of them."""
-    if nodes < 2 or len(tasks) < LEAST_PER_NODE * nodes:
+    if nodes < 2 or len(holdings) < LEAST_PER_NODE * nodes:
         return False
-    weight = work.weight
-    scattered = sum(
-        len(held) > 1 and max(amount for _, amount in held) < MAJORITY * weight[task]
-        for task, held in zip(tasks, holdings, strict=True)
-    )
-    return 2 * scattered > len(tasks)
+    return 2 * sum(map(_is_scattered, holdings)) > len(holdings)
+
+
+def _is_scattered(held: Holdings) -> bool:
+    """Whether no node has most of it."""
+    amounts = [amount for _, amount in held]
+    return len(amounts) > 1 and max(amounts) < MAJORITY * sum(amounts)
 
 
 def divide(
-    work: Work, tasks: Sequence[int], holdings: Sequence[Holdings], nodes: Sequence[int]
+    work: Work,
+    tasks: Sequence[int],
+    holdings: Sequence[Holdings],
+    nodes: Sequence[int],
+    size: Callable[[int], int],
 ) -> dict[int, list[int]]:
-    """The tasks of each node; those that read the same lie next to each other."""
+    """The tasks of each node; those that read the same lie next to each other. `size` tells the bytes of a file."""
     found: dict[int, list[int]] = {}
     for at in range(0, len(tasks), MOST_TASKS):
         some, held = tasks[at : at + MOST_TASKS], holdings[at : at + MOST_TASKS]
-        for node, share in _Batch(work, some, held).divided(list(some), nodes).items():
+        for node, share in _Batch(work, some, held, size).divided(list(some), nodes).items():
             found.setdefault(node, []).extend(share)
     return found
 
@@ -54,9 +59,11 @@ def divide(
 class _Batch:
     """Tasks that are divided together."""
 
-    def __init__(self, work: Work, tasks: Sequence[int], holdings: Sequence[Holdings]) -> None:
+    def __init__(
+        self, work: Work, tasks: Sequence[int], holdings: Sequence[Holdings], size: Callable[[int], int]
+    ) -> None:
         self._reads = {task: tuple(work.inputs_of(task)) for task in tasks}
-        self._size = work.file_bytes
+        self._size = size
         self._homes = self._find_homes(holdings)
 
     def _find_homes(self, holdings: Sequence[Holdings]) -> dict[int, int]:
@@ -101,5 +108,5 @@ class _Batch:
     def _fetched(self, tasks: Sequence[int], nodes: Sequence[int]) -> int:
         """Bytes that these nodes would fetch, if each of them read everything that these tasks read."""
         files = {file for task in tasks for file in self._reads[task]}
-        own = sum(self._size[file] for file in files if self._homes.get(file, -1) in nodes)
-        return sum(self._size[file] for file in files) * len(nodes) - own
+        own = sum(self._size(file) for file in files if self._homes.get(file, -1) in nodes)
+        return sum(map(self._size, files)) * len(nodes) - own

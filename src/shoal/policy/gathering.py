@@ -10,14 +10,21 @@ would be anyway.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from shoal.model.work import Work
 
 MOST_REMEMBERED = 4096
 MOST_TOLD = 256
 """Files that a thief names: the latest."""
+
+
+def is_of_use(work: Work) -> bool:
+    """Whether any task reads several files; where none does, to place each beside its file is all that can be done."""
+    start = work.input_start
+    return bool(start) and any(map(lambda one, next: next - one > 1, start, islice(start, 1, None)))
 
 
 class Gathering:
@@ -28,6 +35,25 @@ class Gathering:
         self.work = work
         self.near: dict[int, None] = dict.fromkeys(at_home)
         """Files that are here or on their way, the latest last."""
+        self._sizes: dict[int, int] = {}
+        """Of files that were made here: a real run does not know how large a file will be."""
+        self._total = 0
+
+    def made(self, file: int, size: int) -> None:
+        """A file was made here."""
+        self._total += size - self._sizes.get(file, 0)
+        self._sizes[file] = size
+
+    def size(self, file: int) -> int:
+        """Bytes of a file, at least 1; if nobody knows, the mean of those that were made here."""
+        known = self.work.file_bytes[file] or self._sizes.get(file)
+        if known is None:
+            known = self._total // len(self._sizes) if self._sizes else 0
+        return known or 1
+
+    def weight(self, task: int) -> int:
+        """Bytes that a task reads, as far as they can be known."""
+        return sum(map(self.size, self.work.inputs_of(task)))
 
     def started(self, task: int) -> None:
         """A task starts here: what it reads and makes is near."""
@@ -56,14 +82,14 @@ class Gathering:
             found.append(task)
             if len(found) == count:
                 return found
-        found += _Growth(missing, self.work.file_bytes).tasks(count - len(found))
+        found += _Growth(missing, self.size).tasks(count - len(found))
         return found
 
 
 class _Growth:
     """Fetches one file after the other, in thought: always the one with which the most tasks have all they read."""
 
-    def __init__(self, missing: dict[int, set[int]], size: Sequence[int]) -> None:
+    def __init__(self, missing: dict[int, set[int]], size: Callable[[int], int]) -> None:
         """`missing`: by task the files that it lacks, at least one each; it is used up."""
         self._missing = missing
         self._size = size
@@ -109,4 +135,4 @@ class _Growth:
 
     def _price(self, file: int) -> float:
         """Bytes for each task that it completes."""
-        return max(1, self._size[file]) / self._gain[file]
+        return self._size(file) / self._gain[file]

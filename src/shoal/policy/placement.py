@@ -33,6 +33,9 @@ class Placement(Protocol):
     def moved(self, transfer: float, computing: float) -> None:
         """Seconds that finished tasks spent on fetching their inputs and on computing, so that it can adapt."""
 
+    def set_bandwidth(self, bandwidth: float) -> None:
+        """Bytes a second that come here over a link."""
+
 
 class DataAware:
     """Follows the data if moving it would take longer than `threshold` times the task."""
@@ -57,6 +60,9 @@ class DataAware:
 
     def moved(self, transfer: float, computing: float) -> None:
         """A fixed threshold does not adapt."""
+
+    def set_bandwidth(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth
 
 
 class Adaptive(DataAware):
@@ -103,6 +109,9 @@ class Candidates:
 
     def moved(self, transfer: float, computing: float) -> None:
         """The rule does not adapt."""
+
+    def set_bandwidth(self, bandwidth: float) -> None:
+        """Only amounts are compared."""
 
 
 def richest(here: int, holdings: Holdings) -> tuple[int, int]:

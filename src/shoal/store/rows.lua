@@ -2,7 +2,8 @@
 --
 -- A call of the server costs more than all that Lua does with its answer, so what lies side by side is read and written
 -- in one go: `need_*` read what a list of tasks or files will ask for, `row`, `spans`, `..._of` and `file` then find it
--- (or read it alone). What is changed is written only at the end (`write_all`), so a script that is refused for want of
+-- (or read it alone). Loops that are run for every result count for themselves: `ipairs` is a call for each step. What
+-- is changed is written only at the end (`write_all`), so a script that is refused for want of
 -- memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
 
 local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES, LOG, ABOUT =
@@ -71,7 +72,8 @@ end
 
 local function need_rows(tasks)
   local lacking = {}
-  for _, task in ipairs(tasks) do
+  for at = 1, #tasks do
+    local task = tasks[at]
     if not rows[task] then
       lacking[#lacking + 1] = task
     end
@@ -114,7 +116,8 @@ local LINKS = { CHILDREN, INPUTS, OUTPUTS }
 local function need_links(tasks, which)
   need_rows(tasks)
   local bare, lacking = {}, {}
-  for _, task in ipairs(tasks) do
+  for at = 1, #tasks do
+    local task = tasks[at]
     if not rows[task].spans then
       bare[#bare + 1] = task
     end
@@ -155,9 +158,11 @@ end
 local function all_links(tasks, which)
   need_links(tasks, which)
   local found = {}
-  for _, task in ipairs(tasks) do
-    for _, number in ipairs(rows[task][which]) do
-      found[#found + 1] = number
+  for at = 1, #tasks do
+    local task = tasks[at]
+    local links = rows[task][which]
+    for each = 1, #links do
+      found[#found + 1] = links[each]
     end
   end
   return found
@@ -200,7 +205,8 @@ end
 
 local function need_files(numbers)
   local lacking = {}
-  for _, number in ipairs(numbers) do
+  for at = 1, #numbers do
+    local number = numbers[at]
     if not files[number] then
       lacking[#lacking + 1] = number
     end
@@ -333,7 +339,8 @@ local function tell_placeable(tasks, taker, answer)
   if has_files then
     need_files(all_links(tasks, 2))
   end
-  for _, task in ipairs(tasks) do
+  for at = 1, #tasks do
+    local task = tasks[at]
     if taker ~= NOBODY then
       open_row(task).owner = taker
     end

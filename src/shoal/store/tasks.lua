@@ -16,13 +16,16 @@ local function release(task, node, ready)
   left = left - 1
   ready_count = ready_count - 1
   if has_files then
-    for _, number in ipairs(outputs_of(task)) do
-      local f = open_file(number)
+    local made = outputs_of(task)
+    for at = 1, #made do
+      local f = open_file(made[at])
       f.location = node
       f.others = NONE
     end
   end
-  for _, child in ipairs(children_of(task)) do
+  local children = children_of(task)
+  for at = 1, #children do
+    local child = children[at]
     local c = open_row(child)
     c.pending = c.pending - 1
     if c.pending == 0 and c.standing == WAITING then

@@ -24,7 +24,7 @@ from shoal.broker.tiers import Tiers
 from shoal.model.resources import Resources
 from shoal.model.work import Work
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Stealing
-from shoal.policy.gathering import Gathering
+from shoal.policy.gathering import Gathering, is_of_use
 from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.sim.cluster.files import Activity, Files
@@ -90,6 +90,13 @@ class ClusterRun:
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
+        self._gathers = self.files.is_distributed and is_of_use(work)
+        self._at_home: dict[int, list[int]] = {}
+        """By node: the files that it has in the beginning."""
+        if self._gathers:
+            for file, home in enumerate(work.file_home):
+                if home >= 0:
+                    self._at_home.setdefault(home % spec.nodes, []).append(file)
         self.roster = Roster(range(spec.nodes), self._capacities())
         for node in range(spec.nodes):
             self.join(node, spec.kind(node))
@@ -130,11 +137,7 @@ class ClusterRun:
 
     def _gathering(self, node: int) -> Gathering | None:
         """What a node has of the files in the beginning."""
-        work = self.work
-        if not self.files.is_distributed or not work.weight:
-            return None
-        nodes = self.spec.nodes
-        return Gathering(work, [file for file, home in enumerate(work.file_home) if home >= 0 and home % nodes == node])
+        return Gathering(self.work, self._at_home.get(node, ())) if self._gathers else None
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
