@@ -12,6 +12,7 @@ from shoal.broker.messages import (
     Accept,
     CancelAsked,
     CapacityChanged,
+    CapsChanged,
     Command,
     DrainAsked,
     DrainEnded,
@@ -31,6 +32,8 @@ from support.case import lane, node
 TASKS = 40
 LANES = [lane(retries=2), lane(cores=2, retries=0), lane(cores=1, gpus=1, retries=1), lane(retries=1, bundled=True)]
 SIZES = [node(cores=2, gpus=1), node(cores=4, gpus=1), node(cores=1), node(cores=3, gpus=2), node()]
+CAPS = ["a", "a", "", "b"]
+"""Of each lane; the first two share one."""
 BAD = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.LOST, Outcome.UNBEGUN, Outcome.CANCELLED]
 
 
@@ -46,12 +49,14 @@ class BrokerMachine(RuleBasedStateMachine):
             [float(task * 5 % 13) for task in range(TASKS)],
         )
         lanes = [lane(each.retries, each.bundled) for each in LANES]
-        for mine, each in zip(lanes, LANES, strict=True):
-            mine.resources = each.resources
+        for mine, each, cap in zip(lanes, LANES, CAPS, strict=True):
+            mine.resources, mine.cap = each.resources, cap
         self.broker = Broker(SIZES[0], columns, lanes, order=order, seed=random, patience=patience)
         self.now = 0.0
         self.arrived = 0
         self.running: dict[int, int] = {}
+        self.caps: dict[str, int | None] = {}
+        self.place_of: dict[int, int] = {}
         self.ended: list[TaskResult] = []
         self.over: dict[int, str] = {}
         self.wake: float | None = None
@@ -63,7 +68,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.wake = None
         for command in commands:
             match command:
-                case Start(tasks, attempts):
+                case Start(tasks, attempts, place):
+                    self.check_cap(tasks[0], place)
+                    self.place_of.update(dict.fromkeys(tasks, place))
                     for task, attempt in zip(tasks, attempts, strict=True):
                         assert task not in self.running and task not in self.over
                         self.running[task] = attempt
@@ -72,6 +79,21 @@ class BrokerMachine(RuleBasedStateMachine):
                     self.over[task] = type(command).__name__
                 case WakeAt(when):
                     self.wake = when
+
+    def check_cap(self, task: int, place: int) -> None:
+        """A place that is begun is one of those that the cap allows."""
+        name = CAPS[task % len(LANES)]
+        cap = self.caps.get(name) if name else None
+        if cap is not None:
+            places = {self.place_of[other] for other in self.running if CAPS[other % len(LANES)] == name}
+            assert len(places | {place}) <= cap, f"{len(places)} places and another under a cap of {cap}"
+
+    @rule(caps=st.dictionaries(st.sampled_from(["a", "b"]), st.none() | st.integers(0, 3), min_size=1))
+    def caps_change(self, caps: dict[str, int | None]) -> None:
+        before = dict(self.running)
+        self.caps.update(caps)
+        self.tell(CapsChanged(caps))
+        assert before.items() <= self.running.items(), "something was ended for a cap"
 
     @precondition(lambda self: self.arrived < TASKS)
     @rule(count=st.integers(1, 6))
@@ -135,11 +157,12 @@ class BrokerMachine(RuleBasedStateMachine):
         assert len(held) + len(self.over) == self.arrived, "a task has vanished"
 
     def teardown(self) -> None:
-        """Whatever happened: give the broker its node back and everything it holds comes to an end."""
+        """Whatever happened: give the broker its node back, and places, and everything it holds comes to an end."""
         if not hasattr(self, "broker"):
             return
         self.tell(DrainEnded())
         self.tell(CapacityChanged(SIZES[3]))
+        self.caps_change({"a": 1, "b": 1})
         for _ in range(20 * TASKS):
             if self.broker.idle():
                 return

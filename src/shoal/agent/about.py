@@ -40,6 +40,8 @@ class About(msgspec.Struct, frozen=True):
     """Who brought it, for those who look."""
     to: str = ONE
     """Where the first tasks go: `one` node, from which others take; dealt out to `all`, or to those with a label."""
+    throttle: str = "contract"
+    """What limits how many tasks run together on a node, beside what they declare."""
 
 
 class Deed(msgspec.Struct, frozen=True, array_like=True):
@@ -61,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     task: int
     attempt: int
     verdict: str
-    """`done`, `retry` or `failed`."""
+    """`done`, `retry` or `failed` of a task; `note` and `throttle` are of none."""
     outcome: str
     node: str
     status: int = 0

@@ -249,7 +249,8 @@ class Agent:
         idle = None if broker.state or calls else now - self._idle_since
         own = len(tiers.local)
         waiting = (len(tiers) - own, own, len(broker.state))
-        return NodeNote(share.running(), *waiting, idle, broker.draining, self._ahead, fetched)
+        told = (self._ahead, fetched, share.limiting.words())
+        return NodeNote(share.running(), *waiting, idle, broker.draining, *told)
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""

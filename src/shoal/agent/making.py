@@ -15,6 +15,7 @@ from shoal.model.task import Profile
 from shoal.model.work import Work
 from shoal.policy.gathering import Gathering, is_of_use
 from shoal.policy.order import ORDERS, TaskColumns
+from shoal.policy.throttle.regime import Regime, regime
 
 _LEAST_CORES = 100
 
@@ -23,7 +24,8 @@ def make_member(here: int, about: About, work: Work, capacity: Resources, roster
     """The scheduler of one node. Where nodes share no files, tasks are started one by one: each waits for its own."""
     rank = work.rank if any(work.rank) else ()
     columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
-    lanes = [_lane(profile, alone=about.managed) for profile in work.profiles]
+    throttle = regime(about.throttle)
+    lanes = [_lane(profile, throttle, alone=about.managed) for profile in work.profiles]
     cores, random = max(1, capacity.get("cores") // FRACTION), Random(here)
     tiers = Tiers(lambda: ORDERS[about.order](columns, cores, random), work.weight)
     broker = Broker(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
@@ -38,7 +40,13 @@ def make_member(here: int, about: About, work: Work, capacity: Resources, roster
     )
 
 
-def _lane(profile: Profile, *, alone: bool) -> Lane:
+def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
     """A task that asks for nothing takes a hundredth of a core, so that not all of them start at once."""
-    request = profile.resources if profile.resources.amounts else Resources((("cores", _LEAST_CORES),))
-    return Lane(request, profile.retries, bundled=not alone, refilled=not alone, prefers=profile.prefers)
+    request, elastic = profile.resources, throttle.limits and not profile.declares("cores")
+    if elastic:
+        request = request.without("cores")
+    elif not request.amounts:
+        request = Resources((("cores", _LEAST_CORES),))
+    lane = Lane(request, profile.retries, bundled=not alone, refilled=not alone, prefers=profile.prefers)
+    lane.cap, lane.elastic = throttle.cap_for(profile.category), elastic
+    return lane

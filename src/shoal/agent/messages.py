@@ -196,6 +196,8 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     """Seconds by which its clock is ahead of the cluster's, if that is worth a word."""
     fetched: int = 0
     """Bytes of files that it has got from others."""
+    throttle: tuple[str, ...] = ()
+    """How many of each category it lets run, in words."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):

@@ -19,6 +19,7 @@ from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
 from shoal.agent.goods import SOURCES, Goods, decode_sources
+from shoal.agent.limiting import Limiting
 from shoal.agent.making import make_member
 from shoal.agent.messages import LookAround, Promised, Said
 from shoal.agent.stranded import Stranded
@@ -52,6 +53,7 @@ from shoal.broker.peers import (
     TasksPlaced,
     Ticket,
 )
+from shoal.ledger.records import Usage
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
 from shoal.policy.retry import Outcome
@@ -104,6 +106,8 @@ class Share:
         """Nodes that are there, but take no part in this run."""
         self.stranded = Stranded(work)
         self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
+        capacity = nodes[here].capacity()
+        self.limiting = Limiting(about, self.member.broker, capacity, store, self.name, clock())
         self.wake_at: float | None = None
         self.results: list[TaskResult] = []
         """What came about while commands were done; it is told at the next turn."""
@@ -114,6 +118,7 @@ class Share:
         self.ending = Ending(nodes[here].ends_at)
         self._has_told_of_time = False
         self.launcher = self._make_launcher(spool, clock.offset)
+        self.limiting.throttling.exclude(self.launcher.pid)
 
     def _roster(self) -> Roster:
         capacity = {number: node.capacity() for number, node in self.nodes.items() if number not in self._absent}
@@ -153,6 +158,7 @@ class Share:
     def begin(self) -> None:
         """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
         placeable = self.store.unowned(self.here)
+        self.tell(self.limiting.begin([ticket.task for ticket in placeable.tickets]))
         to = "" if self.about.to == ONE else self.about.to
         self.tell(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
 
@@ -168,7 +174,11 @@ class Share:
         if self.ending.is_due(now):
             self._mind_the_time(now)
         if results:
+            self.limiting.ended(now, results)
             self.tell(TasksEnded(results, ready_follows=True))
+        caps = self.limiting.look(now)
+        if caps is not None:
+            self.tell(caps)
         if self.wake_at is not None and now >= self.wake_at:
             self.wake_at = None
             self.tell(TimePassed())
@@ -190,7 +200,7 @@ class Share:
         soonest = self._idle_since + LOOK_SECONDS
         if self.wake_at is not None:
             soonest = min(soonest, self.wake_at)
-        soonest = min(soonest, self.ending.doubts_until() or soonest)
+        soonest = min(soonest, self.ending.doubts_until() or soonest, self.limiting.due() or soonest)
         return soonest - self.clock()
 
     def tell(self, event: Event) -> None:
@@ -396,6 +406,7 @@ class Share:
         self._unwatch(self.launcher.descriptor)
         lost = self.launcher.replace()
         self._watch(self.launcher.descriptor)
+        self.limiting.throttling.exclude(self.launcher.pid)
         now = self.clock()
         for task, attempt in lost:
             if self.goods is not None:
@@ -419,6 +430,7 @@ class Share:
         if self.goods is not None:
             self.goods.clear(task, attempt)
             self.member.placement.moved(self._fetching.pop(task, 0.0), ended - started)
+        self.limiting.weigh(task, max(max_rss, Usage(*used).tree_memory))
         verdict = "done" if outcome is Outcome.OK else "failed"
         figures = (status, started, ended, user, system, max_rss, message)
         output = self.chores.output_of(at, size, tail)
@@ -455,7 +467,7 @@ class Share:
             return self.stranded.why(task, self._capacities())
         if self.goods is not None and self.goods.is_coming(task):
             return "what it reads is being fetched from other nodes"
-        return explain(self.member.broker, task)
+        return explain(self.member.broker, task, self.limiting.throttling.governor.reasons())
 
     def has(self, task: int) -> bool:
         return task in self.member.broker.state or task in self.stranded
@@ -466,6 +478,7 @@ class Share:
     def close(self) -> None:
         """Ends whatever still runs here."""
         self.launcher.close()
+        self.limiting.close()
         self.chores.close()
         if self.goods is not None:
             self.goods.close()

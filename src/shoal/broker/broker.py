@@ -18,6 +18,9 @@ how much to reckon with, learning from how attempts end. A task that turns out t
 nothing else starts until there is room again; only if the node has not got it, the task that grew last is ended, and
 repeated in another lane, of those that get more. That is not charged to it. A task that exceeds what it declared itself
 has failed.
+
+Caps. A throttle may say how many run together of the lanes under a cap (`CapsChanged`). When a cap falls nothing is
+ended, and nothing more of these lanes starts until fewer run.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from shoal.broker.messages import (
     Accept,
     CancelAsked,
     CapacityChanged,
+    CapsChanged,
     Command,
     DrainAsked,
     DrainEnded,
@@ -91,7 +95,7 @@ class Broker:
         self.retry_pause = retry_pause
         self.columns = columns
         self.lanes = list(lanes)
-        self.contract = Contract(node, [lane.resources for lane in lanes])
+        self.contract = Contract(node, [lane.resources for lane in lanes], [lane.cap for lane in lanes])
         self.queue = queue if queue is not None else ORDERS[order](columns, whole_cores(node), Random(seed))
         self.state: dict[int, State] = {}
         self.attempt: dict[int, int] = {}
@@ -121,6 +125,7 @@ class Broker:
             TaskGrew: self._on_grown,
             CancelAsked: self._on_cancel,
             CapacityChanged: self._on_capacity,
+            CapsChanged: self._on_caps,
             DrainAsked: self._on_drain,
             DrainEnded: self._on_drain_ended,
             TimePassed: self._on_time,
@@ -132,7 +137,7 @@ class Broker:
     def add_lane(self, lane: Lane) -> int:
         """For runs whose tasks are not known beforehand."""
         self.lanes.append(lane)
-        number = self.contract.add_lane(lane.resources)
+        number = self.contract.add_lane(lane.resources, lane.cap)
         if lane.adviser is not None:
             self._size(number, lane)
         return number
@@ -312,6 +317,7 @@ class Broker:
         found = self._larger.get(key)
         if found is None:
             larger = Lane(lane.resources, lane.retries, adviser=lane.adviser, tried=tried, origin=origin)
+            larger.cap, larger.elastic = lane.cap, lane.elastic
             found = self._larger[key] = self.add_lane(larger)
         else:
             larger = self.lanes[found]
@@ -382,6 +388,10 @@ class Broker:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, attempt, Outcome.FAILED))
 
+    def _on_caps(self, now: float, event: CapsChanged, commands: list[Command]) -> None:
+        for name, count in event.caps.items():
+            self.contract.set_cap(name, count)
+
     def _on_drain(self, now: float, event: DrainAsked, commands: list[Command]) -> None:
         self.draining = True
 
@@ -427,6 +437,9 @@ class Broker:
     def _lanes_whose_turn_it_is(self, queued: list[int]) -> list[int]:
         """Those that fit and are not in the way of one that has waited for long; if there are any, the others wait."""
         lanes, fits = self.lanes, self.contract.fits
+        if self.contract.caps:  # whom the throttle holds back is not passed over, and nobody keeps room for it
+            held_back = self.contract.is_held_back
+            queued = [number for number in queued if not held_back(number)]
         waiting = [number for number in queued if not fits(number)]
         urgent = [number for number in queued if lanes[number].passed_over >= self.patience]
         fitting = [number for number in queued if number not in waiting] if waiting else queued
@@ -441,7 +454,7 @@ class Broker:
         """Adds to places that have little left, so that they need not wait; only while no other lane wants its turn."""
         nearly_empty, self._nearly_empty = self._nearly_empty, []
         for bundle in nearly_empty:
-            if not bundle.left or list(self.queue.lanes()) != [bundle.lane]:
+            if not bundle.left or list(self.queue.lanes()) != [bundle.lane] or self.contract.is_over_cap(bundle.lane):
                 continue
             share = self._bundle_share(bundle.lane, self.lanes[bundle.lane])
             tasks = [self.queue.pop([bundle.lane]) for _ in range(share)]

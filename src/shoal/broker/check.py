@@ -83,7 +83,7 @@ def _check_progress(broker: Broker) -> None:
                 _expect(lane_of[task] not in hopeless, f"task {task} waits for a node that is too small for it")
     if broker.draining or broker.awaiting_ready:
         return
-    lanes = list(broker.queue.lanes())
+    lanes = [number for number in broker.queue.lanes() if not contract.is_held_back(number)]
     _expect(not lanes or bool(broker.running), "tasks wait although the node is empty")
     urgent = [number for number in lanes if broker.lanes[number].passed_over >= broker.patience]
     for number in lanes:

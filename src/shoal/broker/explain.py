@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shoal.broker.broker import Broker
 from shoal.broker.states import State
 from shoal.model.resources import is_label, show_amount
 
 
-def explain(broker: Broker, task: int) -> str:
-    """What the task waits for, as far as this node knows."""
+def explain(broker: Broker, task: int, reasons: Mapping[str, str] | None = None) -> str:
+    """What the task waits for, as far as this node knows; `reasons` has a sentence for each cap of the throttle."""
     state = broker.state.get(task, State.ABSENT)
     if state is State.ABSENT:
         return "it is not with this node's broker: either over, or something it needs is not done"
@@ -22,6 +24,11 @@ def explain(broker: Broker, task: int) -> str:
     if broker.draining:
         return "it is ready, but the run is stopping and starts nothing more"
     contract, lane = broker.contract, broker.columns.lane[task]
+    cap = contract.cap_of(lane)
+    if cap is not None and contract.is_held_back(lane):
+        count, free = cap
+        why = (reasons or {}).get(broker.lanes[lane].cap, f"{count} may run together")
+        return f"it is ready, but the throttle holds it back while {count - free} run: {why}"
     for at, amount in contract.needs[lane]:
         if contract.free[at] < amount:
             name = contract.names[at]

@@ -58,6 +58,10 @@ class Lane(msgspec.Struct):
     """Results since the last one that the adviser was told of."""
     prefers: tuple[str, ...] = ()
     """Labels of nodes to which its tasks are pushed, if there are such nodes."""
+    cap: str = ""
+    """The cap under which its places are, together with those of other lanes; empty if there is none."""
+    elastic: bool = False
+    """How many run together is not a matter of cores: nobody declared them, and there is a throttle that finds out."""
 
     def is_worth_learning(self, used: Amounts) -> bool:
         """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""
@@ -78,6 +82,8 @@ class Lane(msgspec.Struct):
         """What its tasks take: what they declared, and the sizes that were learned in place of the rest."""
         amounts = dict(self.resources.amounts)
         amounts.update((name, size) for name, size in zip(SIZED, self.sizes, strict=True) if size)
+        if self.elastic:
+            amounts.pop("cores", None)
         return Resources.of(amounts)
 
 

@@ -65,6 +65,13 @@ class CapacityChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     node: Resources
 
 
+class CapsChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The throttle allows so many places for the lanes under each of these caps from now on; what runs goes on."""
+
+    caps: dict[str, int | None]
+    """None: the cap does not limit."""
+
+
 class DrainAsked(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Start nothing more (disk full, the user's Ctrl-C, a failure with fail-fast); what runs may finish."""
 
@@ -78,7 +85,15 @@ class TimePassed(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 Event: TypeAlias = (
-    TasksReady | TasksEnded | TaskGrew | CancelAsked | CapacityChanged | DrainAsked | DrainEnded | TimePassed
+    TasksReady
+    | TasksEnded
+    | TaskGrew
+    | CancelAsked
+    | CapacityChanged
+    | CapsChanged
+    | DrainAsked
+    | DrainEnded
+    | TimePassed
 )
 
 

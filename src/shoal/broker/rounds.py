@@ -47,7 +47,10 @@ class Rounds:
         """Lanes whose tasks ask for something."""
 
     def idle_cores(self) -> int:
-        """Cores on which something could start at once."""
+        """Cores on which something could start at once; under a throttle, how many tasks could."""
+        if self._broker.contract.caps:
+            room, lanes = self._broker.contract.room, self._broker.lanes
+            return max((room(lane) for lane, made in enumerate(lanes) if made.origin < 0), default=0)
         return max(0, self._broker.contract.free[self._cores_at] // self._least)
 
     def _unable(self) -> tuple[int, ...]:

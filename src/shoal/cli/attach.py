@@ -29,8 +29,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cli.run import exit_status, print_summary
     from shoal.cluster.session import ClusterSession, call, forget_note, is_there, read_note
     from shoal.engine.load import find_workflow
-    from shoal.engine.local import RunOptions
     from shoal.engine.node import this_node
+    from shoal.engine.options import RunOptions
     from shoal.engine.session import enter, load
 
     named, words = split_words(arguments.words, arguments.workflow)

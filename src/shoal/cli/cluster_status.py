@@ -56,6 +56,7 @@ def _of_starts(home: ClusterHome, started: Started, found: ClusterTold) -> dict[
 
 def described(found: ClusterTold, started: Started, more: Mapping[str, list[str]]) -> list[str]:
     """The lines of the answer; a single group without a name of its own needs no heading."""
+    from shoal.agent.messages import NodeNote
     from shoal.cluster.home import MAIN
 
     groups: dict[str, list[int]] = {group.name: [] for group in started.groups}
@@ -72,7 +73,9 @@ def described(found: ClusterTold, started: Started, more: Mapping[str, list[str]
             count = len(groups[name])
             title = f"group {name}{kind}{closing}" if name != OTHERS else "in no group"
             lines.append(f"  {title}: {count} {'node' if count == 1 else 'nodes'}")
-        lines += [_row(number, found.nodes[number], found) for number in groups[name]]
+        for number in groups[name]:
+            lines.append(_row(number, found.nodes[number], found))
+            lines += [f"        throttle: {words}" for words in found.notes.get(number, NodeNote()).throttle]
         lines += [line if plain else f"  {line}" for line in more.get(name, [])]
     lines += [
         f"  run {run.run}  {run.name}  {run.state}  {run.tasks - run.left} of {run.tasks} tasks" for run in found.runs

@@ -148,13 +148,18 @@ def _ancestors(graph: Graph, task: int) -> list[int]:
 
 
 def _scarce(graph: Graph, task: int, state: RunState) -> str:
-    """The resource of which too little is free for the task, with who has it."""
+    """What holds a ready task back: the throttle, or the resource of which too little is free, with who has it."""
     assert state.start is not None
+    held = state.held_back(graph.profile_of(task).category)
+    if held is not None:
+        return f"the throttle: {held.reason}"
     node = Resources(tuple(state.start.node))
     asked = graph.profile_of(task).resources
     by_name = {name: number for number, name in enumerate(graph.names)}
     holders = [by_name[state.names[number]] for number in state.running if state.names.get(number) in by_name]
     for name, amount in without_labels(asked).amounts:
+        if state.throttle and not graph.profile_of(task).declares(name):
+            continue  # cores that nobody declared are not counted under a throttle
         used = sum(graph.profile_of(other).resources.get(name) for other in holders)
         if used + amount > node.get(name):
             return (

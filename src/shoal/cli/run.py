@@ -11,9 +11,10 @@ from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.agent.messages import WireMessage
-    from shoal.engine.local import RunOptions
+    from shoal.engine.options import RunOptions
     from shoal.engine.session import Run, Session
     from shoal.model.resources import Resources
+    from shoal.policy.throttle.regime import Regime
     from shoal.wire.caller import Caller
 
 SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
@@ -46,6 +47,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="MODE",
         help=f"how cores, memory and disk that tasks do not declare are learned: {', '.join(SIZINGS)}",
     )
+    add_throttle(how)
     where = parser.add_argument_group("on a cluster")
     where.add_argument("--cluster", metavar="NAME", help="run it there: a name, or the path of an access file")
     where.add_argument("--policy", choices=POLICIES, default=POLICIES[0], metavar="POLICY", help=", ".join(POLICIES))
@@ -71,6 +73,26 @@ def add_arguments(parser: CommandParser) -> None:
     inner = parser.add_argument_group("for developers of Shoal")
     inner.add_argument("--trace", metavar="FILE", help="write every event and the commands it led to")
     inner.add_argument("--paranoid", action="store_true", help="check every invariant after every event")
+
+
+def add_throttle(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--throttle",
+        metavar="HOW",
+        help="what limits how many tasks run together beside what they declare: adaptive (default) or weasel look at "
+        "the machine, contract counts one core for each task (default with --jobs or --cluster), slots=N",
+    )
+
+
+def throttle_of(arguments: argparse.Namespace) -> Regime:
+    """What the command line says; who gives a number of cores wants no more tasks than that.
+
+    On a cluster memory is not sized, so how many tasks run there is left to the cores unless something else is said.
+    """
+    from shoal.policy.throttle.regime import regime
+
+    counted = arguments.jobs is not None or arguments.cluster is not None
+    return regime(arguments.throttle or ("contract" if counted else "adaptive"))
 
 
 def add_machine(parser: CommandParser) -> None:
@@ -147,7 +169,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
     """How to run, as the command line says it; the current directory is still the user's."""
     import os
 
-    from shoal.engine.local import RunOptions
+    from shoal.engine.options import RunOptions
     from shoal.policy.order import DEFAULT_ORDER
 
     if arguments.trace:
@@ -168,6 +190,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
         paranoid=arguments.paranoid,
         trace=os.path.abspath(arguments.trace) if arguments.trace else None,
         sizing=arguments.sizing,
+        throttle=throttle_of(arguments),
         series=os.path.abspath(arguments.series) if arguments.series else None,
     )
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from shoal.cli.text import count, show_left, show_percent, show_rate, show_seconds
+from shoal.cli.throttled import throttle_as_data, throttle_lines
 from shoal.engine.follow import Follower, Phase, RunState
 
 MOST_SHOWN = 10
@@ -68,6 +69,7 @@ def describe(
         lines.append(beside(predicted, state.end.time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is Phase.RUNNING:
+        lines += throttle_lines(state)
         lines += _running(state, now, most)
     if state.failed:
         lines += _failed(state, most)
@@ -123,6 +125,7 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "running": len(state.running) if phase is Phase.RUNNING else 0,
         "rate": round(state.rate(now), 3) if phase is Phase.RUNNING else 0.0,
         "seconds_left": state.time_left(now) if phase is Phase.RUNNING else None,
+        "throttle": throttle_as_data(state),
         "running_tasks": [
             {
                 "name": state.names.get(started.task),

@@ -30,8 +30,12 @@ def add_arguments(parser: CommandParser) -> None:
     tables.add_argument("--categories", action="store_true", help="a table of categories: what they ask for and use")
     tables.add_argument("--tasks", action="store_true", help="a table of all tasks: how they stand and what they used")
     tables.add_argument("--nodes", action="store_true", help="a table of machines")
+    tables.add_argument("--throttle", action="store_true", help="a table of how many tasks ran together, over time")
     parser.add_argument(
-        "--plot", metavar="FILE.svg", help="with --categories: draw the memory that attempts were given and used"
+        "--plot",
+        metavar="FILE.svg",
+        help="with --categories: draw the memory that attempts were given and used; with --throttle: how many tasks "
+        "ran together, their use and rate",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="list every running and failed task")
 
@@ -40,8 +44,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cli.places import recorded_workflows
     from shoal.engine.workspace import Workspace
 
-    if arguments.plot is not None and not arguments.categories:
-        raise InputError("--plot draws categories", remedy="give --categories as well")
+    if arguments.plot is not None and not (arguments.categories or arguments.throttle):
+        raise InputError("--plot draws categories or the throttle", remedy="give --categories or --throttle as well")
     if arguments.file is not None:
         workspace = Workspace(arguments.file)
         if not os.path.isdir(workspace.directory):
@@ -105,14 +109,19 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
             break
         time.sleep(_WATCH_SECONDS)
     if arguments.plot is not None:
-        _plot(workspace, arguments.plot)
+        _plot(follower, arguments)
     return 0
 
 
-def _plot(workspace: Workspace, path: str) -> None:
+def _plot(follower: Follower, arguments: argparse.Namespace) -> None:
     from shoal.cli.allocation_plot import draw, read_attempts
+    from shoal.cli.throttle_plot import draw_throttle
 
-    drawing = draw(read_attempts(workspace), os.path.basename(workspace.workflow))
+    title, path = os.path.basename(follower.workspace.workflow), arguments.plot
+    if arguments.throttle:
+        drawing = draw_throttle(follower.state.throttle, title)
+    else:
+        drawing = draw(read_attempts(follower.workspace), title)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(drawing)
@@ -123,6 +132,7 @@ def _plot(workspace: Workspace, path: str) -> None:
 def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> list[str]:
     from shoal.cli.standing import describe
     from shoal.cli.tables import category_table, node_table, task_table
+    from shoal.cli.throttled import throttle_table
 
     if arguments.categories:
         return category_table(follower, phase)
@@ -130,12 +140,15 @@ def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Nam
         return task_table(follower, phase)
     if arguments.nodes:
         return node_table(follower, phase)
+    if arguments.throttle:
+        return throttle_table(follower.state)
     return describe(follower, phase, now, every=arguments.verbose, predicted=_predicted(follower, phase))
 
 
 def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> object:
     from shoal.cli.standing import state_as_data
     from shoal.cli.tables import categories_as_data, nodes_as_data, tasks_as_data
+    from shoal.cli.throttled import throttle_history
 
     if arguments.categories:
         return categories_as_data(follower, phase)
@@ -143,6 +156,8 @@ def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Name
         return tasks_as_data(follower, phase)
     if arguments.nodes:
         return nodes_as_data(follower, phase)
+    if arguments.throttle:
+        return throttle_history(follower.state)
     return state_as_data(follower, phase, now, predicted=_predicted(follower, phase))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.agent.about import About, Entry, chunks, decode_entry, encode
+from shoal.agent.limiting import SAID, record_of
 from shoal.agent.messages import Bring, Cancel, Done, Entries, Follow, Forget, Piece, Refused, WireMessage
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.cluster.callfiles import WorkspaceCalls
@@ -264,6 +265,9 @@ class RemoteRun:
             if entry.message not in self.options.notes:
                 self.options.notes.add(entry.message)
                 self.listener.note(entry.message)
+            return
+        if entry.verdict == SAID:
+            self.ledger.add(record_of(entry))
             return
         task = self.selection.tasks[entry.task]
         if task < 0:

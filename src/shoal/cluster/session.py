@@ -33,7 +33,7 @@ from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection
 from shoal.engine.books import Listener
 from shoal.engine.load import Workflow
-from shoal.engine.local import RunOptions
+from shoal.engine.options import RunOptions
 from shoal.engine.session import Run, Session, refuse_oversized
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
@@ -194,6 +194,7 @@ class ClusterSession(Session):
             self.managed,
             client=f"{os.environ.get('USER', '')}@{os.uname().nodename}",
             to=self.to,
+            throttle=self.options.throttle.name,
         )
         run = RemoteRun(
             self.identity,

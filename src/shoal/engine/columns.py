@@ -12,6 +12,7 @@ from shoal.model.resources import Resources
 from shoal.model.task import Call
 from shoal.plan.identity import Versions
 from shoal.policy.order import TaskColumns
+from shoal.policy.throttle.regime import NO_THROTTLE, Regime
 
 _LEAST_CORES = 100
 """A task that asks for nothing at all still takes a hundredth of a core, so that not all of them start at once."""
@@ -30,16 +31,20 @@ def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
     return columns
 
 
-def lanes_for(graph: Graph, sizes: Sizes) -> list[Lane]:
-    """One lane per profile; short tasks may be bundled."""
+def lanes_for(graph: Graph, sizes: Sizes, throttle: Regime = NO_THROTTLE) -> list[Lane]:
+    """One lane per profile; short tasks may be bundled. The lanes of a category are under one cap."""
     calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
     lanes = []
     for number, profile in enumerate(graph.profiles):
-        resources = profile.resources
-        if not resources.amounts:
+        resources, elastic = profile.resources, throttle.limits and not profile.declares("cores")
+        if elastic:
+            resources = resources.without("cores")
+        elif not resources.amounts:
             resources = Resources((("cores", _LEAST_CORES),))
         # A call with a time limit travels alone: ending it would end the worker of the others.
         bundled = number not in calls or profile.timeout is None
         adviser = sizes.of_profile[number]
-        lanes.append(Lane(resources, profile.retries, bundled, refilled=number not in calls, adviser=adviser))
+        lane = Lane(resources, profile.retries, bundled, refilled=number not in calls, adviser=adviser)
+        lane.cap, lane.elastic = throttle.cap_for(profile.category), elastic
+        lanes.append(lane)
     return lanes

@@ -23,6 +23,7 @@ from shoal.ledger.records import (
     TaskEnded,
     TasksPlanned,
     TaskStarted,
+    ThrottleDecided,
     decode,
 )
 
@@ -120,6 +121,8 @@ class RunState:
         """The last attempt of each task that was tried, if `keeps_all`."""
         self.tried: dict[int, TaskEnded] = {}
         """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
+        self.throttle: list[ThrottleDecided] = []
+        """What the throttle said, in the order of time; an empty category stands for all of them."""
         self.seconds = 0.0
         self.last_time = start.time if start else 0.0
         self._ends: deque[float] = deque(maxlen=_RECENT)
@@ -141,6 +144,9 @@ class RunState:
                     self.names[task] = name
                     self.category_of[task] = category
                     self._category(task).planned += 1
+            case ThrottleDecided():
+                self.throttle.append(record)
+                self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self._begin(record)
             case RunEnded():
@@ -178,6 +184,19 @@ class RunState:
         if found is None:
             found = self.categories[name] = CategoryState()
         return found
+
+    def throttled(self) -> dict[tuple[str, str], ThrottleDecided]:
+        """What the throttle said last, by node and category; this machine has no name."""
+        return {(record.node, record.category): record for record in self.throttle}
+
+    def held_back(self, category: str) -> ThrottleDecided | None:
+        """What the throttle says if it lets no further task of the category start."""
+        known = self.throttled()
+        record = known.get(("", category)) or known.get(("", ""))
+        if record is None or record.cap < 0:
+            return None
+        running = self._named(category).running if record.category else len(self.running)
+        return record if running >= record.cap else None
 
     def to_run(self) -> int:
         return self.start.to_run if self.start else 0

@@ -32,15 +32,15 @@ from shoal.broker.messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.engine.attempt import Attendant, EndedAttempt
+from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
 from shoal.engine.calls import CallSide
 from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.files import Preparer
+from shoal.engine.options import RunOptions
 from shoal.engine.orders import Orders
 from shoal.engine.requests import take_requests
 from shoal.engine.sizes import (
-    DEFAULT_MODE,
     KEEP_SECONDS,
     LOOK_SECONDS,
     DiskWatch,
@@ -50,18 +50,18 @@ from shoal.engine.sizes import (
     write_kept,
 )
 from shoal.engine.statistics import Statistics
+from shoal.engine.throttling import Throttling, cores_needed
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.flow.dag import DagFlow
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskStarted, Usage
 from shoal.model.graph import Graph
-from shoal.model.resources import FRACTION, Resources, show_amount
+from shoal.model.resources import FRACTION, show_amount
 from shoal.monitor.series import header
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions
-from shoal.policy.order import DEFAULT_ORDER
-from shoal.policy.retry import FIRST_DELAY, Outcome
+from shoal.policy.retry import Outcome
 from shoal.policy.sizing.panel import NOTHING, SIZED
 from shoal.runner.launch import LauncherClient
 from shoal.runner.link import Order
@@ -71,39 +71,7 @@ from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
 LOW_DISK_BYTES = 1 << 20
-MORE = "--resource {name}=N"
-"""The option by which a user says that a machine has more than it seems."""
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-
-
-class RunOptions(msgspec.Struct):
-    """How to run, as asked for on the command line."""
-
-    node: Resources
-    order: str = DEFAULT_ORDER
-    fail_fast: bool = False
-    by_content: bool = False
-    paranoid: bool = False
-    trace: str | None = None
-    """A file that gets every event and the commands it led to, one JSON line each."""
-    attendant: Attendant | None = None
-    retry_pause: float = FIRST_DELAY
-    """Seconds before the second repetition of an attempt; they double from there."""
-    as_found: bool = False
-    """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
-    the first run are not removed, and no directories are made for outputs."""
-    sizing: str = DEFAULT_MODE
-    """How resources are sized that tasks do not declare."""
-    pass_streams: bool = False
-    """Let tasks write where this process does, in place of keeping what they write."""
-    more: str = MORE
-    """The option by which the user can declare more of a resource."""
-    enforced: bool = True
-    """End tasks that use more memory or disk than they declared."""
-    series: str | None = None
-    """A directory that gets a time series of each task that runs long enough to be looked at."""
-    check_sources: bool = True
-    """Refuse to start when a source file is not there."""
 
 
 class LocalRun:
@@ -132,17 +100,22 @@ class LocalRun:
         self.now = self.clock()
         """When the current turn of the loop began; what happens within a turn happens at one moment."""
         self.flow = DagFlow(graph, plan.wanted())
-        self.sizes = Sizes(graph, options.node, options.sizing, read_kept(workspace))
+        regime = options.throttle
+        self.sizes = Sizes(graph, options.node, options.sizing, read_kept(workspace), regime.limits)
         self.broker = Broker(
             options.node,
             columns_for(graph, versions, options.order),
-            lanes_for(graph, self.sizes),
+            lanes_for(graph, self.sizes, regime),
             order=options.order,
             retry_pause=options.retry_pause,
         )
+        known, needs = self.sizes.kept.throttle, cores_needed(self.sizes)
+        self.throttling = Throttling(regime, self.broker, options.node, known, needs)
+        self.throttling.exclude(launcher.pid)
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
+        self.statistics.is_crowded = regime.limits
         self.books = Books(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
@@ -176,12 +149,14 @@ class LocalRun:
         self.calls.attach(self.wakeup)
         self._settle_launcher()
         try:
-            self._settle(self._tell(TasksReady(self.flow.ready(self.plan.up_to_date()))))
+            ready = self.flow.ready(self.plan.up_to_date())
+            self._settle(self._tell(self.throttling.begin(ready)))
+            self._settle(self._tell(TasksReady(ready)))
             while self._goes_on():
                 self._turn()
         finally:
             self._close()
-            write_kept(self.workspace, self.sizes.learned())
+            self._keep_what_was_learned()
             self.statistics.ended = self.clock()
 
     def _goes_on(self) -> bool:
@@ -206,6 +181,7 @@ class LocalRun:
         if deadline is not None and now >= deadline + self._offset:
             results += map(self._call_ended, self.calls.enforce())
         if results:
+            self.throttling.ended(now, results)
             self._settle(self._tell(TasksEnded(results, ready_follows=True)), results_told=True)
         if self._wake_at is not None and now >= self._wake_at:
             self._wake_at = None
@@ -230,6 +206,7 @@ class LocalRun:
         self.ledger.flush()
         self._count_running()
         self._tend_sizes(now)
+        self._tend_throttle(now)
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
@@ -243,7 +220,17 @@ class LocalRun:
                 self._take_growth()
         if now >= self._next_keep and self.sizes.parts:
             self._next_keep = now + KEEP_SECONDS
-            write_kept(self.workspace, self.sizes.learned())
+            self._keep_what_was_learned()
+
+    def _tend_throttle(self, now: float) -> None:
+        caps = self.throttling.tick(now)
+        if caps is not None:
+            self._settle(self._tell(caps))
+        for record in self.throttling.records(now):
+            self.ledger.add(record)
+
+    def _keep_what_was_learned(self) -> None:
+        write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
 
     def _count_running(self) -> None:
         """Places in use, by category: a bundle of short tasks counts as one."""
@@ -398,6 +385,7 @@ class LocalRun:
         self.listener.note("the launcher process was killed; starting another")
         self.wakeup.discard(self.launcher.descriptor)
         lost = self.launcher.replace()
+        self.throttling.exclude(self.launcher.pid)
         self.wakeup.add(self.launcher.descriptor)
         for task, attempt in lost:
             self.books.ended(EndedAttempt(task, attempt, Outcome.LOST, 0, self.now, self.now, message="lost"))
@@ -421,6 +409,8 @@ class LocalRun:
         self.books.ended(ended_attempt)
         sized = self.sizes.of_profile[self.graph.profile[task]] is not None
         amounts = amounts_used(ended_attempt) if sized else NOTHING
+        if not sized:
+            self.throttling.weigh(task, max(max_rss, usage.tree_memory))
         return TaskResult(task, attempt, ended_attempt.outcome, ended - started, amounts)
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
@@ -432,6 +422,7 @@ class LocalRun:
         if attempt.outcome is not Outcome.OK:
             self._check_disk()
         self.books.ended(attempt)
+        self.throttling.weigh(attempt.task, attempt.max_rss)
         return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
 
     def _check_disk(self) -> None:
@@ -489,6 +480,7 @@ class LocalRun:
                 pass
         self.wakeup.close()
         self.output.close()
+        self.throttling.close()
         if self._trace is not None:
             self._trace.close()
         self.ledger.flush()

@@ -19,7 +19,8 @@ from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
 from shoal.engine.load import Workflow, load_workflow
-from shoal.engine.local import MORE, LocalRun, RunOptions
+from shoal.engine.local import LocalRun
+from shoal.engine.options import MORE, RunOptions
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError

@@ -26,6 +26,7 @@ from shoal.policy.sizing.parts import new_part, open_resources
 from shoal.policy.sizing.sizer import Sizer
 from shoal.policy.sizing.sketch import Learned
 from shoal.policy.sizing.workqueue import Category
+from shoal.policy.throttle.profile import Profile
 
 MODES = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
 DEFAULT_MODE = "max-throughput"
@@ -58,13 +59,17 @@ class Kept(msgspec.Struct):
     wall: dict[str, Durations] = {}
     shown: dict[str, dict[str, Shown]] = {}
     """By category and resource, of the last run only."""
+    throttle: dict[str, Profile] = {}
+    """What tasks use of the machine, and how many of them it bears."""
 
 
 class Sizes:
     """The advisers of one run."""
 
-    def __init__(self, graph: Graph, node: Resources, mode: str, kept: Kept) -> None:
+    def __init__(self, graph: Graph, node: Resources, mode: str, kept: Kept, crowded: bool = False) -> None:
+        """`crowded`: a throttle says how many tasks run that do not declare their cores."""
         self.kept = kept
+        self.crowded = crowded
         self.node = node
         self.mode = mode
         self.of_profile: list[Adviser | None] = [None] * len(graph.profiles)
@@ -93,7 +98,7 @@ class Sizes:
         durations = self._durations.get(category)
         if durations is None:
             durations = self._durations[category] = self.kept.wall.get(category) or Durations()
-        return Panel(self.node, request.get("cores"), parts, durations)
+        return Panel(self.node, request.get("cores"), parts, durations, self.crowded and "cores" in names)
 
     def _part(self, category: str, name: str) -> Sizer | CoreNeed:
         part = self.parts.get((category, name))
@@ -107,10 +112,11 @@ class Sizes:
             self.parts[category, name] = part
         return part
 
-    def learned(self) -> Kept:
+    def learned(self, profiles: Mapping[str, Profile] | None = None) -> Kept:
         """What to keep: this run's categories, and those of earlier runs that this one did not have."""
         kept = self.kept
-        found = Kept(dict(kept.memory), dict(kept.disk), dict(kept.cores), {**kept.wall, **self._durations}, {})
+        found = Kept(dict(kept.memory), dict(kept.disk), dict(kept.cores), {**kept.wall, **self._durations})
+        found.throttle = {**kept.throttle, **(profiles or {})}
         for (category, name), part in self.parts.items():
             found.shown.setdefault(category, {})[name] = _shown(part)
             if isinstance(part, CoreNeed):

@@ -42,6 +42,8 @@ class Statistics:
         self.started = started
         self.ended = started
         self.cores = cores
+        self.is_crowded = False
+        """More tasks may run than there are cores: what they used is the processor time, not the time they took."""
         self.done = 0
         self.failed = 0
         self.cancelled = 0
@@ -94,4 +96,5 @@ class Statistics:
 
     def utilisation(self) -> float:
         wall = self.ended - self.started
-        return self.work / (wall * self.cores) if wall > 0 and self.cores else 0.0
+        used = self.cpu if self.is_crowded else self.work
+        return used / (wall * self.cores) if wall > 0 and self.cores else 0.0

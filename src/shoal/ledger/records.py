@@ -136,6 +136,27 @@ class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone")
     places: list[bytes]
 
 
+class ThrottleDecided(msgspec.Struct, frozen=True, array_like=True, tag="cap"):
+    """How many tasks of a category may run together from now on; also written when only the figures are new."""
+
+    time: float
+    node: str
+    """Empty for the machine that writes the ledger."""
+    category: str
+    cap: int
+    """-1: only the contract limits."""
+    running: int
+    waiting: int
+    state: str
+    dominant: str
+    """The resource that its tasks use most of; empty if there is none or it is not known."""
+    use: float
+    """The share of that resource in use on the node."""
+    rate: float
+    """Tasks completed per second."""
+    reason: str
+
+
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     """The run came to its own end; a run without this was killed."""
 
@@ -147,7 +168,15 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
 
 
 Record: TypeAlias = (
-    RunStarted | TasksPlanned | CategoriesDeclared | SourcesSeen | TaskStarted | TaskEnded | OutputsCollected | RunEnded
+    RunStarted
+    | TasksPlanned
+    | CategoriesDeclared
+    | SourcesSeen
+    | TaskStarted
+    | TaskEnded
+    | OutputsCollected
+    | ThrottleDecided
+    | RunEnded
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -86,6 +86,10 @@ class Resources(msgspec.Struct, frozen=True, order=True):
         """The amounts in the order of `names`, which must cover every resource asked for."""
         return tuple(self.get(name) for name in names)
 
+    def without(self, name: str) -> Resources:
+        """The same with nothing of one resource."""
+        return Resources(tuple(pair for pair in self.amounts if pair[0] != name))
+
     def lacking_in(self, node: Resources) -> list[str]:
         """Names of the resources of which `node` has less than this asks for."""
         return [name for name, amount in self.amounts if amount > node.get(name)]

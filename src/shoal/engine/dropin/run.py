@@ -17,7 +17,7 @@ from shoal.engine.dropin.settings import Settings
 from shoal.engine.dropin.summary import summary_of
 from shoal.engine.dropin.workflow import kept_files, workflow_of, workspace_of
 from shoal.engine.load import Workflow, output_files
-from shoal.engine.local import RunOptions
+from shoal.engine.options import RunOptions
 from shoal.engine.session import Run, Session, undisturbed
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError

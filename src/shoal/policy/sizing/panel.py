@@ -21,6 +21,8 @@ Amounts: TypeAlias = tuple[int, ...]
 Tried: TypeAlias = tuple[tuple[int, ...], ...]
 """For each of `SIZED` the sizes that a task has exhausted."""
 NOTHING: Amounts = (0,) * len(SIZED)
+CROWD = 64
+"""Tasks for each core that sizes leave room for where cores do not limit how many run."""
 NONE_TRIED: Tried = ((),) * len(SIZED)
 
 
@@ -64,8 +66,19 @@ class Durations(msgspec.Struct):
 class Panel:
     """The parts for the resources that a profile leaves open; parts may be shared between panels."""
 
-    def __init__(self, node: Resources, cores: int, parts: dict[str, Part], durations: Durations | None = None) -> None:
-        """`cores` are those that each task takes if there is no part for them."""
+    def __init__(
+        self,
+        node: Resources,
+        cores: int,
+        parts: dict[str, Part],
+        durations: Durations | None = None,
+        crowded: bool = False,
+    ) -> None:
+        """`cores` are those that each task takes if there is no part for them.
+
+        `crowded`: many more tasks may run together than there are cores, so memory and disk must go round.
+        """
+        self._per_core = CROWD if crowded else 1
         self.parts: tuple[Part | None, ...] = tuple(parts.get(name) for name in SIZED)
         self.durations = durations if durations is not None else Durations()
         self._cores = cores
@@ -86,7 +99,7 @@ class Panel:
         return max(1, self._cores if cores is None else round(cores.ask()))
 
     def _resize_others(self) -> None:
-        places = max(1, self._node.get("cores") // self._spread)
+        places = max(1, self._per_core * self._node.get("cores") // self._spread)
         for name, part in zip(SIZED[1:], self.parts[1:], strict=True):
             if part is not None:
                 part.resize(self._node.get(name), places)

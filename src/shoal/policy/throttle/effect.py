@@ -2,8 +2,9 @@
 
 Two witnesses. What the tasks use of their dominant resource, divided by the use of one undisturbed task, is exact after
 seconds, but a resource may be busy with thrashing. How long tasks take, compared with an undisturbed one, cannot lie,
-but needs many endings, the more the more their times differ. Each is weighted by its error. Where they disagree and the
-times say less, the times are right.
+but needs many endings, the more the more their times differ. Each is weighted by its error. Where they disagree, the
+times are right: they say less when a resource is busy with thrashing, and far more when what was seen of it was the use
+of other programs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ TAIL_ERROR = 0.2
 """Of tasks that began lately the short ones end first: the more times differ, the less a few endings say."""
 OVERRULE = 0.1
 """Times overrule use only if they are known with this relative error."""
+FAR = 1.15
+"""Times that say so many times as much as use, and more than the doubt of both, overrule it, too."""
 KNOWN_SPREAD = 0.15
 """How much times are thought to differ if only their mean is known."""
 REMEMBERED = 400
@@ -67,7 +70,8 @@ def together(use: Effect | None, times: Effect | None) -> Effect | None:
     if use is None or times is None:
         return use if times is None else times
     sure = times.error < OVERRULE * times.value
-    if sure and times.value < 0.97 * use.value - 2 * math.hypot(use.error, times.error):
+    doubt = 2 * math.hypot(use.error, times.error)
+    if sure and not 0.97 * use.value - doubt <= times.value <= FAR * use.value + doubt:
         return times
     weights = [1 / max(1e-9, each.error) ** 2 for each in (use, times)]
     value = (weights[0] * use.value + weights[1] * times.value) / sum(weights)

@@ -1,0 +1,65 @@
+"""A throttle on each node of a real cluster: how many tasks run there, and what the client hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.ledger.records import ThrottleDecided
+from support.clusters import NAME, LocalCluster, local_cluster
+from support.command import wait_until
+from support.ledgers import final_records, records
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One agent of one core."""
+    with local_cluster(tmp_path_factory.mktemp("throttle"), 1, "--agent=--cores=1") as found:
+        yield found
+
+
+def write(folder: Path, count: int, seconds: float) -> Path:
+    folder.mkdir()
+    flow = folder / "flow.py"
+    flow.write_text(
+        "from shoal import rule, task\n"
+        f"for i in range({count}):\n"
+        f'    rule(f"part{{i}}", run=f"sleep {seconds} && touch part{{i}}", category="wait")\n'
+        f'task("all", needs=[f"part{{i}}" for i in range({count})])\n'
+    )
+    return flow
+
+
+def most_together(flow: Path) -> int:
+    ended = final_records(flow)
+    return max(sum(other.started <= one.started < other.ended for other in ended) for one in ended)
+
+
+def test_slots_are_exact_on_a_node_and_the_default_counts_cores(cluster: LocalCluster) -> None:
+    flow = write(cluster.folder / "slots", 12, 0.3)
+    cluster.shoal("run", "--cluster", NAME, "--throttle", "slots=3", "all", "--quiet", where=flow.parent)
+    assert most_together(flow) == 3
+    flow = write(cluster.folder / "plain", 4, 0.2)
+    cluster.shoal("run", "--cluster", NAME, "all", "--quiet", where=flow.parent)
+    assert most_together(flow) == 1
+
+
+def test_a_node_finds_out_how_many_and_says_so(cluster: LocalCluster) -> None:
+    flow = write(cluster.folder / "adaptive", 60, 0.25)
+    run = cluster.begin("run", "--cluster", NAME, "--throttle", "adaptive", "all", "--quiet", where=flow.parent)
+    try:
+        wait_until(
+            lambda: "throttle: wait: " in cluster.shoal("cluster", "status", NAME), "the node tells of its throttle"
+        )
+        assert "the throttle holds it back" in "".join(
+            cluster.shoal("why", f"part{number}", where=flow.parent) for number in (0, 59)
+        )
+    finally:
+        run.wait(120)
+    assert run.returncode == 0
+    assert most_together(flow) > 1
+    told = [record for record in records(flow) if isinstance(record, ThrottleDecided)]
+    assert told[0].cap == 1 and told[-1].cap > 1 and told[0].node
+    assert " on " in cluster.shoal("status", "--throttle", where=flow.parent)
