@@ -89,6 +89,9 @@ class MemoryStore(Told):
 
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """There is nothing that would have to be closed."""
+
     def begin(self) -> Placeable:
         """What is ready at the start; called once. Tasks that run nothing are completed on the way."""
         return self._placeable(self._settle([task for task, count in enumerate(self.pending) if not count]))
