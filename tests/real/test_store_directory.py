@@ -96,15 +96,20 @@ def test_a_node_says_with_its_beat_how_it_is_doing_and_the_last_word_stands(open
     assert directory.notes() == {second: b"idle\0\xff"}
 
 
+def seen(beat: Beat) -> tuple[bool, int, int]:
+    """All but the time."""
+    return beat.alive, beat.nodes_version, beat.runs_version
+
+
 def test_every_change_of_the_nodes_raises_their_version(opened: OpenedDirectory) -> None:
     directory = opened()
     assert versions(directory) == (0, 0)
     number = directory.join(node("a"))
-    assert directory.renew(number) == Beat(True, 1, 0)
+    assert seen(directory.renew(number)) == (True, 1, 0)
     directory.update(number, node("a", 1.0))
     assert versions(directory) == (2, 0)
     directory.remove(number)
-    assert directory.renew(number) == Beat(False, 3, 0)
+    assert seen(directory.renew(number)) == (False, 3, 0)
     directory.remove(number)
     directory.update(number, node("a"))
     assert versions(directory) == (3, 0)

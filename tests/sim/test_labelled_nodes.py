@@ -17,7 +17,7 @@ from shoal.sim.cluster.strikes import StruckRun, run_cluster
 from shoal.sim.node import Violation
 from shoal.sim.workloads.registry import make_workload
 
-SEEDS = range(1, 540, ONE_IN_LABELLED)
+SEEDS = range(1, 270, ONE_IN_LABELLED)
 """Seeds of which nodes carry labels; the onlooker sees to it that each task runs where it may."""
 HERE, THERE = NodeSpec(cores=2, labels=("site=a",)), NodeSpec(cores=2, labels=("site=b",))
 
