@@ -27,6 +27,7 @@ from shoal.ledger.records import TaskEnded, decode, frames
 from shoal.model.work import from_graph
 from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from support.allpairs import all_pairs_flow
 from support.campaign import Campaign
 from support.clusters import NAME
 from support.hosts import some_hosts
@@ -42,23 +43,6 @@ RATES = {"all-pairs": 100, "pipeline": 50}
 PAYLOAD = 1448 / 1514
 """Bytes of a file in each byte of a full frame, as the links count them."""
 RESULTS = Path(__file__).parent / "results" / "hosts.md"
-ALL_PAIRS = f"""from shoal import rule
-
-made = []
-for i in range({SIDE}):
-    for name in (f"a{{i}}", f"b{{i}}"):
-        rule([name, f"{{name}}.ok"], run=f"head -c {FILE_BYTES} /dev/zero > {{name}}; touch {{name}}.ok")
-        made.append(f"{{name}}.ok")
-rule("made", made, run="touch made")
-pairs = []
-for i in range({SIDE}):
-    for j in range({SIDE}):
-        name = f"p{{i}}_{{j}}"
-        run = f"cat a{{i}} b{{j}} > /dev/null; sleep {PAIR_SECONDS}; echo > {{name}}"
-        rule(name, [f"a{{i}}", f"b{{j}}", "made"], run=run)
-        pairs.append(name)
-rule("whole", pairs, run="cat p* > whole")
-"""
 PIPELINE = """from shoal import rule
 
 ends = []
@@ -84,7 +68,10 @@ def drawn() -> tuple[list[list[float]], list[list[int]]]:
 
 def workloads() -> dict[str, str]:
     seconds, sizes = drawn()
-    return {"all-pairs": ALL_PAIRS, "pipeline": f"SECONDS = {seconds}\nSIZES = {sizes}\n" + PIPELINE}
+    return {
+        "all-pairs": all_pairs_flow(SIDE, FILE_BYTES, 0, PAIR_SECONDS),
+        "pipeline": f"SECONDS = {seconds}\nSIZES = {sizes}\n" + PIPELINE,
+    }
 
 
 def costs(name: str) -> tuple[float, int]:

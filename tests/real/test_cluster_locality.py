@@ -5,34 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.ledger.records import TaskEnded, decode, frames
+from support.allpairs import all_pairs_flow
 from support.campaign import Campaign
 from support.clusters import NAME
 from support.hosts import some_hosts
 
 HOSTS, SIDE, FILE_BYTES = 4, 12, 1_000_000
-FLOW = f"""from shoal import rule
-
-made = []
-for i in range({SIDE}):
-    for name in (f"a{{i}}", f"b{{i}}"):
-        rule([name, f"{{name}}.ok"], run=f"sleep 0.05; head -c {FILE_BYTES} /dev/zero > {{name}}; touch {{name}}.ok")
-        made.append(f"{{name}}.ok")
-rule("made", made, run="touch made")
-pairs = []
-for i in range({SIDE}):
-    for j in range({SIDE}):
-        name = f"p{{i}}_{{j}}"
-        rule(name, [f"a{{i}}", f"b{{j}}", "made"], run=f"sleep 0.05; cat a{{i}} b{{j}} | wc -c > {{name}}")
-        pairs.append(name)
-rule("whole", pairs, run="cat p* > whole")
-"""
 
 
 def moved(campaign: Campaign, policy: str) -> int:
     """Bytes that the hosts sent; every task ran once, and all of them did what they should."""
     folder, hosts = campaign.folder / policy, campaign.hosts
     folder.mkdir()
-    (folder / "flow.py").write_text(FLOW)
+    (folder / "flow.py").write_text(all_pairs_flow(SIDE, FILE_BYTES, 0.05, 0.05))
     before = sum(map(hosts.bytes_sent, range(1, HOSTS + 1)))
     words = ("--files", "managed", "--policy", policy, "whole", "--quiet")
     campaign.cluster.shoal("run", "--cluster", NAME, *words, where=folder)

@@ -24,7 +24,7 @@ from shoal.broker.broker import Broker
 from shoal.broker.dealing import ALL, Deal, Dealer
 from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
 from shoal.broker.messages import Event as BrokerEvent
-from shoal.broker.nearness import Nearness, cores_of
+from shoal.broker.nearness import Nearness
 from shoal.broker.parcels import Parcels
 from shoal.broker.peers import (
     Got,
@@ -137,7 +137,7 @@ class Member:
         commands: list[MemberCommand] = []
         nearness = self.nearness
         if nearness is not None and self.tiers.shared_tasks and not self.tiers.local and not self.little_left:
-            nearness.choose_next(cores_of(self.broker), self.placement)
+            nearness.choose_next(self.broker.contract.whole_cores(), self.placement)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(now, event, commands)
@@ -174,7 +174,7 @@ class Member:
         self.rounds.near = self.nearness.gathering.told if self.nearness is not None else tuple
         self.placement = policy.placement(self._threshold, self._bandwidth)
         patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
-        self.release = Release(patience, cores_of(self.broker))
+        self.release = Release(patience, self.broker.contract.whole_cores())
 
     # ---- tasks arrive --------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Member:
             self.rounds.has_work()
         self.broker.receive(tickets)
         if self.nearness is not None and not self.tiers.local and not self.little_left:
-            self.nearness.choose_next(cores_of(self.broker), self.placement)
+            self.nearness.choose_next(self.broker.contract.whole_cores(), self.placement)
         self.broker.advance(commands)  # type: ignore[arg-type]
         if self.tiers.local:
             self._let_go(commands)
@@ -305,7 +305,7 @@ class Member:
         if not self.parked:
             return
         load = len(self.tiers.shared)
-        surplus = load - SURPLUS * cores_of(self.broker) if not self.little_left else load
+        surplus = load - SURPLUS * self.broker.contract.whole_cores() if not self.little_left else load
         woken = max(surplus, 0).bit_length()
         if not woken:
             return

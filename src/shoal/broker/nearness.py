@@ -14,7 +14,6 @@ from shoal.broker.broker import Broker
 from shoal.broker.messages import Start
 from shoal.broker.peers import TasksAsked, TasksPlaced, Ticket
 from shoal.broker.tiers import Tiers
-from shoal.model.resources import FRACTION
 from shoal.policy.division import divide, is_worth_dividing
 from shoal.policy.gathering import Gathering
 from shoal.policy.placement import ANYWHERE, SHORTEST_TASK, Placement
@@ -23,12 +22,6 @@ MOST_COMPARED = 1024
 """Tasks that are looked at for one choice."""
 SMALLEST_SHARE = 1 / 16
 """Of what a victim has: a thief that is given what goes with its files comes back for more, so it need not be half."""
-
-
-def cores_of(broker: Broker) -> int:
-    """Whole cores of the node, at least one."""
-    contract = broker.contract
-    return max(1, contract.total[contract.names.index("cores")] // FRACTION)
 
 
 class Nearness:
@@ -104,4 +97,4 @@ class Nearness:
         longest = max((seconds for seconds in known if seconds is not None), default=0.0)
         if None in known:
             return True
-        return missing / bandwidth < (len(self._tiers) + len(broker.running)) * longest / cores_of(broker)
+        return missing / bandwidth < (len(self._tiers) + len(broker.running)) * longest / broker.contract.whole_cores()

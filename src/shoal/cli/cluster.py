@@ -112,8 +112,8 @@ def _start(home: ClusterHome, arguments: argparse.Namespace) -> None:
 
 def _add(home: ClusterHome, arguments: argparse.Namespace) -> None:
     from shoal.cluster import manage
-    from shoal.cluster.home import access_path
     from shoal.wire.access import read
+    from shoal.wire.places import access_path
 
     if not arguments.group:
         raise InputError("the new group of nodes needs a name", remedy="give it with --group NAME")
@@ -145,7 +145,8 @@ def _check_reach(arguments: argparse.Namespace, contacts: list[str], group: Grou
 def _group(arguments: argparse.Namespace, beside: int) -> tuple[Group, Bounds | None, int]:
     """The group that is asked for, its factory's bounds, and its nodes at first; `beside`: other local nodes."""
     from shoal.cluster.demand import GROUP, label_of
-    from shoal.cluster.home import MAIN, Group, checked_name
+    from shoal.cluster.home import MAIN, Group
+    from shoal.wire.places import checked_name
 
     ways = [way for way in ("local", "ssh", "slurm") if getattr(arguments, way) is not None]
     if len(ways) != 1:
@@ -248,8 +249,8 @@ def _number(text: str | None, what: str) -> int:
 
 
 def _access(arguments: argparse.Namespace) -> None:
-    from shoal.cluster.home import access_path
     from shoal.wire.access import Role, narrowed, read, write
+    from shoal.wire.places import access_path
 
     path = arguments.output or f"{arguments.name}.{arguments.role}.json"
     write(narrowed(read(access_path(arguments.name)), Role(arguments.role)), path)

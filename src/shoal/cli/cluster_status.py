@@ -19,9 +19,10 @@ def show(name: str) -> None:
     """Prints it; what was asked for and is not there is known only where the cluster was started."""
     from shoal.agent.messages import make_codec
     from shoal.cluster.groups import told
-    from shoal.cluster.home import ClusterHome, Started, access_path
+    from shoal.cluster.home import ClusterHome, Started
     from shoal.wire.access import read
     from shoal.wire.caller import Caller
+    from shoal.wire.places import access_path
 
     path = access_path(name)
     with Caller(read(path), make_codec()) as caller:

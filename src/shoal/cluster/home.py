@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,10 +16,10 @@ from shoal.cluster.factory import Bounds
 from shoal.cluster.starters import Handle, Lodging
 from shoal.errors import InputError
 from shoal.model.resources import Resources
+from shoal.wire.places import ACCESS_FILE, checked_name, cluster_folder
 
 MAIN = "main"
 """The group of those who name none."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 
 
 class Group(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,9 +90,8 @@ class ClusterHome:
 
     def __init__(self, name: str) -> None:
         self.name = checked_name(name, "a cluster")
-        base = os.environ.get("SHOAL_HOME") or os.path.join(os.path.expanduser("~"), ".shoal")
-        self.folder = os.path.join(base, "clusters", name)
-        self.access = os.path.join(self.folder, "access.json")
+        self.folder = cluster_folder(name)
+        self.access = os.path.join(self.folder, ACCESS_FILE)
         self.store = os.path.join(self.folder, "store")
         self.logs = os.path.join(self.folder, "logs")
         self.started = os.path.join(self.folder, "started.json")
@@ -151,25 +149,3 @@ class _Earlier(msgspec.Struct):
     kind: str
     head: dict[str, object] | None = None
     nodes: list[dict[str, object]] = []
-
-
-def checked_name(name: str, what: str) -> str:
-    """The name itself, if a cluster or a group can have it."""
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            f"{name!r} cannot be the name of {what}", remedy="use letters, digits, dots, dashes and underscores"
-        )
-    return name
-
-
-def access_path(name_or_path: str) -> str:
-    """The access file of a cluster: by its name, or by the path of a file that somebody gave us."""
-    if os.sep in name_or_path or name_or_path.endswith(".json"):
-        return name_or_path
-    path = ClusterHome(name_or_path).access
-    if not os.path.exists(path):
-        raise InputError(
-            f"there is no cluster {name_or_path!r} here",
-            remedy=f"start it with 'shoal cluster start {name_or_path} --local 2', or give the path of an access file",
-        )
-    return path

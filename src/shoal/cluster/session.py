@@ -27,7 +27,6 @@ from shoal.agent.messages import (
 from shoal.agent.stranded import waiting_sentence
 from shoal.broker.dealing import ALL
 from shoal.cluster.groups import told
-from shoal.cluster.home import access_path
 from shoal.cluster.luggage import ARRIVING
 from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection
@@ -47,6 +46,7 @@ from shoal.policy.balance import DEFAULT_POLICY
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import read
 from shoal.wire.caller import Caller
+from shoal.wire.places import access_path
 
 MOST_LISTED = 12
 """Labels that are named to somebody who asked for one that is not there."""

@@ -49,6 +49,7 @@ from shoal.runner.call_payload import function_payload
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import Access, Role, read
 from shoal.wire.caller import Caller
+from shoal.wire.places import access_path
 
 NOBODY_SECONDS = 30.0
 """A call that no agent could hold fails after this time."""
@@ -71,7 +72,7 @@ class Waiting(NamedTuple):
 
 def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
     """A cluster and its nodes, by name or by the path of an access file; `InputError` if it cannot be asked."""
-    access = read(_access_file(name_or_path))
+    access = read(access_path(name_or_path))
     with Caller(access, make_codec(), role=Role.CLIENT) as caller:
         answer = caller.ask(FarmsAsked())
     if isinstance(answer, Refused):
@@ -82,20 +83,6 @@ def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
             f"the cluster {access.name!r} has no nodes", remedy=f"add some: shoal cluster scale {access.name} 2"
         )
     return access, answer.nodes
-
-
-def _access_file(name_or_path: str) -> str:
-    """As `shoal.cluster.home` has it, which stands above this package."""
-    if os.sep in name_or_path or name_or_path.endswith(".json"):
-        return name_or_path
-    base = os.environ.get("SHOAL_HOME") or os.path.join(os.path.expanduser("~"), ".shoal")
-    path = os.path.join(base, "clusters", name_or_path, "access.json")
-    if not os.path.exists(path):
-        raise InputError(
-            f"there is no cluster {name_or_path!r} here",
-            remedy=f"start it with 'shoal cluster start {name_or_path} --local 2', or give the path of an access file",
-        )
-    return path
 
 
 def largest_of(nodes: Sequence[Resources]) -> Resources:

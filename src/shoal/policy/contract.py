@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.model.resources import Resources
+from shoal.model.resources import FRACTION, Resources
 
 UNLIMITED = 1 << 40
 """Places under a cap that does not limit."""
@@ -36,6 +36,10 @@ class Contract:
         """Per lane the position of its cap, -1 if it has none."""
         for lane, request in enumerate(requests):
             self.add_lane(request, caps[lane] if caps else "")
+
+    def whole_cores(self) -> int:
+        """Of the node, at least one."""
+        return max(1, self.total[self.names.index("cores")] // FRACTION)
 
     def add_lane(self, request: Resources, cap: str = "") -> int:
         """Makes a lane for a request and returns its number; names the node has never heard of have an amount of 0."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import pairwise
 
 from shoal.model.work import Work
 
@@ -23,8 +23,7 @@ MOST_TOLD = 256
 
 def is_of_use(work: Work) -> bool:
     """Whether any task reads several files; where none does, to place each beside its file is all that can be done."""
-    start = work.input_start
-    return bool(start) and any(map(lambda one, next: next - one > 1, start, islice(start, 1, None)))
+    return any(end - begin > 1 for begin, end in pairwise(work.input_start))
 
 
 class Gathering:
