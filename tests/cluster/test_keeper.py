@@ -8,9 +8,11 @@ import pytest
 
 from shoal.agent.messages import ClusterTold, NodeNote, RunTold
 from shoal.cluster.backlog import ready_by_category, served
+from shoal.cluster.groups import strike_off
 from shoal.cluster.home import Group
 from shoal.cluster.keeper import bounds_of, present_of, running_on
-from shoal.cluster.starters import LocalHandle
+from shoal.cluster.starters import LocalHandle, Phase
+from shoal.cluster.starters import Standing as NodeStanding
 from shoal.errors import InputError
 from shoal.model.resources import Resources
 from shoal.store.base import Standing
@@ -55,3 +57,11 @@ def test_a_group_has_the_nodes_that_were_started_for_it() -> None:
 def test_bounds_that_are_no_range_are_refused() -> None:
     with pytest.raises(InputError, match="from 3 to 2 nodes is not a range"):
         bounds_of("slurm", 3, 2, 10.0)
+
+
+def test_a_node_that_is_ending_is_not_counted_on_and_one_that_has_ended_is_forgotten() -> None:
+    group = Group("main", nodes=[handle("a"), handle("b"), handle("c")], leaving=[handle("d")])
+    ended, ending = NodeStanding(Phase.ENDED), NodeStanding(Phase.RUNNING, "it is ending", is_ending=True)
+    strike_off(group, {handle("a"): ended, handle("b"): ending, handle("d"): ended})
+    assert group.nodes == [handle("c")]
+    assert group.leaving == [handle("b")]

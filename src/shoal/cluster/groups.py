@@ -77,9 +77,10 @@ def are_gone(standings: Mapping[Handle, Standing], handles: Iterable[Handle]) ->
 
 
 def strike_off(group: Group, standings: Mapping[Handle, Standing]) -> None:
-    """Forgets the nodes of a group that have ended."""
-    group.nodes = [each for each in group.nodes if not are_gone(standings, [each])]
-    group.leaving = [each for each in group.leaving if not are_gone(standings, [each])]
+    """Forgets the nodes of a group that have ended, and does not count on those that are ending."""
+    ending = [each for each in group.nodes if each in standings and standings[each].is_ending]
+    group.nodes = [each for each in group.nodes if each not in ending and not are_gone(standings, [each])]
+    group.leaving = [each for each in group.leaving if not are_gone(standings, [each])] + ending
 
 
 def forget_closed(started: Started) -> None:

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
 from shoal.cluster.local import last_line
-from shoal.cluster.slurm_reasons import phase_of, why_ended, why_running, why_waiting
+from shoal.cluster.slurm_reasons import is_ending, phase_of, why_ended, why_running, why_waiting
 from shoal.cluster.starters import (
     NODE_NAME,
     Handle,
@@ -208,7 +208,7 @@ def _standing(handle: SlurmHandle, state: str, reason: str, ends: str) -> Standi
     if phase is Phase.WAITING:
         return Standing(phase, why_waiting(reason))
     if phase is Phase.RUNNING:
-        return Standing(phase, why_running(state), float(ends) if ends.isdigit() else None)
+        return Standing(phase, why_running(state), float(ends) if ends.isdigit() else None, is_ending(state))
     words = why_ended(state, reason)
     return Standing(phase, words if state.startswith(_BY_SLURM) else _with_log(words, handle))
 

@@ -97,6 +97,11 @@ def phase_of(state: str) -> Phase:
     return Phase.ENDED if word in _ENDED else Phase.RUNNING
 
 
+def is_ending(state: str) -> bool:
+    """Whether a job is over but for the end of its processes."""
+    return _word(state) == "COMPLETING"
+
+
 def why_waiting(reason: str) -> str:
     """A reason code of a waiting job in words, with the code itself, which people look up."""
     code = reason.strip().strip("()")

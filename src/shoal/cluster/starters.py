@@ -72,6 +72,8 @@ class Standing(msgspec.Struct, frozen=True):
     phase: Phase
     reason: str = ""
     ends_at: float | None = None
+    is_ending: bool = False
+    """It runs no longer than it takes to end: nothing may be expected of it."""
 
 
 class Lodging(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from shoal.agent.messages import ClusterTold
 from shoal.cluster.demand import Ability, Share, expected_ability, most_of
 from shoal.cluster.factory import Action, Bounds, Cancel, Drain, Factory, Node, Queue, Submit
-from shoal.cluster.groups import ask_to_end
+from shoal.cluster.groups import ask_to_end, strike_off
 from shoal.cluster.home import Group
 from shoal.cluster.ssh import SshStarter
 from shoal.cluster.starters import Handle, Phase, Standing, Starter
@@ -60,11 +60,7 @@ class Tender:
                 self._running_since.setdefault(handle.name, now)
             elif standing.phase is Phase.ENDED:
                 self._ended(handle, standing, now)
-        group.nodes = [each for each in group.nodes if not self._has_ended(each)]
-        group.leaving = [each for each in group.leaving if not self._has_ended(each)]
-
-    def _has_ended(self, handle: Handle) -> bool:
-        return self._standings[handle].phase is Phase.ENDED
+        strike_off(group, self._standings)
 
     def _ended(self, handle: Handle, standing: Standing, now: float) -> None:
         self._running_since.pop(handle.name, None)
