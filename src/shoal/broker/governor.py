@@ -14,10 +14,9 @@ import msgspec
 from shoal.broker.broker import Broker
 from shoal.broker.messages import CapsChanged, TaskResult
 from shoal.policy.retry import Outcome
-from shoal.policy.throttle.adaptive import Adaptive
 from shoal.policy.throttle.choose import controller
 from shoal.policy.throttle.controller import State, Verdict
-from shoal.policy.throttle.profile import Profile
+from shoal.policy.throttle.profile import NOTHING_KNOWN, Profile
 from shoal.policy.throttle.readings import SAMPLE_SECONDS, Sample
 from shoal.policy.throttle.regime import SLOTS, Regime
 from shoal.policy.throttle.throttle import Throttle
@@ -97,13 +96,12 @@ class Governor:
     def _meet(self, names: Iterable[str]) -> dict[str, int | None]:
         """Categories are here for the first time: they go on with what they have begun with. Others will begin with
         what falls to one more."""
-        learner = self.throttle.controller
         for name in names:
             if name not in self._met:
                 self._met[name] = cap = self._caps.get(name) or self._start(name, 1)
-                if isinstance(learner, Adaptive):
-                    known = self._known.get(name, Profile({}, {}))
-                    learner.known[name] = known if known.level else msgspec.structs.replace(known, level=cap)
+                known = self._known.get(name, NOTHING_KNOWN)
+                known = known if known.level else msgspec.structs.replace(known, level=cap)
+                self.throttle.controller.know(name, known)
         return {name: self._start(name, len(self._here) + 1) for name in self._caps if name not in self._met}
 
     # ---- what happens --------------------------------------------------------------------------------------------

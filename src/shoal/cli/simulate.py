@@ -42,13 +42,22 @@ def add_arguments(parser: CommandParser) -> None:
         "--nodes", metavar="N", type=whole_number(1, "--nodes"), help="a cluster of so many nodes, with data moved"
     )
     add_cluster(parser)
+    parser.add_argument(
+        "--throttle",
+        metavar="HOW[,HOW...]",
+        help="on one node that bears only so much: adaptive, weasel, contract, slots=N; several to compare",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None or is_workload(arguments) or given_for_clusters(arguments):
+        if arguments.throttle is not None:
+            raise InputError(
+                "--throttle is simulated for a workflow file on one node", remedy="leave out what describes a cluster"
+            )
         return on_cluster(arguments)
-    return on_this_node(arguments)
+    return on_this_node(arguments) if arguments.throttle is None else under_throttles(arguments)
 
 
 def on_cluster(arguments: argparse.Namespace) -> int:
@@ -88,6 +97,28 @@ def on_this_node(arguments: argparse.Namespace) -> int:
         print(json.dumps(as_data(expected, forecast, node, order)))
     else:
         print("\n".join(as_text(expected, forecast, node, order)))
+    return 0
+
+
+def under_throttles(arguments: argparse.Namespace) -> int:
+    """A run on one node for each throttle, where tasks are slowed down by what they share."""
+    import json
+
+    from shoal.cli.throttle_sim import throttles_as_data, throttles_as_text
+    from shoal.engine import bearing
+    from shoal.engine.node import available_cores
+    from shoal.policy.order import DEFAULT_ORDER
+    from shoal.policy.throttle.regime import regime
+
+    regimes = [regime(name.strip()) for name in arguments.throttle.split(",")]
+    expected, node = expectation(arguments)
+    refuse_larger_tasks(expected, node, "--jobs N")
+    demands = bearing.demands_of(expected, node, available_cores())
+    found = bearing.under_throttles(expected, node, arguments.order or DEFAULT_ORDER, regimes, demands)
+    if arguments.json:
+        print(json.dumps(throttles_as_data(expected, node, demands, found)))
+    else:
+        print("\n".join(throttles_as_text(expected, node, demands, found)))
     return 0
 
 

@@ -36,6 +36,8 @@ class Took(msgspec.Struct, frozen=True):
     """Empty if the ledger does not tell any more."""
     sizes: tuple[int, ...]
     """Of the files it made."""
+    cpu: float = 0.0
+    """Seconds of processor time."""
 
 
 class Measured:
@@ -81,7 +83,7 @@ class Measured:
             repeats.append((self._run_of[place], before.seconds))
             del repeats[:-MOST_REPEATS]
         sizes = tuple(max(0, size) for size, _ in record.outputs)
-        self.last[place] = Took(seconds, self._categories.get(record.task, ""), sizes)
+        self.last[place] = Took(seconds, self._categories.get(record.task, ""), sizes, record.user + record.system)
         self._run_of[place] = self.runs
         self._intervals.append((record.started, record.ended))
 

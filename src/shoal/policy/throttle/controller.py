@@ -49,6 +49,9 @@ class Controller(Protocol):
     def decide(self, now: float, period: Period) -> dict[str, Verdict]:
         """What holds from now on, for each category of the period; a period without samples only asks for a start."""
 
+    def know(self, category: str, profile: Profile) -> None:
+        """What is known of a category that has not been seen yet, with the number of tasks it begins with."""
+
     def profiles(self) -> dict[str, Profile]:
         """What was learned of the categories, to be kept and shared."""
 
@@ -71,6 +74,9 @@ class Slots:
             left -= min(cap, round(turnout.running) + turnout.waiting)
         return verdicts
 
+    def know(self, category: str, profile: Profile) -> None:
+        """Nothing follows from it."""
+
     def profiles(self) -> dict[str, Profile]:
         return {}
 
@@ -83,6 +89,9 @@ class ContractOnly:
         return {
             category: Verdict(None, State.FIXED, reason, rate=rate_of(period, category)) for category in period.turnout
         }
+
+    def know(self, category: str, profile: Profile) -> None:
+        """Nothing follows from it."""
 
     def profiles(self) -> dict[str, Profile]:
         return {}

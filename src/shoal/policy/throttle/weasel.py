@@ -137,6 +137,9 @@ class Weasel:
             verdicts[category] = Verdict(level, State.GROWING, reason, dominant, use, rate)
         return verdicts
 
+    def know(self, category: str, profile: Profile) -> None:
+        """Nothing follows from it: the published algorithms profile every category anew."""
+
     def profiles(self) -> dict[str, Profile]:
         return {category: Profile(use, dict.fromkeys(use, 0.0)) for category, use in self.uses.items()}
 

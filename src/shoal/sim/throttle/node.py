@@ -69,6 +69,7 @@ class _Task(msgspec.Struct):
     phase: int
     left: int
     """Phases still to come, with the one it is in."""
+    mark: int
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -77,6 +78,8 @@ class Ended(msgspec.Struct, frozen=True):
     at: float
     kind: int
     seconds: float
+    mark: int = -1
+    """What it was started with."""
 
 
 class FluidNode:
@@ -105,12 +108,14 @@ class FluidNode:
         self.supplies = dict(supplies)
         self._known: dict[tuple[int, ...], tuple[list[float], list[dict[str, float]]]] = {}
 
-    def start(self, kind: int) -> None:
+    def start(self, kind: int, work: float | None = None, mark: int = -1) -> None:
+        """Begins a task; its time, if nothing slows it down, is `work`, or drawn."""
         what = self.kinds[kind]
         # Tasks do not march in step: each begins somewhere in its round of phases.
         first = self.random.randrange(len(what.phases)) if len(what.phases) > 1 else 0
         self.running[kind] += 1
-        self._enter(_Task(kind, self.now, what.draw(self.random), first, what.rounds * len(what.phases)))
+        seconds = what.draw(self.random) if work is None else work
+        self._enter(_Task(kind, self.now, seconds, first, what.rounds * len(what.phases), mark))
 
     def _enter(self, task: _Task) -> None:
         kind = self.kinds[task.kind]
@@ -168,7 +173,7 @@ class FluidNode:
                 self._enter(task)
                 continue
             self.running[task.kind] -= 1
-            return [Ended(self.now, task.kind, self.now - task.begin)]
+            return [Ended(self.now, task.kind, self.now - task.begin, task.mark)]
 
     def _pass(self, seconds: float, speeds: Sequence[float], used: Sequence[Mapping[str, float]]) -> None:
         self.now += seconds

@@ -1,0 +1,194 @@
+"""A whole workflow on one modelled node under a throttle: the real flow, broker and governor, in virtual time.
+
+The node is the fluid of `node`: tasks of a category use so much of processors, disk, network and of one thing outside
+that bears only so many of them, and are slowed down where there is too little. So throttles can be compared before any
+task is run. What tasks use is an argument, since it is learned elsewhere; undeclared memory is not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import msgspec
+
+from shoal.broker.broker import Broker, Lane, whole_cores
+from shoal.broker.governor import Governor
+from shoal.broker.messages import Accept, Command, Start, TaskResult, TasksEnded, TasksReady
+from shoal.flow.dag import DagFlow
+from shoal.model.graph import Graph
+from shoal.model.rank import ranks, upward_lengths
+from shoal.model.resources import FRACTION, Resources
+from shoal.policy.order import DEFAULT_ORDER, TaskColumns
+from shoal.policy.retry import Outcome
+from shoal.policy.throttle.readings import COMPRESSIBLE, CPU, SAMPLE_SECONDS, Sample
+from shoal.policy.throttle.regime import Regime
+from shoal.sim.throttle.node import FluidNode, Kind, Phase, Supply
+
+_OUTSIDE = "outside "
+_LEAST_CORES = FRACTION // 100
+NEVER = float("inf")
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What one task of a category uses while nothing slows it down."""
+
+    use: Mapping[str, float]
+    """Of `COMPRESSIBLE`, as shares of what the node has."""
+    bears: int = 0
+    """So many of them keep something outside the node busy; 0 if nothing is known of that."""
+    speed: float = 1.0
+    """How much shorter its tasks are undisturbed than the durations given."""
+
+
+class Throttled(msgspec.Struct, frozen=True):
+    """A run under one throttle."""
+
+    throttle: str
+    makespan: float
+    processors: float
+    """The share of the processors' time that tasks used."""
+    together: dict[str, float]
+    """By category how many ran at once, in the mean over the time in which any did."""
+    most: int
+    """How many ran at once, at most."""
+
+
+class ThrottledRun:
+    """One simulated run; `execute` may be called once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        durations: Sequence[float],
+        node: Resources,
+        regime: Regime,
+        demands: Mapping[str, Demand],
+        *,
+        wanted: bytearray | None = None,
+        order: str = DEFAULT_ORDER,
+    ) -> None:
+        """Tasks that run nothing take no time, whatever `durations` says. Every task must fit on the node."""
+        self.regime = regime
+        self.flow = DagFlow(graph, wanted)
+        counted = [action is not None and (wanted is None or wanted[task]) for task, action in enumerate(graph.actions)]
+        seconds = [length if counts else 0.0 for length, counts in zip(durations, counted, strict=True)]
+        columns = TaskColumns(graph.profile, ranks(graph), (), upward_lengths(graph, seconds))
+        self.broker = Broker(node, columns, lanes_under(graph, regime), order=order)
+        self.governor = Governor(regime, self.broker, whole_cores(node))
+        categories = list(dict.fromkeys(profile.category for profile in graph.profiles))
+        number = {name: at for at, name in enumerate(categories)}
+        self.categories = categories
+        self.kind_of = [number[profile.category] for profile in graph.profiles]
+        self.profile = graph.profile
+        self.work = [
+            length * demands[graph.profile_of(task).category].speed if length else 0.0
+            for task, length in enumerate(seconds)
+        ]
+        self.node = FluidNode(*_model(categories, demands), Random(0))
+        self.attempts: dict[int, int] = {}
+        self.most = 0
+        self._seen = [dict(used) for used in self.node.used]
+        self._sampled = 0.0
+        self._held = [0.0] * len(categories)
+        self._busy = [0.0] * len(categories)
+
+    def execute(self) -> Throttled:
+        node, broker, governor = self.node, self.broker, self.governor
+        ready = self.flow.ready()
+        self._settle(broker.handle(0.0, governor.begin(ready)))
+        self._settle(broker.handle(0.0, TasksReady(ready)))
+        tick = SAMPLE_SECONDS if self.regime.learns else NEVER
+        while not broker.idle():
+            assert tick < NEVER or any(node.running), "tasks wait for what will not happen"
+            self._advance(tick)
+            if node.now >= tick:
+                tick += SAMPLE_SECONDS
+                self._look()
+        cpu = sum(used[CPU] for used in node.used)
+        together = {
+            name: held / busy
+            for name, held, busy in zip(self.categories, self._held, self._busy, strict=True)
+            if busy > 0
+        }
+        return Throttled(self.regime.name, node.now, cpu / node.now if node.now else 0.0, together, self.most)
+
+    def _advance(self, until: float) -> None:
+        """Until a task ends, or until then."""
+        node = self.node
+        before, running = node.now, list(node.running)
+        ended = node.advance(until)
+        for kind, count in enumerate(running):
+            if count:
+                self._held[kind] += count * (node.now - before)
+                self._busy[kind] += node.now - before
+        if ended:
+            results = [TaskResult(one.mark, self.attempts.pop(one.mark), Outcome.OK, one.seconds) for one in ended]
+            self.governor.ended(node.now, results)
+            self._settle(self.broker.handle(node.now, TasksEnded(results, ready_follows=True)))
+
+    def _look(self) -> None:
+        """What a driver does twice a second."""
+        now, governor = self.node.now, self.governor
+        if governor.wants_sample(now):
+            governor.sample(now, self._sense())
+        caps = governor.look(now)
+        if caps is not None:
+            self._settle(self.broker.handle(now, caps))
+
+    def _sense(self) -> Sample:
+        seconds = self.node.now - self._sampled
+        shares = {
+            name: min(
+                1.0,
+                sum(now[name] - then[name] for now, then in zip(self.node.used, self._seen, strict=True)) / seconds,
+            )
+            for name in COMPRESSIBLE
+        }
+        self._seen, self._sampled = [dict(used) for used in self.node.used], self.node.now
+        return Sample(
+            user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.governor.running()
+        )
+
+    def _settle(self, commands: list[Command]) -> None:
+        """Does what the broker says; what becomes ready by that goes straight back to it."""
+        while commands:
+            accepted: list[int] = []
+            for command in commands:
+                if isinstance(command, Start):
+                    ((task,), (attempt,)) = command.tasks, command.attempts
+                    self.attempts[task] = attempt
+                    self.node.start(self.kind_of[self.profile[task]], max(1e-6, self.work[task]), task)
+                    self.most = max(self.most, len(self.attempts))
+                elif isinstance(command, Accept):
+                    accepted.append(command.task)
+            ready = self.flow.complete(accepted) if accepted else []
+            commands = self.broker.handle(self.node.now, TasksReady(ready)) if accepted else []
+
+
+def lanes_under(graph: Graph, regime: Regime) -> list[Lane]:
+    """One lane per profile; nothing is bundled, since starting a task costs nothing here."""
+    lanes = []
+    for profile in graph.profiles:
+        resources, elastic = profile.resources, regime.limits and not profile.declares("cores")
+        if elastic:
+            resources = resources.without("cores")
+        elif not resources.amounts:
+            resources = Resources((("cores", _LEAST_CORES),))
+        lane = Lane(resources, 0)
+        lane.cap, lane.elastic = regime.cap_for(profile.category), elastic
+        lanes.append(lane)
+    return lanes
+
+
+def _model(categories: Sequence[str], demands: Mapping[str, Demand]) -> tuple[list[Kind], dict[str, Supply]]:
+    supplies = {name: Supply() for name in COMPRESSIBLE}
+    kinds = []
+    for category in categories:
+        demand = demands[category]
+        use = {name: share for name, share in demand.use.items() if share > 0}
+        if demand.bears:
+            supplies[_OUTSIDE + category] = Supply(outside=True)
+            use[_OUTSIDE + category] = 1.0 / demand.bears
+        kinds.append(Kind(category, (Phase(1.0, use),)))
+    return kinds, supplies
