@@ -51,7 +51,7 @@ class Kind(NamedTuple):
 
 CPU = Kind("burn", "burn 0.1", 30)
 LATENCY = Kind("nap", "nap 0.2", 200)
-DISK = Kind("write", "write 8 64", 300)
+DISK = Kind("write", "write 32 64", 250)
 LARGE = Kind("hold", "hold 0.3 48", 60, None)
 SERVER = Kind("call", "{port} {tag} 1", 60)
 WORKLOADS: dict[str, tuple[Kind, ...]] = {

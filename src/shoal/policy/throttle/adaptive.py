@@ -14,7 +14,7 @@ from shoal.policy.throttle.climb import Climber
 from shoal.policy.throttle.controller import State, Verdict, rate_of
 from shoal.policy.throttle.effect import Effect
 from shoal.policy.throttle.profile import FLOOR, KNOWN, Profile, UseModel
-from shoal.policy.throttle.readings import COMPRESSIBLE, CPU, Endings, Period, Turnout
+from shoal.policy.throttle.readings import COMPRESSIBLE, CPU, DISK, Endings, Period, Turnout
 from shoal.policy.throttle.reasons import explain
 from shoal.policy.throttle.track import WELL_KNOWN, Track, own_use
 from shoal.policy.throttle.turns import Claim, Turns
@@ -111,7 +111,8 @@ class Adaptive:
             track.moved()
             if self._known_with(category, period) or track.has_base():
                 return Effect(level, level, 0.02 * level)
-        found = track.measure(turnout, own_use(self.model, self.tracks, period, category))
+        vague = self.model.profile(category).dominant == DISK
+        found = track.measure(turnout, own_use(self.model, self.tracks, period, category), vague)
         if found is None and may_move and all(period.use[name].mean < CALM for name in COMPRESSIBLE):
             return Effect(level, level, 0.05 * level)
         if found is None and not track.has_base():

@@ -23,6 +23,13 @@ ENOUGH_GAIN = 0.6
 """Growing goes on while each further task brings this part of a task."""
 FULL_GAIN = 0.8
 """A level is free of contention if the tasks it added brought at least this, within the error."""
+SHORT = 0.85
+"""Tasks that go at less than this part of full speed lack something."""
+GROWS = 1.1
+"""Where the node's own resource is short, twice as many tasks are still better if they get so many times as much done:
+a disk is busy with one task already, and yet serves many at once faster than one after another."""
+AS_GOOD = 0.97
+"""Of levels that bring about the same, this part of the best at least, the lowest is held."""
 WORTH_GAIN = 0.2
 """A trial of more tasks is kept if each brought this part of a task."""
 WORSE = 0.975
@@ -83,6 +90,8 @@ class Climber:
         """How often in succession the level was raised while holding."""
         self._earned = 0
         """A level that a trial has shown to be worth its tasks: it is not given up for being beyond the knee."""
+        self._bends = False
+        """There is no knee: ever more tasks bring ever less more."""
         self.since = 0
         """Periods since the level changed."""
 
@@ -142,9 +151,9 @@ class Climber:
             added = self.level - before.level
             gain = (mean.value - before.value) / added
             error = math.hypot(mean.error, before.error) / added
-            if gain < ENOUGH_GAIN:
+            if gain < ENOUGH_GAIN and not self._still_grows(mean, before):
                 self.tried = self.level
-                self._look_back(max(mean, before, key=lambda each: each.value))
+                self._come_to_rest(mean, before)
                 return
             latest = self._seen[-1]
             self.undisturbed = mean.value + 2 * latest.error >= self.level and gain + min(error, 0.15) >= FULL_GAIN
@@ -153,10 +162,27 @@ class Climber:
         higher = self._bounded(2 * self.level)
         if higher == self.level:
             self.state = State.HOLDING
-            self._held = 0
+            self._held, self._earned = 0, self.level if self._bends else 0
             return
         self.state = State.GROWING
         self._go(higher)
+
+    def _still_grows(self, mean: Effect, before: Effect) -> bool:
+        """Whether more tasks get more done although there is too little for them, and nobody else suffers from it."""
+        if not self.unchallenged or mean.value - mean.error < GROWS * before.value:
+            return False
+        self._bends = self._bends or before.share < SHORT
+        return True
+
+    def _come_to_rest(self, mean: Effect, before: Effect) -> None:
+        """More tasks do not get more done: holds what does, or a little beyond the knee if there is a clear one."""
+        if not self._bends:
+            self._look_back(max(mean, before, key=lambda each: each.value))
+            return
+        top = max(value for value, _ in self._levels.values())
+        level = min(level for level, (value, _) in self._levels.items() if value >= AS_GOOD * top)
+        self.state, self._rises, self._earned = State.HOLDING, 0, level
+        self._go(self._bounded(level))
 
     def _look_back(self, best: Effect) -> None:
         """The knee is passed: before the level is settled, fewer show how fast an undisturbed task really is.
@@ -181,6 +207,7 @@ class Climber:
     def _grow(self) -> None:
         """There is room again: what was tried before counts no more."""
         self.state, self.tried, self.ceiling, self._rises = State.GROWING, None, None, 0
+        self._bends = False
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
         self._before = self.mean()
         self._levels = {self.level: (self._before.value, self._steps)}
@@ -201,7 +228,7 @@ class Climber:
         if self._fell_behind(mean):
             return
         wanted = mean.value + room(mean.value)
-        if self.unchallenged:
+        if self.unchallenged or self._bends:
             wanted = max(wanted, min(self._earned, self.level))
         goal = self._bounded(wanted)
         slack = 0.5 + 0.01 * self.level + 1.5 * self._scatter(mean.value)
@@ -234,6 +261,7 @@ class Climber:
         self._seen.clear()
         self._seen.extend(latest)
         self.ceiling = self.tried = None
+        self._bends = False
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
         mean = self.mean()
         if mean.share > 0.93:

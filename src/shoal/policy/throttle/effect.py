@@ -65,11 +65,13 @@ def from_times(level: int, endings: Endings, base: Endings) -> Effect | None:
     return Effect(level, value, relative * value)
 
 
-def together(use: Effect | None, times: Effect | None) -> Effect | None:
-    """Both witnesses in one."""
+def together(use: Effect | None, times: Effect | None, vague: bool = False) -> Effect | None:
+    """Both witnesses in one; `vague`: the resource may be busy all the time and yet serve more."""
     if use is None or times is None:
         return use if times is None else times
     sure = times.error < OVERRULE * times.value
+    if vague and sure:
+        return times
     doubt = 2 * math.hypot(use.error, times.error)
     if sure and not 0.97 * use.value - doubt <= times.value <= FAR * use.value + doubt:
         return times

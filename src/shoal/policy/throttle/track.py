@@ -69,12 +69,12 @@ class Track:
         """Another level begins."""
         self.pending = Endings()
 
-    def measure(self, turnout: Turnout, use: Effect | None) -> Effect | None:
+    def measure(self, turnout: Turnout, use: Effect | None, vague: bool = False) -> Effect | None:
         """Both witnesses together; times are kept until there are enough of them."""
         times = from_times(turnout.target, self.pending, self.base.endings)
         if times is not None:
             self.latest, self.pending = self.pending, Endings()
-        return together(use, times)
+        return together(use, times, vague)
 
     def has_base(self) -> bool:
         return self.base.endings.count >= MANY
