@@ -58,6 +58,7 @@ from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
+from shoal.runner.seating import seating_for
 from shoal.runner.wakeup import Wakeup
 from shoal.store.base import NOBODY, Placeable, Store
 from shoal.store.directory import NodeInfo
@@ -150,6 +151,7 @@ class Share:
         os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
         launcher = LauncherClient(self.mark)
         launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
+        launcher.seating = seating_for(self.work.profiles, self.work.category.__getitem__)
         self.chores.read_output_from(self.output)
         return launcher
 

@@ -67,6 +67,7 @@ from shoal.runner.launch import LauncherClient
 from shoal.runner.link import Order
 from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
+from shoal.runner.seating import seating_for
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
@@ -123,6 +124,7 @@ class LocalRun:
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
         self.attendant = options.attendant
         self.orders = Orders(graph, enforced=options.enforced)
+        self.launcher.seating = seating_for(graph.profiles, graph.profile.__getitem__)
         self.stop_reason = ""
         self.detached = False
         self.stop_signal = 0

@@ -8,13 +8,16 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import RunError
 from shoal.policy.retry import Outcome
 from shoal.runner.cgroup import clear_groups
 from shoal.runner.link import BOOT, KILL, START, Link, Order
 from shoal.runner.proc import MARK_NAME, kill_process, marked_processes
+
+if TYPE_CHECKING:
+    from shoal.runner.seating import Seating
 
 _PATIENCE = 15.0
 NATIVE = os.path.join(os.path.dirname(__file__), "native", "launcher")
@@ -44,6 +47,8 @@ class LauncherClient:
         self.run = run
         self.in_flight: dict[int, int] = {}
         """Attempts by task that were given to it and have not come back."""
+        self.seating: Seating | None = None
+        """Who gets which processors, if tasks are held to some."""
         self._begin()
 
     def _begin(self) -> None:
@@ -86,6 +91,8 @@ class LauncherClient:
 
     def start(self, place: int, orders: Sequence[Order]) -> None:
         """Commands to run one after another in one place, behind what is there already."""
+        if self.seating is not None:
+            orders = self.seating.seated(orders)
         for order in orders:
             self.in_flight[order[0]] = order[1]
         self.link.send((START, place, list(orders)))
@@ -103,6 +110,8 @@ class LauncherClient:
         for row in told:
             if row[0] == "ended":
                 self.in_flight.pop(row[1], None)
+                if self.seating is not None:
+                    self.seating.give(row[1])
         return told
 
     def replace(self) -> list[tuple[int, int]]:
@@ -113,6 +122,9 @@ class LauncherClient:
         clear_groups(self._running)
         lost = list(self.in_flight.items())
         self.in_flight.clear()
+        if self.seating is not None:
+            for task, _ in lost:
+                self.seating.give(task)
         self._begin()
         self.link.send(self._settings)
         return lost
@@ -123,6 +135,8 @@ class LauncherClient:
             os.close(self.link.descriptor)
             self.link.descriptor = -1
             self._bury()
+            if self.seating is not None:
+                self.seating.close()
 
     def _bury(self) -> None:
         """Waits for its end; one that cannot end because a process will not die is left to the system."""

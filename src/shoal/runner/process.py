@@ -23,6 +23,7 @@ from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
 from shoal.runner.disk import TaskDisk, largest_file
 from shoal.runner.output import Slots
+from shoal.runner.pinning import cpus_in, pinned
 from shoal.runner.proc import MARK_NAME, kill_process, signal_group
 from shoal.runner.sampler import Owner, Peaks, Process, Spent, Trees, mebibytes, traffic_of
 from shoal.runner.series import Series
@@ -151,7 +152,8 @@ class ProcessRunner:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
         try:
-            with largest_file(disk and disk + 1):  # one byte more, so that it can be seen who was stopped
+            # One byte more, so that it can be seen who was stopped.
+            with largest_file(disk and disk + 1), pinned(cpus_in(environment)):
                 pid = self._spawn(vector, variables, command, slot)
         except OSError as error:
             self.slots.give_back(slot)

@@ -130,6 +130,21 @@ Spawn *spawn_of(int slot) {
     return spawns[slot];
 }
 
+/* The processors in an order's variable SHOAL_CPUS, such as 0-3,8. Most orders have no variables at all. */
+static void fill_cpus(Spawn *s, const Order *order) {
+    s->is_pinned = false;
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) {
+        if (strncmp(order->variables + at, CPUS, strlen(CPUS))) continue;
+        CPU_ZERO(&s->cpus);
+        for (char *text = order->variables + at + strlen(CPUS); isdigit((unsigned char)*text); text += *text == ',') {
+            unsigned long first = strtoul(text, &text, 10), last = first;
+            if (*text == '-') last = strtoul(text + 1, &text, 10);
+            for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) CPU_SET(cpu, &s->cpus);
+        }
+        s->is_pinned = true;
+    }
+}
+
 Spawn *prepare(const Order *order, int slot) {
     Spawn *s = spawn_of(slot);
     char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
@@ -144,6 +159,7 @@ Spawn *prepare(const Order *order, int slot) {
     /* What PATH says of a directory that is named relative to ours does not hold in another one. */
     if (s->directory && s->program && s->path[0] != '/' && !strchr(order->command, '/')) s->program = NULL;
     fill_environment(s, order);
+    fill_cpus(s, order);
     return s;
 }
 
@@ -153,6 +169,7 @@ static int become(void *argument) {
     Spawn *s = argument;
     sigset_t none;
     setpgid(0, 0);
+    if (s->is_pinned) sched_setaffinity(0, sizeof s->cpus, &s->cpus); /* processors that are gone are no reason to fail */
     if (s->largest_file) {
         struct rlimit limit;
         getrlimit(RLIMIT_FSIZE, &limit);

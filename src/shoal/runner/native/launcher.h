@@ -7,6 +7,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@
 #include <time.h>
 
 #define MARK "SHOAL_TASK="
+#define CPUS "SHOAL_CPUS="
 
 /* ---- wire.c ----------------------------------------------------------------------------------------------------- */
 
@@ -140,6 +142,8 @@ typedef struct {
     size_t environment_room, copy_room;
     int streams[3];
     int64_t largest_file; /* bytes; 0: no limit */
+    bool is_pinned;       /* to these processors; else it may use ours */
+    cpu_set_t cpus;
     char *stack;          /* of the new process until it executes its program */
     const char *trial;    /* what it is just being started as */
     char **trial_words;

@@ -1,0 +1,157 @@
+"""Which processors and GPUs of this machine each task gets, and what it is told of them.
+
+For a node whose tasks are admitted by a contract (`shoal.policy.contract`): that says how many run, this says where.
+The variables are what a task's order carries; holding the process to them is left to `shoal.runner.pinning`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+
+from shoal.errors import InputError
+from shoal.runner.pinning import CPUS, number_text
+from shoal.steward.asking import Requirement, require
+from shoal.steward.grants import Place
+from shoal.steward.line import State
+from shoal.steward.parts import GPU, THREAD, Part
+from shoal.steward.steward import Steward
+
+SHARED = "/dev/shm"
+THREADS = "OMP_NUM_THREADS"
+
+
+def environment_of(places: Sequence[Place], *, threads: bool = True, gpus: bool = True) -> list[tuple[str, str]]:
+    """The variables of a task that holds these places, all on one machine.
+
+    With `threads` the usual libraries are told to start as many threads as there are processors. Where there are `gpus`
+    at all, those that a task was not granted are hidden from it.
+    """
+    cpus = sorted({cpu for place in places for cpu in place.cpus})
+    devices = [device for place in places for device in place.devices]
+    variables = [("SHOAL_CORES", str(len(cpus)))] if cpus else []
+    if cpus:
+        variables.append((CPUS, number_text(cpus)))
+        if threads:
+            variables.append((THREADS, str(len(cpus))))
+    # An empty list hides all devices from a task that was granted none.
+    if gpus:
+        variables.append(("CUDA_VISIBLE_DEVICES", ",".join(devices)))
+    memory = sum(place.memory for place in places)
+    if memory:
+        variables.append(("SHOAL_MEMORY", str(memory)))
+    return variables
+
+
+class Claims:
+    """What other engines on this machine have given to their tasks: one locked file for each processor and device.
+
+    The locks of a process that is gone are free. Other users' engines are not known of.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._stem = os.path.join(folder, f"shoal-seat-{os.getuid()}-")
+        self._files: dict[str, int] = {}
+
+    def take(self, names: Sequence[str]) -> bool:
+        """All of them, or none."""
+        for at, name in enumerate(names):
+            if not self._lock(name):
+                self.give(names[:at])
+                return False
+        return True
+
+    def give(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self._files:  # else it was closed, and is free
+                fcntl.flock(self._files[name], fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def _lock(self, name: str) -> bool:
+        try:
+            file = self._files.get(name)
+            if file is None:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                file = self._files[name] = os.open(self._stem + name, flags, 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+class Seats:
+    """The processors and GPUs of one machine, and which task has which of them.
+
+    Whether a task may run is decided before; one for which nothing is left here runs unpinned rather than not at all.
+    """
+
+    def __init__(self, machine: Part, folder: str = SHARED) -> None:
+        """`folder`: where engines on this machine see what others have taken."""
+        self._steward = Steward([machine])
+        self._has_gpus = any(part.kind == GPU for part in machine.parts)
+        self._claims = Claims(folder)
+        self._held: dict[int, tuple[int, list[str]]] = {}
+        self._wanted: dict[tuple[int, int], Requirement] = {}
+
+    def take(self, task: int, cores: int, gpus: int = 0) -> bytes:
+        """The variables of a task's order, each ended by a zero; empty if it is not pinned.
+
+        A core of a contract is a processor as the system counts them, which here is a thread.
+        """
+        taken_by_others: list[int] = []
+        variables = b""
+        while (ticket := self._ticket(cores, gpus)) is not None:
+            places = self._steward.grant(ticket).places
+            names = names_of(places)
+            if self._claims.take(names):
+                self._held[task] = ticket, names
+                variables = self._told(places)
+                break
+            taken_by_others.append(ticket)
+        for ticket in taken_by_others:
+            self._steward.release(ticket)
+        return variables
+
+    def give(self, task: int) -> None:
+        """The task has ended; one that had no seat is no matter."""
+        held = self._held.pop(task, None)
+        if held is not None:
+            ticket, names = held
+            self._steward.release(ticket)
+            self._claims.give(names)
+
+    def close(self) -> None:
+        self._claims.close()
+
+    def _ticket(self, cores: int, gpus: int) -> int | None:
+        wanted = self._wanted.get((cores, gpus))
+        if wanted is None:
+            needs = {THREAD: cores, GPU: gpus}
+            wanted = require({kind: count for kind, count in needs.items() if count})
+            self._wanted[cores, gpus] = wanted
+        try:
+            ticket = self._steward.request("", wanted)
+        except InputError:
+            return None
+        if ticket.state is not State.GRANTED:
+            self._steward.cancel(ticket.number)
+            return None
+        return ticket.number
+
+    def _told(self, places: Sequence[Place]) -> bytes:
+        variables = environment_of(places, gpus=self._has_gpus)
+        # Who has said how many threads there are to be means it.
+        chosen = [(name, value) for name, value in variables if name != THREADS or THREADS not in os.environ]
+        return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in chosen)
+
+
+def names_of(places: Sequence[Place]) -> list[str]:
+    """What other engines must not take as well, always in the same order."""
+    cpus = sorted({cpu for place in places for cpu in place.cpus})
+    devices = sorted({device for place in places for device in place.devices})
+    return [*(f"cpu{cpu}" for cpu in cpus), *(f"gpu{device}" for device in devices)]
