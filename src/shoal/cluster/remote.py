@@ -15,10 +15,23 @@ import msgspec
 
 from shoal.agent.about import About, Entry, chunks, decode_entry, encode
 from shoal.agent.limiting import SAID, record_of
-from shoal.agent.messages import Bring, Cancel, Done, Entries, Follow, Forget, Piece, Refused, WireMessage
+from shoal.agent.messages import (
+    Bring,
+    Cancel,
+    ClusterAsked,
+    ClusterTold,
+    Done,
+    Entries,
+    Follow,
+    Forget,
+    Piece,
+    Refused,
+    WireMessage,
+)
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.cluster.callfiles import WorkspaceCalls
 from shoal.cluster.luggage import ARRIVING, Return, bring_sources
+from shoal.cluster.roll import LOOK_SECONDS, Roll
 from shoal.cluster.selection import Selection, made_by, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
@@ -123,6 +136,8 @@ class RemoteRun:
         self.stop_signal = 0
         self.detached = False
         self._next = 0
+        self._roll = Roll(ledger)
+        self._next_look = 0.0
         self._silent_since: float | None = None
         self._lost_files: set[str] = set()
 
@@ -191,6 +206,7 @@ class RemoteRun:
             self.detached = self.options.detach
             pause = LEAST_PAUSE
             while self.selection.tasks and not self.detached:
+                self._call_the_roll()
                 news = self._follow()
                 if news is None:
                     break
@@ -202,6 +218,8 @@ class RemoteRun:
             if self._lost_files:
                 self.stop_reason = self._say_lost()
             if not self.detached and self.selection.tasks:
+                self._next_look = 0.0
+                self._call_the_roll()
                 self._ask(Forget(self.run))
                 self.calls.clear()
         finally:
@@ -216,6 +234,15 @@ class RemoteRun:
         names = sorted(self._lost_files)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
+
+    def _call_the_roll(self) -> None:
+        """Which nodes are there, every few seconds."""
+        now = self.clock()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            told = self._ask(ClusterAsked())
+            assert isinstance(told, ClusterTold)
+            self._roll.take(now, told.nodes, told.notes)
 
     def _follow(self) -> int | None:
         """How much news there was; None when all is known."""
@@ -295,6 +322,7 @@ class RemoteRun:
             None,
             Usage(*entry.usage),
             entry.memory_limit,
+            self._roll.number(entry.node, entry.ended),
         )
         verdict: Accept | Retry | GiveUp
         if entry.verdict == "done":

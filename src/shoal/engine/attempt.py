@@ -29,6 +29,8 @@ class EndedAttempt(msgspec.Struct):
     value: bytes | None = None
     usage: Usage = Usage()
     memory_limit: int = 0
+    node: int = 0
+    """Where it ran; 0 is this machine."""
 
     def note_files(self, size: int, count: int) -> None:
         """It made so many bytes in so many files."""
@@ -60,6 +62,7 @@ class EndedAttempt(msgspec.Struct):
             self.value,
             self.usage,
             self.memory_limit,
+            self.node,
         )
 
 

@@ -17,6 +17,8 @@ from shoal.engine.workspace import Holder, Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import (
     CategoriesDeclared,
+    NetBegun,
+    NetMarked,
     Record,
     RunEnded,
     RunStarted,
@@ -106,6 +108,7 @@ class RunState:
     def __init__(self, keeps_all: bool = False) -> None:
         self.keeps_all = keeps_all
         """Keep the last attempt of every task, not only of those that did not succeed."""
+        self._net_before: NetBegun | None = None
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
@@ -123,6 +126,10 @@ class RunState:
         """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
         self.throttle: list[ThrottleDecided] = []
         """What the throttle said, in the order of time; an empty category stands for all of them."""
+        self.net: NetBegun | None = None
+        """Of a run of a net: which one."""
+        self.mark: NetMarked | None = None
+        """Of a run of a net: how it stood last."""
         self.seconds = 0.0
         self.last_time = start.time if start else 0.0
         self._ends: deque[float] = deque(maxlen=_RECENT)
@@ -146,6 +153,11 @@ class RunState:
                     self._category(task).planned += 1
             case ThrottleDecided():
                 self.throttle.append(record)
+                self.last_time = max(self.last_time, record.time)
+            case NetBegun():
+                self.net = self._net_before = record
+            case NetMarked():
+                self.net, self.mark = self._net_before, record  # a run that goes on does not say once more of which net
                 self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self._begin(record)

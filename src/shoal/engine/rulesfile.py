@@ -2,7 +2,7 @@
 
 The file runs as a module named `shoal_rules` with its own directory first on `sys.path`. Whatever goes wrong in it is
 the user's to mend and becomes an `InputError` at their line. What the definitions mean is left to
-`shoal.frontend.rules`.
+`shoal.frontend.rules`. A file that makes a net in place of rules is told by `NetFound`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,29 @@ import os
 import sys
 from collections.abc import Mapping
 from types import CodeType, ModuleType
+from typing import TYPE_CHECKING
 
 from shoal.errors import InputError
 from shoal.frontend.rules.api import collecting
 from shoal.frontend.rules.places import Blame
 from shoal.frontend.rules.registry import Rules
 
+if TYPE_CHECKING:
+    from shoal.flow.net import Net
+
 MODULE_NAME = "shoal_rules"
+
+
+class NetFound(InputError):  # noqa: N818  # not wrong by itself, only for who wants rules
+    """The file defines a net and no rules; to whoever knows nothing of nets it is one sentence."""
+
+    def __init__(self, path: str, net: Net) -> None:
+        super().__init__(
+            f"the file defines the net {net.name!r}, which has no tasks that are known beforehand",
+            file=path,
+            remedy="nets are for 'shoal run', 'status', 'graph', 'why', 'put' and 'cancel'",
+        )
+        self.net = net
 
 
 def load_rules(path: str, parameters: Mapping[str, str] | None = None) -> Rules:
@@ -43,9 +59,35 @@ class _Loader:
         with collecting(self._rules):
             self._execute(self._path, MODULE_NAME)
         self._rules.check_parameters()
-        if self._rules.has_functions:
+        net = self._find_net()
+        if self._rules.has_functions or net is not None:
             self._let_functions_travel()
+        if net is not None:
+            raise NetFound(self._path, net)
         return self._rules
+
+    def _find_net(self) -> Net | None:
+        """The net among the globals of the file, if it has one; a sub-net is the same net under a prefix."""
+        building = sys.modules.get("shoal.flow.net.build")
+        if building is None:
+            return None
+        nets: dict[int, Net] = {}
+        for value in self._modules[0].__dict__.values():
+            if isinstance(value, building.Net) and not value._prefix:
+                nets[id(value.places)] = value
+        if len(nets) > 1:
+            names = " and ".join(repr(net.name) for net in nets.values())
+            raise InputError(
+                f"the file defines {len(nets)} nets, {names}",
+                file=self._path,
+                remedy="leave one of them in it, or run them from a program with shoal.Executor",
+            )
+        net = next(iter(nets.values()), None)
+        if net is not None and (self._rules.names or self._rules.rules):
+            raise InputError(
+                f"the file defines the net {net.name!r} and rules", file=self._path, remedy="put one of them elsewhere"
+            )
+        return net
 
     def _execute(self, path: str, module_name: str) -> ModuleType:
         real = os.path.abspath(path)

@@ -18,6 +18,7 @@ from shoal.engine.books import Books, Listener
 from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
+from shoal.engine.links import links_of
 from shoal.engine.load import Workflow, load_workflow
 from shoal.engine.local import LocalRun
 from shoal.engine.options import MORE, RunOptions
@@ -308,6 +309,8 @@ class Session:
             names = [graph.names[task] for task in chunk]
             ledger.add(TasksPlanned(chunk, names, [categories[graph.profile[task]] for task in chunk]))
             ledger.flush()
+        for record in links_of(graph, [task for task in range(len(graph)) if self.plan.runs(task)]):
+            ledger.add(record)
         ledger.flush()
 
     @staticmethod

@@ -47,6 +47,50 @@ class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
     categories: list[str]
 
 
+class TasksLinked(msgspec.Struct, frozen=True, array_like=True, tag="link"):
+    """What tasks of this run wait for, as columns of 32-bit numbers in little-endian order; several make up the plan.
+
+    A task may stand in more than one of these, and one that it needs may be named twice or not run at all.
+    """
+
+    tasks: bytes
+    counts: bytes
+    """How many it needs, of each of these tasks."""
+    needs: bytes
+    """The tasks that they need, one after another; -1 stands for a file that no task makes."""
+
+
+class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="node"):
+    """A node of a cluster that takes part in this run from now on, and the number it goes by. A run on one machine has
+    none: that machine is number 0."""
+
+    time: float
+    node: int
+    name: str
+    resources: list[tuple[str, int]]
+    """As in `Resources.amounts`; empty if it was gone before it could be asked."""
+
+
+class NodeLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
+    """A node is not there any more."""
+
+    time: float
+    node: int
+
+
+class NodeTold(msgspec.Struct, frozen=True, array_like=True, tag="told"):
+    """What a node has done beside running tasks, since it was seen first in this run."""
+
+    time: float
+    node: int
+    fetched: int = 0
+    """Bytes of files that it has got from others."""
+    stolen: int = 0
+    """Tasks that it has taken from others."""
+    pushed: int = 0
+    """Tasks that others have sent to it."""
+
+
 class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"):
     """What the categories of this run ask for by themselves, as in `Resources.amounts`; the rest is learned."""
 
@@ -128,6 +172,8 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     usage: Usage = Usage()
     memory_limit: int = 0
     """Bytes of memory it was allowed to use; 0 if there was no limit."""
+    node: int = 0
+    """Where it ran, as in `NodeSeen`; 0 is the machine that writes the ledger."""
 
 
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
@@ -157,6 +203,39 @@ class ThrottleDecided(msgspec.Struct, frozen=True, array_like=True, tag="cap"):
     reason: str
 
 
+class NetBegun(msgspec.Struct, frozen=True, array_like=True, tag="net"):
+    """The run is that of a net, at its beginning; the records of nets up to the next one of these belong to it."""
+
+    name: str
+    digest: str
+    """Of its places and transitions: another net cannot go on from here."""
+    seed: int | None
+
+
+class NetChanged(msgspec.Struct, frozen=True, array_like=True, tag="fire"):
+    """Records of `shoal.flow.net`, pickled together."""
+
+    records: bytes
+
+
+class NetSaved(msgspec.Struct, frozen=True, array_like=True, tag="save"):
+    """The whole state of a net, pickled: what was recorded before it is not needed any more."""
+
+    state: bytes
+
+
+class NetMarked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
+    """How a net stands, for those who look."""
+
+    time: float
+    tokens: dict[str, int]
+    """On each place."""
+    running: dict[str, int]
+    """Tasks of each transition that have their tokens and are not over."""
+    done: dict[str, int]
+    problems: list[str]
+
+
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     """The run came to its own end; a run without this was killed."""
 
@@ -170,12 +249,20 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
 Record: TypeAlias = (
     RunStarted
     | TasksPlanned
+    | TasksLinked
+    | NodeSeen
+    | NodeLeft
+    | NodeTold
     | CategoriesDeclared
     | SourcesSeen
     | TaskStarted
     | TaskEnded
     | OutputsCollected
     | ThrottleDecided
+    | NetBegun
+    | NetChanged
+    | NetSaved
+    | NetMarked
     | RunEnded
 )
 
@@ -251,3 +338,24 @@ def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> It
         at = size if following < 0 else following
     if broken_since >= 0:
         damage.append(Damage(broken_since, size - broken_since))
+
+
+def frames_in_bulk(data: bytes, damage: list[Damage]) -> tuple[list[bytes], int]:
+    """All payloads of whole frames and where the last one ends: the same as `frames`, in half the time if nothing is
+    damaged."""
+    found: list[bytes] = []
+    header_size, unpack, last = _HEADER.size, _HEADER.unpack_from, len(data) - _HEADER.size
+    at = 0
+    while at <= last:
+        mark, length, checksum = unpack(data, at)
+        begin = at + header_size
+        payload = data[begin : begin + length]
+        if mark != MARK or not length or len(payload) != length or crc32(payload) != checksum:
+            break
+        found.append(payload)
+        at = begin + length
+    end = at
+    if at < len(data):
+        for end, payload in frames(data, damage, at):  # noqa: B007  the last `end` is used below
+            found.append(payload)
+    return found, end

@@ -158,6 +158,7 @@ class Adaptive:
             return False
         climber.may_try = not trying
         climber.unchallenged = self._is_own(category, period)
+        climber.alone = not any(turnout.running for name, turnout in period.turnout.items() if name != category)
         climber.by_times = self.model.profile(category).dominant is None
         climber.agile = 0 < track.base.endings.mean <= AGILE * period.seconds
         track.effect, level = effect, climber.level

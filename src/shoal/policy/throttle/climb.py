@@ -63,6 +63,8 @@ class Climber:
         self.limit: int | None = None
         self.unchallenged = False
         """The bottleneck is the node's own: nobody else suffers if it is used to the full."""
+        self.alone = True
+        """No other category runs: what is gained is taken from nobody here."""
         self.agile = True
         """Its tasks are short enough for a trial of fewer to be over soon."""
         self.by_times = False
@@ -169,7 +171,7 @@ class Climber:
 
     def _still_grows(self, mean: Effect, before: Effect) -> bool:
         """Whether more tasks get more done although there is too little for them, and nobody else suffers from it."""
-        if not self.unchallenged or mean.value - mean.error < GROWS * before.value:
+        if not (self.unchallenged and self.alone) or mean.value - mean.error < GROWS * before.value:
             return False
         self._bends = self._bends or before.share < SHORT
         return True

@@ -34,6 +34,9 @@ class Static:
     def decide(self, now: float, period: Period) -> dict[str, Verdict]:
         return {name: Verdict(self.caps[name], State.FIXED, "always so many") for name in period.turnout}
 
+    def know(self, category: str, profile: Profile) -> None:
+        """Nothing follows from it."""
+
     def profiles(self) -> dict[str, Profile]:
         return {}
 

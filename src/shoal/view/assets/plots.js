@@ -1,0 +1,529 @@
+/* Drawing for reports and live pages: areas, lines, bars, tables, and who ran what when. Everything that comes from a
+   run is put in as text, never as markup. Knows nothing of where the data comes from. */
+"use strict";
+const Plots = (() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const COLOURS = ["#3b76af", "#ef8536", "#519e3e", "#8d69b8", "#45a5a8", "#d6b019", "#c5689b", "#8f6353", "#6d8fd1",
+    "#9aab3c", "#b3867a", "#8a929c"];
+  const RAW = COLOURS.map((hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16));
+  const LEFT = 56, RIGHT = 12, TOP = 8, BOTTOM = 26;
+
+  // ---- words ------------------------------------------------------------------------------------------------------
+
+  const count = (n) => Math.round(n).toLocaleString("en-GB");
+  const number = (n) => n === 0 ? "0" : Math.abs(n) >= 100 ? count(n) : String(+(Math.abs(n) < 1 ? n.toFixed(2) : n.toPrecision(3)));
+  const compact = (n) => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : number(n);
+  const percent = (share) => share === null || share === undefined ? "–"
+    : (share >= 0.0995 || share === 0 ? (100 * share).toFixed(0) : (100 * share).toFixed(1)) + " %";
+  function bytes(n) {
+    for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+      if (n < 1000) return (unit === "B" || n >= 100 ? n.toFixed(0) : +n.toPrecision(3)) + " " + unit;
+      n /= 1024;
+    }
+    return +n.toPrecision(3) + " TiB";
+  }
+  function seconds(s) {
+    if (s === null || s === undefined) return "–";
+    if (s < 0) return "−" + seconds(-s);
+    if (s < 0.00995) return (s * 1000).toFixed(1) + " ms";
+    if (s < 0.9995) return (s * 1000).toFixed(0) + " ms";
+    if (s < 59.95) return s.toFixed(1) + " s";
+    s = Math.round(s);
+    const two = (n) => String(n).padStart(2, "0");
+    if (s < 3600) return Math.floor(s / 60) + " min " + two(s % 60) + " s";
+    if (s < 172800) return Math.floor(s / 3600) + " h " + two(Math.floor(s % 3600 / 60)) + " min";
+    return Math.floor(s / 86400) + " d " + Math.floor(s % 86400 / 3600) + " h";
+  }
+
+  // ---- elements ---------------------------------------------------------------------------------------------------
+
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name === "class") made.className = value;
+      else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value === true ? "" : value);
+    }
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+  function shape(tag, attributes = {}, text) {
+    const made = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+  const colour = (place) => COLOURS[place % COLOURS.length];
+  function swatch(paint) {
+    const made = element("span", { class: "swatch", "aria-hidden": "true" });
+    made.style.background = paint;
+    return made;
+  }
+  function legend(entries) {
+    return element("ul", { class: "legend" }, ...entries.map(([name, paint]) => element("li", {}, swatch(paint), name)));
+  }
+
+  // ---- scales -----------------------------------------------------------------------------------------------------
+
+  const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+  function timeTicks(begin, end, most) {
+    const span = Math.max(end - begin, 1e-9), least = span / Math.max(1, most);
+    let step = STEPS.find((s) => s >= least);
+    if (least > 86400) step = Math.ceil(least / 86400) * 86400;
+    if (least < 0.5) step = nice(least);
+    const found = [];
+    for (let t = Math.ceil(begin / step - 1e-9) * step; t <= end + 1e-9 * span; t += step) found.push(+t.toPrecision(12));
+    return [found, step];
+  }
+  function nice(least) {
+    const power = 10 ** Math.floor(Math.log10(least));
+    return power * ([1, 2, 5, 10].find((m) => m * power >= least * 0.999) || 10);
+  }
+  function niceBytes(least) {
+    const unit = 1024 ** Math.max(0, Math.floor(Math.log(Math.max(1, least)) / Math.log(1024)));
+    return least / unit > 500 ? 1024 * unit : nice(least / unit) * unit;
+  }
+  function clock(t, step) {
+    if (t === 0) return "0";
+    if (step < 0.001) return +(t * 1000).toFixed(3) + " ms";
+    if (step < 1) return +t.toFixed(3) + " s";
+    if (step < 60 && t < 120) return Math.round(t) + " s";
+    const two = (n) => String(n).padStart(2, "0");
+    const h = Math.floor(t / 3600), m = Math.floor(t % 3600 / 60), s = Math.round(t % 60);
+    if (step >= 86400) return Math.round(t / 86400) + " d";
+    if (h) return h + ":" + two(m) + (step < 60 ? ":" + two(s) : "") + " h";
+    return step < 60 ? m + ":" + two(s) + " min" : m + " min";
+  }
+
+  // ---- one drawing: its caption, its room, what is told when one points at it, and its figures as a table -----------
+
+  let shownTip = null;
+  function hideTip() { if (shownTip) { shownTip.remove(); shownTip = null; } }
+  function showTip(room, x, y, content) {
+    hideTip();
+    shownTip = element("div", { class: "tip" }, content);
+    room.append(shownTip);
+    const wide = shownTip.offsetWidth, high = shownTip.offsetHeight;
+    shownTip.style.left = Math.max(0, Math.min(x + 14, room.clientWidth - wide)) + "px";
+    shownTip.style.top = (y + 18 + high > room.clientHeight ? Math.max(-high, y - high - 10) : y + 18) + "px";
+  }
+  function rowsOf(head, pairs) {
+    return element("div", {}, element("b", {}, head), element("table", {}, ...pairs.map(([name, value, paint]) =>
+      element("tr", {}, element("td", {}, paint ? swatch(paint) : "", name), element("td", {}, value)))));
+  }
+  function drawing(caption, label, draw, extra = {}) {
+    const room = element("div", { class: "plot" });
+    const heard = element("div", { class: "heard", "aria-live": "polite" });
+    const figure = element("figure", {}, caption ? element("figcaption", {}, caption) : null, room, heard);
+    if (extra.legend) figure.append(legend(extra.legend));
+    if (extra.table) {
+      const details = element("details", {}, element("summary", {}, "The figures as a table"));
+      details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(extra.table()); });
+      figure.append(details);
+    }
+    let wide = 0;
+    const again = () => {
+      if (room.clientWidth && room.clientWidth !== wide) { wide = room.clientWidth; room.replaceChildren(); draw(room, wide, label, heard); }
+    };
+    new ResizeObserver(again).observe(room);
+    requestAnimationFrame(again);
+    figure.redraw = () => { wide = 0; again(); };
+    return figure;
+  }
+  function frame(room, wide, high, label, begin, end, top, unit) {
+    const svg = shape("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-label": label, tabindex: "0" });
+    const x = (t) => LEFT + (wide - LEFT - RIGHT) * (t - begin) / Math.max(end - begin, 1e-9);
+    const y = (v) => high - BOTTOM - (high - TOP - BOTTOM) * v / top;
+    const step = unit === bytes ? niceBytes(top / 4) : nice(top / (high > 180 ? 4 : 3));
+    for (let v = 0; v <= top * 1.0001; v += step) {
+      svg.append(shape("line", { class: "axis", x1: LEFT, x2: wide - RIGHT, y1: y(v), y2: y(v) }));
+      svg.append(shape("text", { x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, unit === number ? compact(v) : unit(v)));
+    }
+    const [ticks, tick] = timeTicks(begin, end, (wide - LEFT) / 90);
+    for (const t of ticks) {
+      const anchor = x(t) > wide - 40 ? "end" : x(t) < LEFT + 10 ? "start" : "middle";
+      svg.append(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: high - BOTTOM, y2: high - BOTTOM + 4 }));
+      svg.append(shape("text", { x: x(t), y: high - 7, "text-anchor": anchor }, clock(t, tick)));
+    }
+    room.append(svg);
+    return { svg, x, y };
+  }
+  /* Pointing with the mouse or with the arrow keys tells what is there. */
+  function pointable(room, svg, heard, buckets, xOf, tell) {
+    const line = shape("line", { class: "cursor", y1: TOP, y2: svg.viewBox.baseVal.height - BOTTOM, visibility: "hidden" });
+    svg.append(line);
+    let at = -1;
+    const show = (bucket, y) => {
+      at = Math.max(0, Math.min(buckets - 1, bucket));
+      const x = xOf(at);
+      line.setAttribute("x1", x); line.setAttribute("x2", x); line.setAttribute("visibility", "visible");
+      showTip(room, x, y, tell(at));
+    };
+    const hide = () => { hideTip(); line.setAttribute("visibility", "hidden"); };
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+      if (share < 0 || share > 1) { hide(); return; }
+      show(Math.floor(share * buckets), event.clientY - box.top);
+    });
+    svg.addEventListener("pointerleave", hide);
+    svg.addEventListener("blur", hide);
+    svg.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20 }[event.key];
+      if (by === undefined) { if (event.key === "Escape") hide(); return; }
+      event.preventDefault();
+      show(at < 0 ? 0 : at + by, 20);
+      heard.textContent = shownTip ? shownTip.innerText : "";
+    });
+  }
+  const highest = (rows) => rows.reduce((most, row) => row.reduce((m, v) => v > m ? v : m, most), 0);
+
+  // ---- areas on top of each other -----------------------------------------------------------------------------------
+
+  function stacked(o) {
+    const n = o.buckets, width = (o.end - o.begin) / n;
+    const sums = new Array(n).fill(0);
+    for (const s of o.series) s.values.forEach((v, i) => { sums[i] += v; });
+    const top = (Math.max(highest([sums]), o.limit ? highest([o.limit]) : 0) || 1) * 1.04;
+    const draw = (room, wide, label, heard) => {
+      const high = o.high || 240;
+      const { svg, x, y } = frame(room, wide, high, label, o.begin, o.end, top, o.unit);
+      if (o.idle && o.limit) svg.append(shape("path", { d: area(new Array(n).fill(0), o.limit), fill: "var(--idle)" }));
+      let below = new Array(n).fill(0);
+      for (const s of o.series) {
+        const above = below.map((v, i) => v + s.values[i]);
+        svg.append(shape("path", { d: area(below, above), fill: s.colour }));
+        below = above;
+      }
+      if (o.limit) {
+        let d = `M${x(o.begin)} ${y(o.limit[0])}`;
+        o.limit.forEach((v, i) => { d += `V${y(v).toFixed(1)}H${x(o.begin + (i + 1) * width).toFixed(1)}`; });
+        svg.append(shape("path", { class: "limit", d }));
+      }
+      function area(low, high) {
+        let there = `M${x(o.begin).toFixed(1)} ${y(high[0]).toFixed(1)}`, back = "";
+        for (let i = 0; i < n; i++) there += `V${y(high[i]).toFixed(1)}H${x(o.begin + (i + 1) * width).toFixed(1)}`;
+        for (let i = n - 1; i >= 0; i--) back += `V${y(low[i]).toFixed(1)}H${x(o.begin + i * width).toFixed(1)}`;
+        return there + back + "Z";
+      }
+      pointable(room, svg, heard, n, (i) => x(o.begin + (i + 0.5) * width), (i) => rowsOf(
+        "after " + seconds(o.begin + (i + 0.5) * width),
+        [...o.series].reverse().filter((s) => s.values[i] > 0).slice(0, 13).map((s) => [s.name, o.unit(s.values[i]), s.colour])
+          .concat(o.limit ? [[o.limitName, o.unit(o.limit[i])]] : [])));
+    };
+    const table = () => overTime(o, o.series.map((s) => [s.name, s.values]).concat(o.limit ? [[o.limitName, o.limit]] : []));
+    return drawing(o.caption, o.label, draw, { legend: o.series.map((s) => [s.name, s.colour]).concat(o.idle ? [["idle", "var(--idle)"]] : []), table });
+  }
+  function overTime(o, columns) {
+    const step = Math.max(1, Math.ceil(o.buckets / 40)), width = (o.end - o.begin) / o.buckets, rows = [];
+    for (let i = 0; i < o.buckets; i += step) {
+      const upTo = Math.min(o.buckets, i + step);
+      rows.push([o.begin + i * width, ...columns.map(([, v]) => v.slice(i, upTo).reduce((a, b) => a + b, 0) / (upTo - i))]);
+    }
+    return table([{ label: "from", show: seconds }, ...columns.map(([label]) => ({ label, show: o.unit }))], rows);
+  }
+
+  // ---- lines: [{name, colour, points: [[t, v], ...]}], each value holds until the next one ---------------------------
+
+  function lines(o) {
+    const top = (o.top || highest(o.series.map((s) => s.points.map((p) => p[1] || 0))) || 1) * 1.05;
+    const draw = (room, wide, label, heard) => {
+      const { svg, x, y } = frame(room, wide, o.high || 170, label, o.begin, o.end, top, o.unit);
+      for (const s of o.series) {
+        let d = "";
+        s.points.forEach(([t, v], i) => {
+          if (v === null) return;
+          const after = i + 1 < s.points.length ? s.points[i + 1][0] : o.end;
+          d += d && s.points[i - 1] && s.points[i - 1][1] !== null ? `V${y(v).toFixed(1)}` : `M${x(t).toFixed(1)} ${y(v).toFixed(1)}`;
+          d += `H${x(after).toFixed(1)}`;
+        });
+        svg.append(shape("path", { d, fill: "none", stroke: s.colour, "stroke-width": "1.8" }));
+      }
+      const cells = 300, width = (o.end - o.begin) / cells;
+      const value = (s, t) => { let found = null; for (const p of s.points) { if (p[0] > t) break; found = p[1]; } return found; };
+      pointable(room, svg, heard, cells, (i) => x(o.begin + (i + 0.5) * width), (i) => rowsOf("after " + seconds(o.begin + (i + 0.5) * width),
+        o.series.map((s) => { const v = value(s, o.begin + (i + 0.5) * width); return [s.name, v === null ? "–" : o.unit(v), s.colour]; })));
+    };
+    const all = () => table([{ label: "curve", text: true }, { label: "after", show: seconds }, { label: "value", show: (v) => v === null ? "–" : o.unit(v) }],
+      o.series.flatMap((s) => s.points.filter((_, i) => i % Math.ceil(s.points.length / 40) === 0).map((p) => [s.name, p[0], p[1]])));
+    return drawing(o.caption, o.label, draw, { legend: o.series.map((s) => [s.name, s.colour]), table: all });
+  }
+
+  // ---- tables and bars ------------------------------------------------------------------------------------------------
+
+  /* columns: [{label, show, text, help}]; a click on a head sorts. */
+  function table(columns, rows, options = {}) {
+    let sorted = -1, turned = false;
+    const body = element("tbody");
+    const fill = () => body.replaceChildren(...rows.map((row) => element("tr", {}, ...row.map((value, i) => {
+      const shown = columns[i].show ? columns[i].show(value, row) : value;
+      return element("td", { class: columns[i].text ? "text" : "" }, shown === null || shown === undefined ? "–" : shown);
+    }))));
+    const heads = columns.map((column, i) => element("th", { scope: "col", class: column.text ? "text" : "", title: column.help || false, "aria-sort": "none" },
+      element("button", { onclick: () => sort(i) }, column.label)));
+    const sort = (i) => {
+      turned = sorted === i ? !turned : false;
+      sorted = i;
+      rows = [...rows].sort((a, b) => {
+        const order = typeof a[i] === "number" || typeof b[i] === "number" ? (b[i] || 0) - (a[i] || 0) : String(a[i]).localeCompare(String(b[i]));
+        return turned ? -order : order;
+      });
+      heads.forEach((head, k) => head.setAttribute("aria-sort", k !== i ? "none" : (typeof (rows[0] || [])[i] === "number") === turned ? "ascending" : "descending"));
+      fill();
+    };
+    fill();
+    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label || "table" },
+      element("table", { class: options.narrow ? "data narrow" : "data" }, element("thead", {}, element("tr", {}, ...heads)), body));
+  }
+  function meter(share) {
+    const fill = element("i");
+    fill.style.width = Math.max(0, Math.min(100, 100 * share)) + "%";
+    return element("span", { class: "meter", "aria-hidden": "true" }, fill);
+  }
+  /* rows: [{name, value, text, colour}] */
+  function bars(rows, label) {
+    const most = Math.max(...rows.map((row) => row.value), 1e-9);
+    return element("div", { class: "rows", role: "list", "aria-label": label }, ...rows.map((row) => {
+      const fill = element("i");
+      fill.style.width = 100 * row.value / most + "%";
+      if (row.colour) fill.style.background = row.colour;
+      return element("div", { class: "row", role: "listitem" }, element("div", {}, row.name), element("div", { class: "track", "aria-hidden": "true" }, fill), element("div", { class: "value" }, row.text));
+    }));
+  }
+  /* One bar made of parts: [{name, value, colour, text}] */
+  function whole(parts, label) {
+    const total = parts.reduce((sum, part) => sum + part.value, 0) || 1;
+    const bar = element("div", { class: "bar", role: "img", "aria-label": label + ": " + parts.map((p) => p.name + " " + p.text).join(", ") });
+    for (const part of parts) {
+      const piece = element("span", { title: `${part.name}: ${part.text}` });
+      piece.style.width = 100 * part.value / total + "%";
+      piece.style.background = part.colour;
+      bar.append(piece);
+    }
+    return element("div", {}, bar, legend(parts.map((part) => [`${part.name}: ${part.text}`, part.colour])));
+  }
+
+  // ---- who ran what when ----------------------------------------------------------------------------------------------
+
+  class Gantt {
+    constructor(data, names, label) {
+      this.data = data;
+      this.names = names;
+      this.from = data.begin;
+      this.to = Math.max(data.end, data.begin + 1e-6);
+      if (data.kind === "cells") this.cells = Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0));
+      else this.byRow = this.sortIntoRows();
+      this.canvas = element("canvas", { tabindex: "0", role: "img", "aria-label": label });
+      this.heard = element("div", { class: "heard", "aria-live": "polite" });
+      this.room = element("div", { class: "plot" }, this.canvas);
+      const tool = (text, name, act) => element("button", { "aria-label": name, title: name, onclick: act }, text);
+      this.node = element("figure", {}, element("div", { class: "tools" },
+        tool("+", "zoom in", () => this.zoom(0.5)), tool("−", "zoom out", () => this.zoom(2)),
+        tool("←", "earlier", () => this.move(-0.25)), tool("→", "later", () => this.move(0.25)),
+        tool("all", "show the whole run", () => this.reset()),
+        element("span", { class: "soft" }, "Drag to move, Ctrl and wheel to zoom; with the keyboard arrows, + and −.")), this.room, this.heard,
+        legend(names.map((name, i) => [name, colour(i)]).concat(data.bad && data.bad.length ? [["did not succeed", "var(--bad)"]] : [])));
+      this.listen();
+      new ResizeObserver(() => this.draw()).observe(this.room);
+      requestAnimationFrame(() => this.draw());
+    }
+    sortIntoRows() {
+      const rows = this.data.rows.map(() => []), bad = new Set(this.data.bad);
+      this.bad = bad;
+      this.data.row.forEach((row, i) => rows[row].push(i));
+      for (const row of rows) row.sort((a, b) => this.data.start[a] - this.data.start[b]);
+      return rows;
+    }
+    get left() { return Math.min(150, this.room.clientWidth * 0.24); }
+    listen() {
+      const canvas = this.canvas;
+      let held = null;
+      canvas.addEventListener("wheel", (event) => {
+        if (!event.ctrlKey && !event.metaKey) return;
+        event.preventDefault();
+        this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.timeAt(event.offsetX));
+      }, { passive: false });
+      canvas.addEventListener("pointerdown", (event) => { held = [event.offsetX, this.from, this.to]; canvas.setPointerCapture(event.pointerId); });
+      canvas.addEventListener("pointerup", () => { held = null; });
+      canvas.addEventListener("pointermove", (event) => {
+        if (held) {
+          const by = (held[0] - event.offsetX) / (canvas.clientWidth - this.left) * (held[2] - held[1]);
+          this.show(held[1] + by, held[2] + by);
+        } else this.tell(event.offsetX, event.offsetY);
+      });
+      canvas.addEventListener("pointerleave", hideTip);
+      canvas.addEventListener("dblclick", (event) => this.zoom(0.4, this.timeAt(event.offsetX)));
+      canvas.addEventListener("keydown", (event) => {
+        const act = { ArrowLeft: () => this.move(-0.1), ArrowRight: () => this.move(0.1), "+": () => this.zoom(0.5), "=": () => this.zoom(0.5),
+          "-": () => this.zoom(2), ArrowUp: () => this.zoom(0.5), ArrowDown: () => this.zoom(2), Home: () => this.reset() }[event.key];
+        if (act) { event.preventDefault(); act(); this.heard.textContent = `${seconds(this.from)} to ${seconds(this.to)}`; }
+      });
+    }
+    timeAt(x) { return this.from + (this.to - this.from) * (x - this.left) / (this.canvas.clientWidth - this.left); }
+    zoom(by, around = (this.from + this.to) / 2) { this.show(around - (around - this.from) * by, around + (this.to - around) * by); }
+    move(by) { const span = (this.to - this.from) * by; this.show(this.from + span, this.to + span); }
+    reset() { this.show(this.data.begin, this.data.end); }
+    show(from, to) {
+      const all = Math.max(this.data.end - this.data.begin, 1e-6);
+      const span = Math.max(all / 1e5, Math.min(all, to - from));
+      this.from = Math.max(this.data.begin, Math.min(from, this.data.begin + all - span));
+      this.to = this.from + span;
+      hideTip();
+      if (!this.waiting) { this.waiting = true; requestAnimationFrame(() => { this.waiting = false; this.draw(); }); }
+    }
+    tell(x, y) {
+      const row = Math.floor((y - this.top) / this.pitch), t = this.timeAt(x);
+      if (x < this.left || row < 0 || row >= this.data.rows.length) { hideTip(); return; }
+      const pairs = [];
+      if (this.cells) {
+        const cell = this.cells[row * this.data.pixels + Math.floor((t - this.data.begin) / (this.data.end - this.data.begin) * this.data.pixels)];
+        pairs.push(cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]);
+      } else {
+        const slack = (this.to - this.from) / this.canvas.clientWidth;
+        const hit = this.byRow[row].find((i) => this.data.start[i] - slack <= t && t <= this.data.start[i] + this.data.length[i] + slack);
+        if (hit === undefined) { hideTip(); return; }
+        pairs.push([this.data.name[hit], "", colour(this.data.category[hit])], [this.names[this.data.category[hit]], ""], ["started after", seconds(this.data.start[hit])], ["took", seconds(this.data.length[hit])]);
+        if (this.data.attempt.length && this.data.attempt[hit] > 1) pairs.push(["attempt", this.data.attempt[hit]]);
+        if (this.bad.has(hit)) pairs.push(["did not succeed", ""]);
+      }
+      showTip(this.room, x, y, rowsOf(`${this.data.rows[row]}, after ${seconds(t)}`, pairs));
+    }
+    draw() {
+      const wide = this.room.clientWidth, rows = this.data.rows.length, ratio = window.devicePixelRatio || 1;
+      if (!wide) return;
+      this.top = 4;
+      this.pitch = Math.max(7, Math.min(26, Math.floor(420 / Math.max(1, rows))));
+      const high = this.top + this.pitch * rows + BOTTOM, canvas = this.canvas;
+      if (canvas.width !== Math.round(wide * ratio) || canvas.height !== Math.round(high * ratio)) {
+        canvas.width = Math.round(wide * ratio);
+        canvas.height = Math.round(high * ratio);
+        canvas.style.height = high + "px";
+      }
+      const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+      const paint = (name) => style.getPropertyValue(name).trim();
+      pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+      pen.clearRect(0, 0, wide, high);
+      const left = this.left, room = wide - left, gap = this.pitch > 9 ? 2 : this.pitch > 5 ? 1 : 0;
+      pen.fillStyle = paint("--wash");
+      for (let row = 0; row < rows; row++) pen.fillRect(left, this.top + row * this.pitch, room, this.pitch - gap);
+      this.drawLabels(pen, left, paint("--soft"), paint("--line"), wide, high);
+      if (this.cells) this.drawCells(pen, left, room, gap); else this.drawBars(pen, left, room, gap, paint("--bad"), paint("--card"));
+    }
+    drawBars(pen, left, room, gap, bad, ground) {
+      const scale = room / (this.to - this.from), high = this.pitch - gap;
+      pen.save();
+      pen.beginPath(); pen.rect(left, 0, room, this.pitch * this.byRow.length + this.top); pen.clip();
+      this.byRow.forEach((row, at) => {
+        const y = this.top + at * this.pitch;
+        let covered = -1;
+        for (const i of row) {
+          const start = this.data.start[i], end = start + this.data.length[i];
+          if (end < this.from || start > this.to) continue;
+          const x = left + (start - this.from) * scale, width = Math.max((end - start) * scale, 0.7);
+          if (x + width < covered + 0.35) continue;
+          pen.fillStyle = colour(this.data.category[i]);
+          pen.fillRect(x, y, width, high);
+          if (width > 5) { pen.fillStyle = ground; pen.fillRect(x + width - 0.6, y, 0.6, high); }
+          covered = x + width;
+        }
+      });
+      pen.fillStyle = bad;  // on top of all, or a short one could not be seen
+      for (const i of this.bad) {
+        const x = left + (this.data.start[i] - this.from) * scale, mark = Math.max(3, high / 3);
+        pen.fillRect(x, this.top + this.data.row[i] * this.pitch + high - mark, Math.max(this.data.length[i] * scale, 3), mark);
+      }
+      pen.restore();
+    }
+    /* One pixel per cell in a small picture, which is then stretched row by row: quick enough for every frame. */
+    drawCells(pen, left, room, gap) {
+      const pixels = this.data.pixels, all = this.data.end - this.data.begin, rows = this.data.rows.length;
+      const columns = Math.ceil(room * (window.devicePixelRatio || 1)), per = (this.to - this.from) / all * pixels / columns;
+      const first = (this.from - this.data.begin) / all * pixels, weights = new Float32Array(16);
+      const small = this.small || (this.small = document.createElement("canvas"));
+      small.width = columns;
+      small.height = rows;
+      const picture = new ImageData(columns, rows), out = new Uint32Array(picture.data.buffer);
+      for (let row = 0; row < rows; row++) {
+        const base = row * pixels;
+        for (let c = 0; c < columns; c++) {
+          const from = Math.floor(first + c * per), to = Math.min(pixels, Math.max(from + 1, Math.floor(first + (c + 1) * per)));
+          let sum = 0, which = 0;
+          weights.fill(0);
+          for (let k = from; k < to; k++) {
+            const cell = this.cells[base + k], place = cell >> 4;
+            if (!cell) continue;
+            sum += cell & 15;
+            weights[place] += cell & 15;
+            if (weights[place] > weights[which]) which = place;
+          }
+          if (sum) out[row * columns + c] = RAW[(which - 1) % RAW.length] | Math.round(255 * (0.12 + 0.88 * sum / (15 * (to - from)))) << 24;
+        }
+      }
+      small.getContext("2d").putImageData(picture, 0, 0);
+      pen.imageSmoothingEnabled = false;
+      for (let row = 0; row < rows; row++) pen.drawImage(small, 0, row, columns, 1, left, this.top + row * this.pitch, room, this.pitch - gap);
+    }
+    drawLabels(pen, left, ink, line, wide, high) {
+      pen.fillStyle = ink;
+      pen.font = '12px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
+      pen.textBaseline = "middle";
+      pen.textAlign = "left";
+      const every = Math.ceil(13 / this.pitch);
+      this.data.rows.forEach((name, row) => {
+        if (row % every) return;
+        let text = name;
+        while (text.length > 3 && pen.measureText(text).width > left - 8) text = text.slice(0, -2).replace(/…?$/, "…");
+        pen.fillText(text, 0, this.top + row * this.pitch + this.pitch / 2);
+      });
+      const [ticks, step] = timeTicks(this.from, this.to, (wide - left) / 90), scale = (wide - left) / (this.to - this.from);
+      pen.textBaseline = "alphabetic";
+      for (const t of ticks) {
+        const x = left + (t - this.from) * scale;
+        pen.fillStyle = line;
+        pen.fillRect(x, this.top, 1, high - BOTTOM - this.top + 4);
+        pen.fillStyle = ink;
+        pen.textAlign = x > wide - 40 ? "right" : x < left + 10 ? "left" : "center";
+        pen.fillText(clock(t, step), x, high - 7);
+      }
+    }
+  }
+
+  /* A chain of tasks over time: [{name, place, start, end, waited}] */
+  function chain(steps, begin, end, label) {
+    const draw = (room, wide, said, heard) => {
+      const high = 74;
+      const svg = shape("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "img", "aria-label": said, tabindex: "0" });
+      const x = (t) => 2 + (wide - 4) * (t - begin) / Math.max(end - begin, 1e-9);
+      svg.append(shape("rect", { x: 2, y: 10, width: wide - 4, height: 30, fill: "var(--idle)", rx: 4 }));
+      for (const step of steps)
+        svg.append(shape("rect", { x: x(step.start), y: 10, width: Math.max(0.8, x(step.end) - x(step.start) - 0.5), height: 30, fill: colour(step.place) }));
+      const [ticks, tick] = timeTicks(begin, end, wide / 100);
+      for (const t of ticks) {
+        svg.append(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: 40, y2: 46 }));
+        svg.append(shape("text", { x: x(t), y: 60, "text-anchor": x(t) > wide - 40 ? "end" : x(t) < 20 ? "start" : "middle" }, clock(t, tick)));
+      }
+      const tell = (step) => rowsOf(step.name, [[step.category, "", colour(step.place)], ["waited before it", seconds(step.waited)], ["took", seconds(step.end - step.start)]]);
+      svg.addEventListener("pointermove", (event) => {
+        const box = svg.getBoundingClientRect(), t = begin + (end - begin) * (event.clientX - box.left - 2) / (box.width - 4);
+        const hit = steps.find((step) => step.start - step.waited <= t && t <= step.end);
+        if (hit) showTip(room, event.clientX - box.left, event.clientY - box.top, tell(hit)); else hideTip();
+      });
+      svg.addEventListener("pointerleave", hideTip);
+      let at = -1;
+      svg.addEventListener("keydown", (event) => {
+        const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        if (!by || !steps.length) return;
+        event.preventDefault();
+        at = Math.max(0, Math.min(steps.length - 1, at + by));
+        showTip(room, x(steps[at].start), 30, tell(steps[at]));
+        heard.textContent = shownTip.innerText;
+      });
+      svg.addEventListener("blur", hideTip);
+      room.append(svg);
+    };
+    return drawing(null, label, draw, {});
+  }
+
+  return { element, colour, swatch, legend, count, number, percent, bytes, seconds, stacked, lines, table, meter, bars, whole, chain,
+    gantt: (data, names, label) => new Gantt(data, names, label) };
+})();

@@ -1,0 +1,246 @@
+"""A run as one value of plain lists and numbers, for pages, reports and programs.
+
+Times are in seconds from the beginning of the run unless they are called moments. Numbers are cut to what a drawing can
+show, so that a million tasks fit in a small page.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shoal.model.resources import FRACTION, show_bytes
+from shoal.view.critical import CriticalPath, critical_path
+from shoal.view.figures import Figures, figures
+from shoal.view.gantt import PIXELS, ROWS, Slots, gantt, node_name, slots_of
+from shoal.view.graph import Needs
+from shoal.view.progress import progress
+from shoal.view.run import RunView
+from shoal.view.schedule import Replayed, replay
+from shoal.view.story import Known, advice, summary
+from shoal.view.tables import category_rows, failure_causes, node_rows
+from shoal.view.timeline import Shown, Timeline, intervals, shown_categories, timeline
+
+FORMAT = 1
+DIGITS = 5
+MOST_BARS = 20_000
+"""Attempts that are told one by one."""
+MOST_NODES = 400
+MOST_POINTS = 400
+"""Of each curve of the throttle."""
+DEEP = 16
+"""So much finer is the picture of many attempts than a page is wide, to zoom in."""
+
+
+def run_data(
+    view: RunView, *, workflow: str, now: float | None = None, foreseen: float | None = None
+) -> dict[str, Any]:
+    """Everything that is shown of a run; `now` is given for one that goes on."""
+    view.settle()
+    needs = Needs(view)
+    shown = shown_categories(view)
+    over_time = timeline(view, shown, needs if view.links else None, until=now)
+    known = Known(
+        view,
+        progress(view, now),
+        figures(view, over_time),
+        category_rows(view),
+        failure_causes(view),
+        critical_path(view, needs) if view.links else None,
+        replay(view, needs, over_time),
+        foreseen,
+    )
+    slots = slots_of(view, now)
+    return {
+        "format": FORMAT,
+        "run": _run(view, workflow, now),
+        "summary": summary(known),
+        "advice": advice(known),
+        "progress": msgspec.to_builtins(known.progress),
+        "figures": _figures(known.figures),
+        "shown": shown.names,
+        "timeline": timeline_data(over_time),
+        "gantt": gantt_data(view, shown, slots, now),
+        "categories": [_trimmed(msgspec.structs.asdict(row)) for row in known.categories],
+        "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now)[:MOST_NODES]],
+        "failures": [msgspec.structs.asdict(cause) for cause in known.causes],
+        "critical": _path(known.path, shown, view),
+        "replayed": _replayed(known.replayed, foreseen),
+        "throttle": throttle_data(view),
+        "data": _files(view),
+    }
+
+
+def numbers(values: Iterable[float]) -> list[float]:
+    """Cut to a few digits; whole ones without a point."""
+    return [short(value) for value in values]
+
+
+def short(value: float) -> float:
+    """A number with as many digits as a drawing can show."""
+    cut = float(f"{value:.{DIGITS}g}")
+    return int(cut) if cut == int(cut) else cut
+
+
+def _trimmed(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: short(value) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def _figures(found: Figures) -> dict[str, Any]:
+    return {**_trimmed(msgspec.structs.asdict(found)), "utilisation": short(found.utilisation)}
+
+
+def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
+    start, end = view.start, view.end
+    assert start is not None
+    return {
+        "workflow": workflow,
+        "id": start.run,
+        "host": start.host,
+        "version": start.version,
+        "targets": start.targets,
+        "began": start.time,
+        "until": view.until(now),
+        "outcome": end.outcome if end is not None else "running" if now is not None else "killed",
+        "cluster": view.is_cluster(),
+        "resources": [
+            [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]
+            for name, amount in start.node
+            if "=" not in name
+        ],
+        "number": view.runs,
+    }
+
+
+def timeline_data(over_time: Timeline) -> dict[str, Any]:
+    """The columns by bucket."""
+    return {
+        "begin": float(over_time.edges[0]),
+        "end": float(over_time.edges[-1]),
+        "buckets": len(over_time.edges) - 1,
+        "cores": [numbers(row) for row in over_time.cores.tolist()],
+        "memory": [numbers(row) for row in over_time.memory.tolist()],
+        "lost": numbers(over_time.lost.tolist()),
+        "capacity": numbers(over_time.capacity.tolist()),
+        "running": numbers(over_time.running.tolist()),
+        "ready": numbers(over_time.ready.tolist()),
+        "done": over_time.done.tolist(),
+        "failed": over_time.failed.tolist(),
+        "total": over_time.total,
+    }
+
+
+def gantt_data(view: RunView, shown: Shown, slots: Slots, now: float | None) -> dict[str, Any]:
+    """Bars if there are few attempts, otherwise a picture that is finer than any page."""
+    if len(slots.row) <= MOST_BARS:
+        return _bars(view, shown, slots, now)
+    picture = gantt(view, shown, slots, until=now, rows=ROWS, pixels=DEEP * PIXELS)
+    return {
+        "kind": "cells",
+        "begin": picture.begin,
+        "end": picture.end,
+        "pixels": picture.pixels,
+        "rows": picture.labels,
+        "cells": b64encode(picture.cells).decode("ascii"),
+    }
+
+
+def _bars(view: RunView, shown: Shown, slots: Slots, now: float | None) -> dict[str, Any]:
+    last = view.until(now)
+    begins, ends, codes, _ = intervals(view, last)
+    rows = view.attempts
+    going = list(view.running) if view.end is None else []
+    tasks = [*rows.task.tolist(), *going]
+    return {
+        "kind": "bars",
+        "begin": 0.0,
+        "end": last - view.origin,
+        "rows": [f"{name} · {order + 1}" for name, order in _row_names(view, slots)],
+        "row": slots.row.tolist(),
+        "start": [round(value, 6) for value in begins.tolist()],
+        "length": [round(value, 6) for value in (ends - begins).tolist()],
+        "category": shown.place[codes].tolist() if len(codes) else [],
+        "bad": np.flatnonzero(rows.outcome != 0).tolist(),
+        "name": [view.names.of(task)[:120] for task in tasks],
+        "attempt": rows.number.tolist() if (rows.number > 1).any() else [],
+    }
+
+
+def _row_names(view: RunView, slots: Slots) -> list[tuple[str, int]]:
+    return [(node_name(view, node), order) for node, order in zip(slots.nodes, slots.order, strict=True)]
+
+
+def _path(path: CriticalPath | None, shown: Shown, view: RunView) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    place = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
+    return {
+        "tasks": path.length,
+        "ran": short(path.ran),
+        "waited": short(path.waited),
+        "done": short(path.done),
+        "by_category": [
+            {"name": name, "tasks": tasks, "seconds": short(spent), "place": place.get(name, 0)}
+            for name, tasks, spent in path.by_category
+        ],
+        "steps": [
+            {
+                "name": step.name[:120],
+                "category": step.category,
+                "place": place.get(step.category, 0),
+                "start": short(step.started),
+                "end": short(step.ended),
+                "waited": short(step.waited),
+            }
+            for step in path.steps
+        ],
+    }
+
+
+def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, Any] | None:
+    if replayed is None:
+        return None
+    found = _trimmed(msgspec.structs.asdict(replayed))
+    found["supposed"] = [
+        {"what": row.what, "category": row.category, "cores": row.cores, "seconds": short(row.seconds)}
+        for row in replayed.supposed
+    ]
+    found["foreseen"] = None if foreseen is None else short(foreseen)
+    return found
+
+
+def throttle_data(view: RunView) -> list[dict[str, Any]]:
+    """One curve for each category and node: how many might run, did run, and what came of it."""
+    curves: dict[tuple[str, str], list[list[Any]]] = {}
+    for record in view.throttle:
+        points = curves.setdefault((record.node, record.category), [])
+        cap = None if record.cap < 0 else record.cap
+        at = short(record.time - view.origin)
+        points.append([at, cap, record.running, record.waiting, short(record.use), short(record.rate), record.reason])
+    found = []
+    for (node, category), points in curves.items():
+        step = max(1, -(-len(points) // MOST_POINTS))
+        kept = points[::step] if points[-1] is points[::step][-1] else [*points[::step], points[-1]]
+        dominant = next(
+            (told.dominant for told in reversed(view.throttle) if (told.node, told.category) == (node, category)), ""
+        )
+        found.append({"node": node, "category": category, "dominant": dominant, "decided": len(points), "points": kept})
+    return found
+
+
+def _files(view: RunView) -> dict[str, Any]:
+    rows = view.attempts
+    return {
+        "sources": view.sources,
+        "source_bytes": view.source_bytes,
+        "made": short(float(rows.made[rows.outcome == 0].sum(dtype=np.float64))) if len(rows) else 0,
+        "read": rows.read,
+        "written": rows.written,
+        "fetched": sum(node.fetched for node in view.nodes.values()),
+        "stolen": sum(node.stolen for node in view.nodes.values()),
+        "pushed": sum(node.pushed for node in view.nodes.values()),
+    }

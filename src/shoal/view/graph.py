@@ -1,0 +1,133 @@
+"""What the tasks of a run waited for, as recorded, together with when they ran.
+
+Rows are the tasks of the plan, numbered densely here; a task that runs nothing (it groups others) is a row that takes
+no time. What was up to date and did not run is no row.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from shoal.model.graph import NO_TASK
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
+from shoal.model.work import Work
+from shoal.view.columns import Array, Floats, Ints
+from shoal.view.run import RunView
+
+_RESOLVING_ROUNDS = 64
+"""Groups within groups that are looked through; deeper ones count as ready at once."""
+
+
+class Needs:
+    """The recorded graph of a run with the times of its tasks, taken at one moment."""
+
+    def __init__(self, view: RunView) -> None:
+        view.settle()
+        pairs = [_pairs(record.tasks, record.counts, record.needs) for record in view.links]
+        children = np.concatenate([np.zeros(0, np.int64), *(child for child, _ in pairs)])
+        parents = np.concatenate([np.zeros(0, np.int64), *(parent for _, parent in pairs)])
+        linked = [np.frombuffer(record.tasks, "<i4") for record in view.links]
+        # Numbers of tasks are dense, so a table says faster than a search which of them are here, and as which row.
+        there = np.zeros(1 + max((int(part.max(initial=0)) for part in (*linked, view.attempts.task)), default=0), bool)
+        for part in (*linked, view.attempts.task):
+            there[part] = True
+        self.tasks: Ints = np.flatnonzero(there)
+        """Numbers of the tasks in the workflow, by row."""
+        self._row: Ints = np.cumsum(there) - 1
+        known = parents < len(there)
+        known[known] = there[parents[known]]
+        self.children: Ints = self._row[children[known]]
+        self.parents: Ints = self._row[parents[known]]
+        """One entry per edge, in the order of the children."""
+        order = np.argsort(self.children, kind="stable")
+        self.children, self.parents = self.children[order], self.parents[order]
+        self.parent_start: Ints = np.searchsorted(self.children, np.arange(len(self.tasks) + 1))
+        self._times(view)
+
+    def _times(self, view: RunView) -> None:
+        rows, size = view.attempts, len(self.tasks)
+        place = self._row[rows.task]
+        first = np.full(size, np.inf)
+        np.minimum.at(first, place, rows.started - view.origin)
+        self.first_started: Floats = first
+        """Of the first attempt; infinite for tasks that have not run."""
+        self.started: Floats = np.full(size, np.nan)
+        self.ended: Floats = np.full(size, np.nan)
+        """Of the last attempt."""
+        self.started[place] = rows.started - view.origin
+        self.ended[place] = rows.ended - view.origin
+        self.ok: Array = np.zeros(size, bool)
+        self.ok[place] = rows.outcome == 0
+        self.seconds: Floats = np.nan_to_num(self.ended - self.started)
+        codes = view.category_of(self.tasks)
+        self.ran: Array = ~np.isnan(self.ended)
+        self.category: Ints = np.where(codes < 0, len(view.categories), codes)
+        self.finish: Floats = self._through_groups()
+
+    def _through_groups(self) -> Floats:
+        """When each task was done; of those that run nothing, when the last that they need was."""
+        finish = self.ended.copy()
+        unknown = np.isnan(finish)
+        for _ in range(_RESOLVING_ROUNDS):
+            edges = unknown[self.children]
+            if not edges.any():
+                break
+            latest = np.full(len(finish), -np.inf)
+            np.maximum.at(latest, self.children[edges], np.nan_to_num(finish[self.parents[edges]], nan=np.inf))
+            settled = unknown & np.isfinite(latest)
+            if not settled.any():
+                break
+            finish[settled] = latest[settled]
+            unknown &= ~settled
+        return finish
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def ready_at(self) -> Floats:
+        """When the last task that each one needs was done; 0 if it needs none that ran."""
+        ready = np.zeros(len(self))
+        np.maximum.at(ready, self.children, np.nan_to_num(self.finish[self.parents]))
+        return ready
+
+    def waited(self, view: RunView) -> tuple[Floats, Floats]:
+        """Of every task that could start: when it could, and when it did, or the end of what is known."""
+        ready = self.ready_at()
+        started = np.where(np.isfinite(self.first_started), self.first_started, view.until() - view.origin)
+        runs = self.ran | (self._can_start() & (view.end is None))
+        return ready[runs], started[runs]
+
+    def _can_start(self) -> Array:
+        open_needs = np.zeros(len(self), np.int64)
+        np.add.at(open_needs, self.children, np.isnan(self.finish[self.parents]))
+        found: Array = (open_needs == 0) & ~self.ran
+        return found
+
+    def work(self, view: RunView) -> Work:
+        """As the bounds want it, with the seconds that tasks took."""
+        cores = [*view.cores_of_categories(), 0.0]
+        names = [*view.categories, "(groups)"]
+        profiles = [
+            Profile(resources=Resources.of({"cores": round(held * FRACTION)}), category=name)
+            for name, held in zip(names, cores, strict=True)
+        ]
+        order = np.argsort(self.parents, kind="stable")
+        start = np.searchsorted(self.parents[order], np.arange(len(self) + 1))
+        waits_for = np.diff(self.parent_start)
+        edges = (_plain(waits_for), _plain(start), _plain(self.children[order]))
+        return Work("", array("d", self.seconds.tobytes()), _plain(self.category), profiles, *edges)
+
+
+def _pairs(tasks: bytes, counts: bytes, needs: bytes) -> tuple[Ints, Ints]:
+    children = np.repeat(np.frombuffer(tasks, "<i4"), np.frombuffer(counts, "<i4")).astype(np.int64)
+    parents = np.frombuffer(needs, "<i4").astype(np.int64)
+    known = parents != NO_TASK
+    return children[known], parents[known]
+
+
+def _plain(column: Ints) -> array[int]:
+    """As numpy takes it without copying, and a loop over single tasks reads it several times faster."""
+    return array("q", column.astype(np.int64).tobytes())

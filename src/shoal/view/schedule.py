@@ -1,0 +1,194 @@
+"""What a run would have taken if something had been different: the recorded graph once more, with other durations.
+
+A *list schedule* starts tasks in the order in which they started, each as soon as what it needs is done and cores are
+free; it knows of cores only and of no time between tasks. Of very large runs a lower bound is taken instead. Either
+way the answer is scaled by what the same arithmetic says of the run as it was, since only the difference is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+
+import msgspec
+import numpy as np
+
+from shoal.model.resources import FRACTION
+from shoal.sim.bound.levels import NARROW, Levels
+from shoal.sim.bound.lower import Capacity, lower_bound
+from shoal.view.columns import Floats, Ints
+from shoal.view.graph import Needs
+from shoal.view.run import RunView
+from shoal.view.timeline import Timeline
+
+MOST_SCHEDULED = 100_000
+"""Tasks; beyond that the bound is asked."""
+MOST_CATEGORIES = 6
+SCHEDULE, BOUND = "list schedule", "lower bound"
+
+
+class Supposed(msgspec.Struct, frozen=True):
+    """One thing that could have been different: a category twice as fast, or other cores."""
+
+    category: str
+    """Empty if it is about cores."""
+    cores: float
+    """As a multiple of those there were."""
+    seconds: float
+    """What the run would about have taken."""
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        if self.category:
+            return f"every task of {self.category} twice as fast"
+        return "twice as many cores" if self.cores > 1 else "half as many cores"
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """The run as it was, computed, and what else could have been."""
+
+    method: str
+    cores: float
+    actual: float
+    computed: float
+    """What the method says of the run as it was."""
+    bound: float
+    """No schedule of these tasks on these cores is shorter."""
+    bound_by: str
+    path: float
+    """Seconds of the longest chain."""
+    over_cores: float
+    supposed: list[Supposed]
+
+
+def replay(view: RunView, needs: Needs, over_time: Timeline) -> Replayed | None:
+    """None if nothing has run, or it is not known on how many cores."""
+    began = float(np.min(needs.first_started, initial=np.inf))
+    cores = cores_there(view, over_time)
+    if not np.isfinite(began) or not cores:
+        return None
+    actual = float(np.nanmax(needs.ended)) - began
+    small = len(needs) <= MOST_SCHEDULED
+    again = _Scheduler(view, needs) if small else _Bounds(view, needs)
+    would_take = again.makespan
+    computed = would_take(needs.seconds, cores)
+    most = MOST_CATEGORIES
+    if isinstance(again, _Bounds):
+        path, over, least, decides = again.path, again.over_cores, computed, again.decides
+        most = 1 if again.narrow else MOST_CATEGORIES // 2
+    else:
+        bound = lower_bound(needs.work(view), Capacity(cores))
+        path, over, least, decides = bound.path, bound.over_cores, bound.seconds, bound.decides
+    scale = actual / computed if computed > 0 else 1.0
+    of_cores = [Supposed("", factor, scale * would_take(needs.seconds, factor * cores)) for factor in (2.0, 0.5)]
+    supposed = [
+        Supposed(view.categories[code], 1.0, scale * would_take(halved, cores))
+        for code, halved in _halved(view, needs, most)
+    ]
+    method = SCHEDULE if small else BOUND
+    return Replayed(method, cores, actual, computed, least, decides, path, over, supposed + of_cores)
+
+
+def cores_there(view: RunView, over_time: Timeline) -> float:
+    """Cores on average while the run went on; where attempts shared them, as many as ran together at most."""
+    if over_time.crowded:
+        return float(over_time.running.max(initial=1.0))
+    there = over_time.capacity[over_time.capacity > 0]
+    return float(there.mean()) if len(there) else view.total_cores()
+
+
+def _halved(view: RunView, needs: Needs, most: int) -> Iterator[tuple[int, Floats]]:
+    """For each of the categories that took most: the durations with those of its tasks halved."""
+    size = len(view.categories)
+    work = np.bincount(needs.category, needs.seconds, size + 1)[:size] * view.cores_of_categories()
+    for code in np.argsort(-work, kind="stable")[:most].tolist():
+        if work[code] > 0:
+            yield code, np.where(needs.category == code, needs.seconds / 2, needs.seconds)
+
+
+class _Scheduler:
+    """The columns of a list schedule as plain lists, which a loop over single tasks reads much faster."""
+
+    def __init__(self, view: RunView, needs: Needs) -> None:
+        held = np.append(view.cores_of_categories(), 0.0)
+        sizes = np.maximum(np.round(held * FRACTION), np.where(held > 0, 1, 0)).astype(np.int64)
+        self.size: list[int] = sizes[needs.category].tolist()
+        began = np.where(np.isfinite(needs.first_started), needs.first_started, np.inf)
+        self.priority: list[int] = np.argsort(np.argsort(began, kind="stable"), kind="stable").tolist()
+        work = needs.work(view)
+        self.start: list[int] = np.asarray(work.child_start).tolist()
+        self.children: list[int] = np.asarray(work.children).tolist()
+        self.waits_for: list[int] = np.asarray(work.waits_for).tolist()
+
+    def makespan(self, seconds: Floats, cores: float) -> float:
+        """Until all are done."""
+        free = max(round(cores * FRACTION), max(self.size, default=0))
+        length: list[float] = seconds.tolist()
+        left = list(self.waits_for)
+        queues: dict[int, list[tuple[int, int]]] = {size: [] for size in sorted(set(self.size))}
+        running: list[tuple[float, int]] = []
+        now = 0.0
+        fresh: Sequence[int] = [task for task, count in enumerate(left) if not count]
+        while True:
+            for task in fresh:
+                heappush(queues[self.size[task]], (self.priority[task], task))
+            while True:
+                fitting = [queue for size, queue in queues.items() if queue and size <= free]
+                if not fitting:
+                    break
+                _, task = heappop(min(fitting, key=lambda queue: queue[0]))
+                free -= self.size[task]
+                heappush(running, (now + length[task], task))
+            if not running:
+                return now
+            now, task = heappop(running)
+            free += self.size[task]
+            fresh = self._released(task, left)
+
+    def _released(self, task: int, left: list[int]) -> list[int]:
+        found = []
+        for child in self.children[self.start[task] : self.start[task + 1]]:
+            left[child] -= 1
+            if not left[child]:
+                found.append(child)
+        return found
+
+
+class _Bounds:
+    """The larger of two bounds, again and again for the same graph: the longest chain, and the work over all cores."""
+
+    def __init__(self, view: RunView, needs: Needs) -> None:
+        self._levels = Levels(needs.work(view))
+        self._walked: tuple[Floats, float] | None = None
+        self.path = self.over_cores = 0.0
+        """The two bounds of what was asked last."""
+
+    @property
+    def narrow(self) -> bool:
+        """A long chain rather than many tasks beside each other: it is walked task by task."""
+        return len(self._levels.seconds) < NARROW * len(self._levels)
+
+    @property
+    def decides(self) -> str:
+        return "path" if self.path > self.over_cores else "work"
+
+    def makespan(self, seconds: Floats, cores: float) -> float:
+        """No schedule is shorter."""
+        if self._walked is None or self._walked[0] is not seconds:  # a walk takes long, and cores do not change it
+            ends = self._levels.walk(seconds, _Latest())[1]
+            self._walked = (seconds, float(ends.max(initial=0.0)))
+        self.path = self._walked[1]
+        self.over_cores = float((seconds * self._levels.cores).sum()) / cores
+        return max(self.path, self.over_cores)
+
+
+class _Latest:
+    """A task is ready when the last that it needs has ended."""
+
+    def many(self, ends: Floats, parents: Ints, first: Ints) -> Floats:
+        found: Floats = np.maximum.reduceat(ends, first)
+        return found
+
+    def one(self, ends: list[float], parents: list[int]) -> float:
+        return max(ends)

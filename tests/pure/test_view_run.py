@@ -1,0 +1,193 @@
+"""The model of a run: what records become, one at a time or many together, live or afterwards."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shoal.ledger.records import (
+    NodeLeft,
+    NodeSeen,
+    NodeTold,
+    Record,
+    TaskEnded,
+    TasksPlanned,
+    TaskStarted,
+    ThrottleDecided,
+    Usage,
+    decode,
+    encode,
+)
+from shoal.view.ends import End, Used
+from shoal.view.progress import progress
+from shoal.view.run import UNKNOWN, RunView
+from shoal.view.tables import category_rows, cause_of, failure_causes, node_rows
+from support.views import BEGAN, GIB, diamond, ended, over, planned, started, view_of
+
+CORES = [("cores", 40_000)]
+
+
+def test_a_batch_is_the_same_as_one_after_another() -> None:
+    head: list[Record] = [started(3), planned(["a", "b", "a"])]
+    ends = [ended(0, 0.0, 1.0), ended(1, 0.5, 2.0, "failed", message="exit status 1"), ended(2, 1.0, 2.5)]
+    together, apart = RunView(), view_of(*head, *ends)
+    together.feed_all(head)
+    together.feed_ends(ends)
+    assert together.attempts.category.tolist() == apart.attempts.category.tolist() == [0, 1, 0]
+    assert together.attempts.ended.tolist() == apart.attempts.ended.tolist()
+    assert together.last_time == apart.last_time == BEGAN + 2.5
+
+
+def test_a_run_that_begins_in_the_same_ledger_begins_anew() -> None:
+    view = view_of(started(2), planned(["a", "a"]), ended(0, 0.0, 1.0), started(1), planned(["b"]))
+    assert view.runs == 2
+    assert len(view.attempts) == 0
+    assert view.categories == ["b"]
+
+
+def test_thousands_of_attempts_grow_the_columns() -> None:
+    view = view_of(started(9000), *(ended(task, task * 0.1, task * 0.1 + 0.1) for task in range(9000)))
+    assert len(view.attempts) == 9000
+    assert view.attempts.task.tolist() == list(range(9000))
+    assert view.categories == [UNKNOWN]
+
+
+def test_names_are_found_again_and_unknown_tasks_have_one_too() -> None:
+    view = view_of(started(3), planned(["a", "a"]), TasksPlanned([7], ["<odd>"], ["b"]))
+    assert [view.names.of(task) for task in (1, 7, 0, 5, 99)] == ["t1", "<odd>", "t0", "task 5", "task 99"]
+
+
+def test_categories_tell_time_waste_and_retries() -> None:
+    view = view_of(
+        started(3),
+        planned(["a", "a", "b"]),
+        ended(0, 0.0, 2.0, memory=GIB, limit=4 * GIB),
+        ended(1, 0.0, 1.0, "exhausted", final=False, memory=4 * GIB, limit=4 * GIB),
+        ended(1, 1.0, 5.0, attempt=2, memory=2 * GIB, limit=4 * GIB),
+        ended(2, 2.0, 3.0),
+        over(5.0),
+    )
+    first, second = category_rows(view)
+    assert (first.name, first.done, first.failed, first.retries) == ("a", 2, 0, 1)
+    assert (first.mean, first.longest, first.lost) == (3.0, 4.0, 1.0)
+    assert first.memory_waste == pytest.approx(1 - (2 * 1 + 4 * 2) / (7 * 4))
+    assert (second.name, second.memory_waste) == ("b", None)
+
+
+def test_failures_are_grouped_by_what_was_said_without_names_and_numbers() -> None:
+    view = view_of(
+        started(4),
+        planned(["a", "a", "b", "b"]),
+        ended(0, 0.0, 1.0, "failed", message="its output 'x1' is missing"),
+        ended(1, 0.0, 1.0, "failed", message="its output 'x2' is missing"),
+        ended(2, 0.0, 1.0, "failed", final=False, message="exit status 3"),
+        ended(2, 1.0, 2.0),
+    )
+    first, second = failure_causes(view)
+    assert (first.text, first.attempts, first.given_up, first.categories) == ("its output '…' is missing", 2, 2, ["a"])
+    assert first.examples[1] == ("t1", "its output 'x2' is missing")
+    assert (second.text, second.given_up) == ("exit status 3", 0)
+
+
+def test_a_cause_keeps_the_exit_status_and_drops_other_numbers() -> None:
+    assert cause_of("exit status 137 after 12.5 s in 'a/b'") == "exit status 137 after N s in '…'"
+    assert cause_of("ended by signal 9") == "ended by signal 9"
+
+
+def test_the_only_machine_is_a_node() -> None:
+    (node,) = node_rows(diamond())
+    assert (node.name, node.cores, node.tasks, node.busy) == ("here", 2.0, 4, 8.0)
+    assert node.share == pytest.approx(8 / 20)
+
+
+def test_nodes_of_a_cluster_come_and_go_and_have_their_own_tasks() -> None:
+    view = view_of(
+        started(2),
+        planned(["a", "a"]),
+        NodeSeen(BEGAN, 1, "n1", CORES),
+        NodeSeen(BEGAN + 2, 2, "n2", CORES),
+        ended(0, 0.0, 4.0, node=1),
+        ended(1, 2.0, 3.0, node=2),
+        NodeTold(BEGAN + 4, 2, 500, 3, 1),
+        NodeLeft(BEGAN + 4, 2),
+        over(8.0),
+    )
+    first, second = node_rows(view)
+    assert (first.name, first.tasks, first.share) == ("n1", 1, 4 / 32)
+    assert (second.name, second.tasks, second.share, second.left) == ("n2", 1, 1 / 8, True)
+    assert (second.fetched, second.stolen, second.pushed) == (500, 3, 1)
+    assert view.is_cluster()
+
+
+def test_attempts_on_a_node_that_nobody_has_seen_are_not_lost() -> None:
+    view = view_of(started(1), planned(["a"]), ended(0, 0.0, 1.0, node=5))
+    assert [row.name for row in node_rows(view)] == ["here", "node 5"]
+
+
+def test_progress_of_a_run_that_goes_on_has_a_band_around_what_is_left() -> None:
+    ends = [ended(task, task * 1.0, task + (0.9 if task % 2 else 1.1)) for task in range(10)]
+    view = view_of(started(30), planned(["a"] * 30), *ends, TaskStarted(10, 1, BEGAN + 10, 1, 0.0, 0))
+    told = progress(view, BEGAN + 10.5)
+    assert (told.done, told.running, told.waiting) == (10, 1, 19)
+    assert told.left is not None and told.least is not None and told.most is not None
+    assert 0 < told.least < told.left < told.most < 2 * told.left
+    assert told.left == pytest.approx(19.5 * 10.5 / 10.5, rel=0.05)
+
+
+def test_the_band_narrows_as_more_is_known() -> None:
+    def width(done: int) -> float:
+        ends = [ended(task, task * 1.0, task + (0.5 if task % 2 else 1.5)) for task in range(done)]
+        told = progress(view_of(started(100), planned(["a"] * 100), *ends), BEGAN + done)
+        assert told.left is not None and told.most is not None
+        return (told.most - told.left) / told.left
+
+    assert width(60) < width(20) < width(4)
+
+
+def test_nothing_is_said_of_the_end_before_a_task_is_done() -> None:
+    assert progress(view_of(started(3), planned(["a"] * 3)), BEGAN + 1).left is None
+
+
+def test_a_finished_run_has_nothing_left() -> None:
+    told = progress(diamond(), BEGAN + 500)
+    assert (told.left, told.elapsed, told.done) == (0.0, 10.0, 4)
+
+
+def test_records_of_older_versions_are_read_and_are_of_this_machine() -> None:
+    whole = msgspec.msgpack.decode(encode(ended(3, 0.0, 1.0, node=7, limit=5))[12:])
+    for fields in (-1, -2, -3):  # without the node, the limit and the usage
+        payload = msgspec.msgpack.encode(whole[:fields])
+        record, quick = decode(payload), msgspec.msgpack.decode(payload, type=End)
+        assert isinstance(record, TaskEnded)
+        assert (record.task, record.node, quick.task, quick.node) == (3, 0, 3, 0)
+        assert record.memory_limit == quick.memory_limit == (5 if fields == -1 else 0)
+
+
+def test_what_the_view_reads_is_what_the_ledger_has() -> None:
+    payload = encode(ended(3, 0.0, 1.5, node=7, limit=5, memory=9, message="so"))[12:]
+    record, quick = decode(payload), msgspec.msgpack.decode(payload, type=End)
+    assert isinstance(record, TaskEnded)
+    skipped = {"outputs", "usage"}
+    for name in set(TaskEnded.__struct_fields__) - skipped:
+        assert getattr(record, name) == getattr(quick, name)
+    assert End.__struct_fields__ == TaskEnded.__struct_fields__
+    assert Used.__struct_fields__ == Usage.__struct_fields__[: len(Used.__struct_fields__)]
+
+
+def test_a_number_of_tasks_that_goes_up_and_down_widens_the_band() -> None:
+    def band(length: float) -> float:
+        ends = [ended(task, task * 1.0, task + (length if task % 4 == 0 else 1.0)) for task in range(40)]
+        told = progress(view_of(started(100), planned(["long", "a", "a", "a"] * 25), *ends), BEGAN + 40)
+        assert told.left is not None and told.most is not None
+        return (told.most - told.left) / told.left
+
+    assert band(1.0) < 0.05
+    assert band(9.0) > 2 * band(1.0)
+
+
+def test_a_throttle_that_is_still_growing_may_bring_the_end_nearer() -> None:
+    grows = ThrottleDecided(BEGAN, "", "a", 4, 4, 0, "growing", "", 0.0, 0.0, "")
+    ends = [ended(task, task * 1.0, task + 1.0) for task in range(10)]
+    told = progress(view_of(started(30), planned(["a"] * 30), grows, *ends), BEGAN + 10)
+    assert told.left is not None and told.least is not None
+    assert told.least <= told.left / 4

@@ -1,0 +1,217 @@
+"""`shoal report` over real runs: what the ledger says of nodes and needs, the page, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from shoal.agent.messages import NodeNote
+from shoal.cluster.roll import Roll
+from shoal.ledger.file import LedgerReader, LedgerWriter
+from shoal.ledger.records import (
+    NodeLeft,
+    NodeSeen,
+    NodeTold,
+    Record,
+    TaskEnded,
+    TasksLinked,
+    TaskStarted,
+    decode,
+    encode,
+)
+from shoal.model.resources import Resources
+from shoal.report.choose import count_runs
+from shoal.report.reading import LedgerTail, read_into
+from shoal.store.directory import NodeInfo
+from shoal.view.graph import Needs
+from shoal.view.run import RunView
+from support.clusters import NAME, local_cluster
+from support.command import PATIENCE, environment, shoal
+from support.ledgers import ledger_path, records
+from support.views import ended, over, planned, started
+
+HOSTILE = "</script><b onclick=alert(1)>é"
+FLOW = """
+from shoal import rule, task
+for i in range(6):
+    rule(f"part{i}", run=f"sleep 0.0{i}; echo {i} > part{i}", category="part")
+rule("whole", [f"part{i}" for i in range(6)], run="cat part* > whole", category=HOSTILE)
+rule("bad", ["whole"], run="echo no >&2; exit 3", retries=1)
+task("all", needs=["bad"])
+""".replace("HOSTILE", repr(HOSTILE))
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workflow that was run twice; its last task fails each time."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "flow.py").write_text(FLOW)
+    shoal(folder, "run", "flow.py", "all", "-j2", "--quiet", expect=1)
+    shoal(folder, "run", "flow.py", "all", "-j2", "--quiet", expect=1)
+    return folder
+
+
+def test_the_ledger_says_what_tasks_need_and_where_they_ran(ran: Path) -> None:
+    flow = ran / "flow.py"
+    assert {record.node for record in records(flow) if isinstance(record, TaskEnded)} == {0}
+    assert any(isinstance(record, TasksLinked) for record in records(flow))
+    view = RunView()
+    read_into(view, LedgerTail(str(ledger_path(flow))), last=1)
+    needs = Needs(view)
+    numbers = {view.names.of(int(task)): row for row, task in enumerate(needs.tasks)}
+    parents = needs.parents[needs.children == numbers["whole"]]
+    assert sorted(view.names.of(int(needs.tasks[row])) for row in parents) == [f"part{i}" for i in range(6)]
+    assert numbers["bad"] in needs.children
+
+
+def test_a_page_is_written_and_says_what_happened(ran: Path) -> None:
+    said = shoal(ran, "report", "flow.py@1", "-o", "first.html").stdout
+    assert said.startswith("wrote first.html: 7 tasks done, 1 failed on one machine in")
+    text = (ran / "first.html").read_text()
+    assert "7 tasks done, 1 failed" in text
+    assert "exit status 3" in text
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', text) == [], "nothing is asked for from elsewhere"
+    assert "<b onclick" not in text
+
+
+def test_the_last_run_is_meant_unless_another_is_named(ran: Path) -> None:
+    data = json.loads(shoal(ran, "report", "--json").stdout)
+    assert (data["run"]["number"], data["progress"]["done"], data["progress"]["failed"]) == (2, 0, 1)
+    assert data["progress"]["up_to_date"] == 7
+    earlier = json.loads(shoal(ran, "report", "flow.py@-1", "--json").stdout)
+    assert (earlier["run"]["number"], earlier["progress"]["done"]) == (1, 7)
+    assert earlier["critical"]["steps"][-1]["name"] == "bad"
+    assert earlier["failures"][0]["attempts"] == 2
+    assert count_runs(str(ledger_path(ran / "flow.py"))) == 2
+
+
+def test_two_runs_are_compared(ran: Path) -> None:
+    shoal(ran, "report", "--compare", "flow.py@1", "flow.py", "-o", "both.html")
+    assert "a comparison of runs" in (ran / "both.html").read_text()
+    data = json.loads(shoal(ran, "report", "--compare", "flow.py@1", "flow.py@2", "--json").stdout)
+    assert [run["run"]["number"] for run in data["runs"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("absent.py",), "'absent.py' does not exist"),
+        (("flow.py@9",), "there is no run 9 of 'flow.py'; its ledger has 2 runs"),
+        (("flow.py", "--compare", "flow.py", "flow.py@1"), "--compare names both runs itself"),
+        (("flow.py", "-o", "nowhere/x.html"), "the report 'nowhere/x.html' cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(ran: Path, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in shoal(ran, "report", *words, expect=2).stderr
+
+
+def test_a_ledger_is_followed_as_it_grows_and_read_anew_when_it_was_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    writer = LedgerWriter(str(path), str(tmp_path / "ballast"))
+    view, tail = RunView(), LedgerTail(str(path))
+    for record in (started(2), planned(["a", "a"]), TaskStarted(0, 1, 1000.5, 1, 0.0, 0)):
+        writer.add(record)
+    writer.flush()
+    assert not tail.is_another()
+    read_into(view, tail)
+    assert list(view.running) == [0]
+    writer.add(ended(0, 0.5, 1.0))
+    writer.flush()
+    with open(path, "ab") as file:
+        file.write(encode(over(2.0))[:7])  # a record that is only half there yet
+    read_into(view, tail)
+    assert (len(view.attempts), view.running, view.end) == (1, {}, None)
+    with open(path, "ab") as file:
+        file.write(encode(over(2.0))[7:])
+    read_into(view, tail)
+    assert view.end is not None
+    writer.close()
+    path.rename(tmp_path / "old")
+    path.write_bytes(encode(started(5)))
+    assert tail.is_another()
+    view = RunView()
+    read_into(view, tail)
+    assert view.start is not None and view.start.to_run == 5
+
+
+def test_damage_costs_a_report_only_the_records_that_it_touches(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    told: list[Record] = [started(3), planned(["a"] * 3), *(ended(task, task, task + 1.0) for task in range(3))]
+    whole = [encode(record) for record in told]
+    path.write_bytes(b"".join([*whole[:3], b"\xf5SHL rubbish", *whole[3:], whole[4][:20]]))
+    view = RunView()
+    read_into(view, LedgerTail(str(path)))
+    assert view.attempts.task.tolist() == [0, 1, 2]
+
+
+def test_nodes_that_come_go_and_fetch_are_noted_once_each(tmp_path: Path) -> None:
+    def node(name: str) -> NodeInfo:
+        return NodeInfo("", name, Resources((("cores", 20_000),)), {}, None, "", "")
+
+    path = tmp_path / "ledger"
+    writer = LedgerWriter(str(path), str(tmp_path / "ballast"))
+    roll = Roll(writer)
+    roll.take(1.0, {4: node("a"), 5: node("b")}, {4: NodeNote(fetched=100)})
+    assert (roll.number("a", 2.0), roll.number("c", 2.0), roll.number("", 2.0)) == (1, 3, 0)
+    roll.take(6.0, {4: node("a")}, {4: NodeNote(fetched=170)})
+    roll.take(11.0, {4: node("a"), 9: node("b")}, {4: NodeNote(fetched=170)})
+    writer.close()
+    told = [decode(payload) for payload in LedgerReader(str(path)).payloads()]
+    cores = [("cores", 20_000)]
+    assert told == [
+        NodeSeen(1.0, 1, "a", cores),
+        NodeSeen(1.0, 2, "b", cores),
+        NodeSeen(2.0, 3, "c", []),
+        NodeTold(6.0, 1, 70),
+        NodeLeft(6.0, 2),
+        NodeSeen(11.0, 2, "b", cores),
+    ]
+
+
+def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    flow = tmp_path / "w" / "flow.py"
+    flow.write_text(FLOW)
+    with local_cluster(tmp_path / "c", 2) as cluster:
+        cluster.await_nodes(2)
+        cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=flow.parent)
+        data = json.loads(cluster.shoal("report", "flow.py", "--json", where=flow.parent))
+    seen = {record.node: record for record in records(flow) if isinstance(record, NodeSeen)}
+    assert sorted(seen) == [1, 2]
+    assert all(dict(record.resources)["cores"] >= 10_000 for record in seen.values())
+    assert {record.node for record in records(flow) if isinstance(record, TaskEnded)} <= {1, 2}
+    assert data["run"]["cluster"] and sum(node["tasks"] for node in data["nodes"]) == 7
+    assert data["figures"]["utilisation"] > 0
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+def test_a_browser_draws_every_section_and_runs_nothing_of_what_names_contain(ran: Path) -> None:
+    shoal(ran, "report", "flow.py@1", "-o", "drawn.html")
+    drawn = subprocess.run(
+        [
+            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"),
+            *("--virtual-time-budget=4000", "--dump-dom", f"--user-data-dir={ran / 'browser'}"),
+            (ran / "drawn.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=PATIENCE,
+    )
+    assert "CONSOLE" not in drawn.stderr, drawn.stderr
+    text = drawn.stdout
+    heads = [unescape(head) for head in re.findall(r"<h2[^>]*>(.*?)</h2>", text)]
+    assert heads == [
+        *("Summary", "Utilisation", "Who ran what when", "Categories", "Critical path", "Predicted and actual"),
+        *("Data", "Failures", "Environment"),
+    ]
+    assert "<b onclick" not in text.replace(text[text.index('id="data"') : text.index("</script>")], "")
+    assert text.count("<svg") >= 4 and "<canvas" in text
+    assert unescape(text).count(HOSTILE) >= 2
