@@ -28,7 +28,7 @@ lint: $(DEV_READY)
 	$(VENV)/bin/lint-imports
 
 test: packages $(DEV_READY) lint
-	$(VENV)/bin/python -m pytest -n 4  # many tests wait for something: a third one makes use of that
+	$(VENV)/bin/python -m pytest -n 4 --dist loadgroup  # many tests wait for something: more processes than cores make use of that
 
 bench: $(DEV_READY)
 	$(VENV)/bin/python bench/run.py

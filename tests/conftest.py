@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pluggy
 import pytest
 
 from support.command import end_started
+
+_TESTS = Path(__file__).parent
 
 
 def pytest_configure() -> None:
@@ -34,3 +37,21 @@ def pytest_runtest_makereport() -> Generator[None, pluggy.Result[pytest.TestRepo
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI: {report.longrepr}"
+
+
+_LONG_FIRST = ("real", "docs", "e2e", "differential", "sim", "depot", "wire")
+"""Directories whose tests wait for something, or take long: with them at the end, cores would idle there."""
+
+
+_SHARING = ("test_sizing_modes",)
+"""Further files whose tests use what the first of them has made."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first. What shares a cluster, a Slurm or a Redis stays in one process, so that it is started once."""
+    order = {name: at for at, name in enumerate(_LONG_FIRST)}
+    folder_of = {item: item.path.relative_to(_TESTS).parts[0] for item in items}
+    items.sort(key=lambda item: order.get(folder_of[item], len(order)))
+    for item in items:
+        if folder_of[item] == "real" or item.path.stem in _SHARING:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))

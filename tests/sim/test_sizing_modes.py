@@ -51,7 +51,9 @@ def test_the_long_tail_gains_much_over_no_retries() -> None:
 
 @pytest.mark.parametrize("hindsight", ["best-single", "best-chain"])
 def test_throughput_is_on_average_nine_tenths_of_hindsight(hindsight: str) -> None:
-    shares = [throughput(family, "max-throughput") / throughput(family, hindsight) for family in FAMILIES]
+    seed = SEEDS[0]  # looking back at one trace takes seconds
+    outcomes = [(outcome(family, seed, "max-throughput"), outcome(family, seed, hindsight)) for family in FAMILIES]
+    shares = [ours.throughput / theirs.throughput for ours, theirs in outcomes]
     assert sum(shares) / len(shares) >= 0.9
 
 
