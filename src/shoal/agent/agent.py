@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
-from shoal.agent.desk import Desk
+from shoal.agent.desk import Desk, memory_places
 from shoal.agent.farm import Farm
 from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
 from shoal.agent.share import Share
@@ -26,6 +28,9 @@ from shoal.agent.skew import ahead, sentence
 from shoal.agent.surroundings import Clock
 from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
+from shoal.memory.client import VARIABLE as MEMORY
+from shoal.memory.protocol import Place
+from shoal.memory.serving import Served
 from shoal.policy.deadline import NOTICE
 from shoal.runner.wakeup import Wakeup
 from shoal.store.base import NOBODY
@@ -47,8 +52,20 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Agent:
     """One node, from joining to leaving."""
 
-    def __init__(self, post: Post[WireMessage], books: ClusterBooks, info: NodeInfo, spool: str, depot: Depot) -> None:
+    def __init__(
+        self,
+        post: Post[WireMessage],
+        books: ClusterBooks,
+        info: NodeInfo,
+        spool: str,
+        depot: Depot,
+        memory: Served | None = None,
+    ) -> None:
         self.post, self.books, self.info, self.spool, self.depot = post, books, info, spool, depot
+        self.memory = memory
+        """The service of this node's shared memory; tasks find its door in their environment."""
+        if memory is not None:
+            os.environ[MEMORY] = memory.door
         if VARIABLE in os.environ:
             self.post = Trouble(post, os.environ[VARIABLE])  # type: ignore[assignment]
         self.clock = Clock()
@@ -57,6 +74,8 @@ class Agent:
         self.number = -1
         self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
+        self._moved_before = (0, 0)
+        """Tasks stolen and pushed in runs that are over here."""
         self._early: deque[Said] = deque(maxlen=MOST_EARLY)
         """What others said of a run in which we have no share yet."""
         self._declined: set[tuple[int, str]] = set()
@@ -89,6 +108,8 @@ class Agent:
         finally:
             self._part()
             self.farm.close()
+            if self.memory is not None:
+                self.memory.close()  # while signals are still held off: what it has in shared memory would stay
             self.wakeup.close()
             self.depot.close()
             if os.path.basename(self.spool).startswith(SPOOL):
@@ -220,11 +241,24 @@ class Agent:
             self._look_at_nodes()
         if beat.runs_version != self._versions[1]:
             self._look_at_runs()
-        self._versions = (beat.nodes_version, beat.runs_version)
+        versions = (beat.nodes_version, beat.runs_version)
+        if self.memory is not None and (versions != self._versions or not self._all_memory_known()):
+            self._tell_memory(self.memory)
+        self._versions = versions
         if not self.leaving:  # by now we have a share in whatever is being run, so what they had finds its way to us
             self._bury(directory.expired())
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
+
+    def _all_memory_known(self) -> bool:
+        assert self.memory is not None
+        return self.memory.service.nodes.keys() >= self.nodes.keys()
+
+    def _tell_memory(self, memory: Served) -> None:
+        """Who else has shared memory, and which runs keep what is in it."""
+        places = memory_places(self.books.directory)
+        places[self.number] = Place(self.info.name, memory.address, memory.encrypted)
+        memory.tell(self.number, places, [each.run for each in self.books.directory.runs() if each.state != "ended"])
 
     def _compare_clocks(self, before: float, after: float, theirs: float) -> None:
         found = ahead(before, after, theirs)
@@ -236,12 +270,22 @@ class Agent:
         """How this node is doing, for those who look and for whoever decides how many nodes there are."""
         now, share, fetched = self.clock(), self.share, self.depot.fetcher.bytes_fetched
         calls = self.farm.at_work()
+        memory, plain = (self.memory.address, not self.memory.encrypted) if self.memory is not None else ("", False)
         if calls:
             self._idle_since = now
         if share is None:
             idle = None if calls else now - self._idle_since
             return NodeNote(
-                calls, held=calls, idle_seconds=idle, draining=self.leaving, ahead=self._ahead, fetched=fetched
+                calls,
+                held=calls,
+                idle_seconds=idle,
+                draining=self.leaving,
+                ahead=self._ahead,
+                fetched=fetched,
+                memory=memory,
+                memory_plain=plain,
+                stolen=self._moved_before[0],
+                pushed=self._moved_before[1],
             )
         broker, tiers = share.member.broker, share.member.tiers
         if broker.state:
@@ -250,7 +294,15 @@ class Agent:
         own = len(tiers.local)
         waiting = (len(tiers) - own, own, len(broker.state))
         told = (self._ahead, fetched, share.limiting.words())
-        return NodeNote(share.running(), *waiting, idle, broker.draining, *told)
+        stolen, pushed = self._moved()
+        note = NodeNote(share.running(), *waiting, idle, broker.draining, *told, memory, plain)
+        return msgspec.structs.replace(note, stolen=stolen, pushed=pushed)
+
+    def _moved(self) -> tuple[int, int]:
+        """Tasks that this node has stolen and that were pushed to it, in all runs."""
+        parcels = self.share.member.parcels if self.share is not None else None
+        stolen, pushed = self._moved_before
+        return (stolen + parcels.stolen, pushed + parcels.pushed) if parcels is not None else (stolen, pushed)
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
@@ -325,6 +377,7 @@ class Agent:
     def _close_share(self) -> None:
         if self.share is not None:
             self.wakeup.discard(self.share.launcher.descriptor)
+            self._moved_before = self._moved()
             self.share.close()
             self.share = None
 

@@ -41,11 +41,13 @@ from shoal.agent.submission import IncompleteError, Submissions
 from shoal.broker.dealing import ALL
 from shoal.errors import InputError, ShoalError
 from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
+from shoal.memory.asking import MemoryAsked, MemoryTold
+from shoal.memory.protocol import Place
 from shoal.model.labels import parse_label
 from shoal.policy.balance import policy_named
 from shoal.policy.order import ORDERS
 from shoal.store.base import Standing, Store
-from shoal.store.directory import RunInfo
+from shoal.store.directory import Directory, RunInfo
 from shoal.wire.access import Role
 from shoal.wire.envelope import BadFrame
 from shoal.wire.post import Post, Received, Route
@@ -152,6 +154,8 @@ class Desk:
                 return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()], notes)
             case FarmsAsked():
                 return FarmsTold(self.books.directory.nodes())
+            case MemoryAsked():
+                return MemoryTold(memory_places(self.books.directory), self.depot.token)
             case StopAsked(at_once):
                 self.owner.leave(at_once=at_once)
             case _:
@@ -272,3 +276,13 @@ def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """All of them, so many at a time."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
+
+
+def memory_places(directory: Directory) -> dict[int, Place]:
+    """By number, the nodes that have said where their shared memory is."""
+    notes = {number: read_note(note) for number, note in directory.notes().items()}
+    return {
+        number: Place(node.name, notes[number].memory, not notes[number].memory_plain)
+        for number, node in directory.nodes().items()
+        if number in notes and notes[number].memory
+    }

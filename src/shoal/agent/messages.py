@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.broker.peers import Message, Ticket
 from shoal.futures.farming import CallsAsked, CallsTold, FarmsAsked, FarmsTold
+from shoal.memory.asking import MemoryAsked, MemoryTold
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import Role
 from shoal.wire.envelope import Codec
@@ -198,6 +199,13 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of files that it has got from others."""
     throttle: tuple[str, ...] = ()
     """How many of each category it lets run, in words."""
+    memory: str = ""
+    """Where its shared memory is to be had, `host:port`."""
+    memory_plain: bool = False
+    """It gives it unencrypted."""
+    stolen: int = 0
+    """Tasks that it has taken from others, and those that others have sent to it."""
+    pushed: int = 0
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):
@@ -247,9 +255,12 @@ WireMessage: TypeAlias = (
     | FarmsTold
     | CallsAsked
     | CallsTold
+    | MemoryAsked
+    | MemoryTold
 )
 _VIEWERS: tuple[type, ...] = (Follow, TaskAsked, ClusterAsked)
-_CLIENTS = (*_VIEWERS, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked, FarmsAsked, CallsAsked)
+_ASK_FOR_NODES: tuple[type, ...] = (FarmsAsked, CallsAsked, MemoryAsked)
+_CLIENTS = (*_VIEWERS, *_ASK_FOR_NODES, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
 MAY_ASK: dict[Role, frozenset[type]] = {
     Role.VIEWER: frozenset(_VIEWERS),

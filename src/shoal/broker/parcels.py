@@ -26,6 +26,10 @@ class Parcels:
     """Both directions of one broker."""
 
     def __init__(self) -> None:
+        self.stolen = 0
+        """Tasks that came because they were asked for."""
+        self.pushed = 0
+        """Tasks that came because what they read is here."""
         self.unsettled: dict[int, Unsettled] = {}
         self._last = 0
         self._seen: dict[int, set[int]] = {}
@@ -56,6 +60,10 @@ class Parcels:
             self._floor[peer] = parcel.settled
             self._seen[peer] = seen = {number for number in seen if number >= parcel.settled}
         seen.add(parcel.number)
+        if parcel.round:
+            self.stolen += len(parcel.tickets)
+        elif not parcel.dealt:
+            self.pushed += len(parcel.tickets)
         return True
 
     def due(self, now: float) -> list[tuple[int, Parcel]]:

@@ -31,6 +31,9 @@ def add_arguments(parser: CommandParser) -> None:
     offer.add_argument("--cores", metavar="N", help="cores, or 'all'")
     offer.add_argument("--memory", metavar="MB", help="memory in megabytes, or with a unit")
     offer.add_argument("--disk", metavar="MB", help="disk in megabytes, or with a unit")
+    offer.add_argument(
+        "--shared-memory", metavar="AMOUNT", help="most that allocations may hold here, as '2G' (default: a quarter)"
+    )
     offer.add_argument("--gpus", metavar="N", help="GPUs")
     offer.add_argument("--resource", metavar="NAME=N", action="append", default=[], help="any other resource")
     offer.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="what tasks may ask for")
@@ -58,15 +61,18 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.agent.depot import Depot
     from shoal.agent.messages import make_codec
     from shoal.cluster.addresses import host_of, own_address_for
+    from shoal.memory.opening import limit_of, open_node
     from shoal.wire.post import Post
 
     info, spool = _offer(arguments)
     bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
+    limit = limit_of(arguments.shared_memory, dict(info.resources.amounts).get("memory", 0))
     books = books_of(access)
     post = Post(access, make_codec(), bind=bind, sender=info.name)
     depot = Depot(os.path.join(spool, "depot"), access, host_of(bind), encrypted=not arguments.data_plain)
     there = msgspec.structs.replace(info, address=post.address, data=depot.address)
-    Agent(post, books, there, spool, depot).serve()
+    memory = open_node(access.cluster, host_of(bind), depot.token, limit, encrypted=depot.encrypted)
+    Agent(post, books, there, spool, depot, memory).serve()
     return 0
 
 

@@ -24,9 +24,9 @@ class Roll:
         self._ledger = ledger
         self._numbers: dict[str, int] = {}
         self._present: set[str] = set()
-        self._fetched_before: dict[str, int] = {}
-        """What each node had fetched when it was seen first: other runs may have been there before."""
-        self._told: dict[str, int] = {}
+        self._before: dict[str, tuple[int, int, int]] = {}
+        """What each node had done when it was seen first: other runs may have been there before."""
+        self._told: dict[str, tuple[int, int, int]] = {}
 
     def number(self, name: str, when: float) -> int:
         """The number of a node, also of one that came and went between two looks; 0 if it has no name."""
@@ -45,11 +45,14 @@ class Roll:
         for name, (info, note) in here.items():
             if name not in self._present:
                 self._enter(now, name, list(info.resources.amounts))
-            before = self._fetched_before.setdefault(name, note.fetched)
-            fetched = max(0, note.fetched - before)
-            if fetched != self._told.get(name, 0):
-                self._told[name] = fetched
-                self._ledger.add(NodeTold(now, self._numbers[name], fetched))
+            done = (note.fetched, note.stolen, note.pushed)
+            before = self._before.setdefault(name, done)
+            fetched, stolen, pushed = (
+                max(0, now_done - earlier) for now_done, earlier in zip(done, before, strict=True)
+            )
+            if (fetched, stolen, pushed) != self._told.get(name, (0, 0, 0)):
+                self._told[name] = (fetched, stolen, pushed)
+                self._ledger.add(NodeTold(now, self._numbers[name], fetched, stolen, pushed))
         for name in sorted(self._present - here.keys()):
             self._ledger.add(NodeLeft(now, self._numbers[name]))
         self._present = set(here)

@@ -1,0 +1,234 @@
+"""Getting at the memory layer: from a task through its node, from a program through the cluster, or all in one process.
+
+A task asks at the inner door of its node's service. What lies on the node it maps by itself, without a question; other
+ranges the service brings, and hands over as memory. `SHOAL_MEMORY` in the environment says where the door is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.errors import InputError
+from shoal.memory.handle import Ahead, Allocation, Memory
+from shoal.memory.layout import EVEN, Range, Record, check_range, parts_of
+from shoal.memory.line import Line
+from shoal.memory.protocol import (
+    HEAD_BYTES,
+    AheadAsked,
+    AheadTold,
+    AllocAsked,
+    Drop,
+    Filled,
+    GetAsked,
+    Hello,
+    Message,
+    ObjectsAsked,
+    ObjectsTold,
+    PartitionAsked,
+    PartitionTold,
+    PutAsked,
+    Welcome,
+    as_allocation,
+    checked,
+    decode,
+    encode,
+    length_of,
+)
+from shoal.memory.segments import buffer_of, file_name, mapped, view_of, write_all
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+VARIABLE = "SHOAL_MEMORY"
+TASK = "SHOAL_TASK"
+
+
+class Attached:
+    """The memory as a task of a node sees it. Every thread has a connection of its own while it asks."""
+
+    def __init__(self, door: str, run: str = "") -> None:
+        self._door = door
+        self._guard = threading.Lock()
+        self._idle: list[Line] = []
+        told, _ = self._ask(Hello(run))
+        assert isinstance(told, Welcome)
+        self.number, self._folder, self.run = told.number, told.folder, told.run
+
+    def alloc(
+        self,
+        size: int,
+        data: ReadableBuffer | None = None,
+        *,
+        replicas: int = 1,
+        spread: str = EVEN,
+        block_bytes: int | None = None,
+        name: str = "",
+        run: str = "",
+    ) -> Allocation:
+        """So many bytes over the nodes, zeros or `data`."""
+        if data is not None and memoryview(data).nbytes != size:
+            raise InputError(f"an allocation of {size} bytes cannot begin with {memoryview(data).nbytes}")
+        told, _ = self._ask(AllocAsked(size, replicas, spread, block_bytes, name, run or self.run))
+        assert isinstance(told, ObjectsTold)
+        allocation = told.records[0]
+        if data is not None:
+            try:
+                self.put(allocation, 0, data)
+            except BaseException:
+                self.free(allocation)
+                raise
+        return allocation
+
+    def get(self, allocation: Record, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
+        """Bytes to be read; what lies on this node in one piece is not copied, and shows what is written later."""
+        check_range(allocation, begin, end)
+        if begin == end:
+            return memoryview(b"")
+        parts = parts_of(allocation.extents, begin, end)
+        extent = allocation.extents[parts[0].index]
+        if len(parts) == 1 and self.number in extent.holders:
+            found = mapped(self._path(allocation, parts[0].index))
+            if found is not None:
+                return memoryview(found)[begin - extent.begin : end - extent.begin]
+        told, descriptors = self._ask(GetAsked(as_allocation(allocation), begin, end, ahead))
+        try:
+            assert isinstance(told, Filled)
+            return view_of(descriptors[0], told.offset + end - begin)[told.offset :]
+        finally:
+            os.close(descriptors[0])
+
+    def put(self, allocation: Record, begin: int, data: ReadableBuffer) -> None:
+        """Writes bytes from there on, on all replicas."""
+        view = memoryview(data).cast("B")
+        check_range(allocation, begin, begin + len(view))
+        if not len(view) or self._put_here(allocation, begin, view):
+            return
+        descriptor = buffer_of(len(view))
+        try:
+            write_all(descriptor, view, 0)
+            self._ask(PutAsked(as_allocation(allocation), begin, len(view)), (descriptor,))
+        finally:
+            os.close(descriptor)
+
+    def _put_here(self, allocation: Record, begin: int, view: memoryview) -> bool:
+        """Writes what lies on this node and nowhere else; False if that is not all of it."""
+        parts = parts_of(allocation.extents, begin, begin + len(view))
+        if any(allocation.extents[part.index].holders != (self.number,) for part in parts):
+            return False
+        for part in parts:
+            try:
+                descriptor = os.open(self._path(allocation, part.index), os.O_WRONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False  # the service says why
+            try:
+                offset = part.begin - allocation.extents[part.index].begin
+                write_all(descriptor, view[part.begin - begin : part.end - begin], offset)
+            finally:
+                os.close(descriptor)
+        return True
+
+    def prefetch(self, allocation: Record, ranges: Sequence[Range]) -> Ahead:
+        """Begins to bring ranges to this node."""
+        told, _ = self._ask(AheadAsked(as_allocation(allocation), list(ranges)))
+        assert isinstance(told, AheadTold)
+        return told.ahead
+
+    def partition(self, allocation: Record) -> dict[str, list[Range]]:
+        """By name of node, the ranges that it holds now."""
+        told, _ = self._ask(PartitionAsked(as_allocation(allocation)))
+        assert isinstance(told, PartitionTold)
+        return told.ranges
+
+    def free(self, allocation: Record) -> None:
+        """Gives the memory back on all nodes."""
+        self._ask(Drop(as_allocation(allocation)))
+
+    def objects(self, run: str = "") -> list[Allocation]:
+        """All allocations of a run, or of all runs."""
+        told, _ = self._ask(ObjectsAsked(run))
+        assert isinstance(told, ObjectsTold)
+        return told.records
+
+    def has(self, allocation: Record, index: int) -> bool:
+        """Whether an extent lies on this node."""
+        return os.path.exists(self._path(allocation, index))
+
+    def close(self) -> None:
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for line in idle:
+            line.close()
+
+    def _path(self, allocation: Record, index: int) -> str:
+        return os.path.join(self._folder, file_name(allocation.id, index))
+
+    def _ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
+        """The answer, with the descriptors that came with it."""
+        with self._guard:
+            line = self._idle.pop() if self._idle else None
+        try:
+            if line is None:
+                line = self._connected()
+            line.send(encode(message), descriptors)
+            head, given = line.receive(HEAD_BYTES)
+            packed, _ = line.receive(length_of(head))
+        except OSError as error:
+            if line is not None:
+                line.close()
+            raise InputError(
+                f"the memory service of this node does not answer: {error.strerror or error}",
+                remedy="see whether its agent still runs",
+            ) from None
+        with self._guard:
+            self._idle.append(line)
+        return checked(decode(packed)), given
+
+    def _connected(self) -> Line:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.connect(self._door)
+        except OSError:
+            connection.close()
+            raise
+        return Line(connection)
+
+
+_attached: Memory | None = None
+_attached_in = 0
+_guard = threading.Lock()
+
+
+def attach() -> Memory:
+    """The memory of this process: what it was connected to, or that of the node that runs this task."""
+    global _attached, _attached_in
+    with _guard:
+        if _attached is None or _attached_in != os.getpid():
+            door = os.environ.get(VARIABLE)
+            if not door:
+                raise InputError(
+                    "this process is attached to no memory",
+                    remedy="call shoal.memory.connect('CLUSTER') or shoal.memory.local() first,"
+                    " or run it as a task of a cluster",
+                )
+            _attached = Attached(door, os.environ.get(TASK, "").partition(":")[0])
+            _attached_in = os.getpid()
+        return _attached
+
+
+def enter(memory: Memory) -> None:
+    """What `attach` gives from now on in this process."""
+    global _attached, _attached_in
+    with _guard:
+        _attached, _attached_in = memory, os.getpid()
+
+
+def leave(memory: Memory) -> None:
+    """A memory is closed, and `attach` does not give it any more."""
+    global _attached
+    with _guard:
+        if _attached is memory:
+            _attached = None

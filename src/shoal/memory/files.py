@@ -1,0 +1,272 @@
+"""Memory objects as files: what the operations of a file system mean for allocations. FUSE itself is in `mount`.
+
+An object has its size from the moment it is made. A file that is written anew, or cut, is therefore kept aside while it
+is open, and becomes an object when it is closed: the old one with new content if it has the same size, otherwise a new
+one. What is written into an object without cutting it goes there at once. Reads of what lies on this machine show every
+write; what comes from elsewhere is as it was at some moment since the file was opened or last read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from shoal.errors import InputError
+from shoal.memory.books import FreedError, UnknownError
+from shoal.memory.handle import Allocation, Memory
+from shoal.memory.layout import FullError
+from shoal.memory.segments import buffer_of, view_of, write_all
+
+LISTED_SECONDS = 1.0
+"""For how long a list of objects is believed."""
+WINDOW_BYTES = 8 << 20
+"""What is brought from another machine at a time."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Path = tuple[str, str]
+"""Run and name."""
+
+
+class Aside:
+    """A file that is being written and is no object yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = buffer_of(0)
+        self.is_changed = True
+        self.opened = 0
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Opened:
+    """An object that is being read or written."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self._views: dict[int, tuple[int, memoryview]] = {}
+        """By extent, what there is of it at hand, and from where on."""
+
+    def read(self, memory: Memory, size: int, offset: int) -> bytes:
+        end = min(offset + size, self.allocation.size)
+        if offset >= end:
+            return b""
+        extents = self.allocation.extents
+        index = next(number for number, extent in enumerate(extents) if offset < extent.end)
+        found = []
+        while offset < end:
+            upto = min(end, extents[index].end)
+            found.append(self._part(memory, index, offset, upto))
+            offset, index = upto, index + 1
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _part(self, memory: Memory, index: int, begin: int, end: int) -> bytes:
+        at, view = self._views.get(index, (0, memoryview(b"")))
+        if not at <= begin <= end <= at + len(view):
+            extent = self.allocation.extents[index]
+            at, upto = extent.begin, extent.end
+            if not memory.has(self.allocation, index):
+                at, upto = begin, min(extent.end, max(end, begin + WINDOW_BYTES))
+            view = memory.get(self.allocation, at, upto)
+            self._views[index] = (at, view)
+        return bytes(view[begin - at : end - at])
+
+    def forget(self) -> None:
+        """Something was written: what is at hand may be old."""
+        self._views.clear()
+
+
+class Files:
+    """A run's objects, or those of all runs in a folder each."""
+
+    def __init__(self, memory: Memory, run: str) -> None:
+        self.memory, self.run = memory, run
+        self._guard = threading.RLock()
+        self._listed: dict[Path, Allocation] = {}
+        self._listed_at = 0.0
+        self._aside: dict[Path, Aside] = {}
+        self._open: dict[int, Opened | Aside] = {}
+        self._next = 1
+        self._since = time.time_ns()
+
+    # ---- names ---------------------------------------------------------------------------------------------------
+
+    def path_of(self, path: str) -> Path:
+        """Run and name of a path; the name is empty for a folder."""
+        words = [word for word in path.split("/") if word]
+        if self.run:
+            words = [self.run, *words]
+        if len(words) > 2:
+            raise OSError(errno.ENOENT, "")
+        return (words[0] if words else "", words[1] if len(words) > 1 else "")
+
+    def objects(self, *, anew: bool = False) -> dict[Path, Allocation]:
+        with self._guard:
+            if anew or time.monotonic() - self._listed_at > LISTED_SECONDS:
+                found = asked(self.memory.objects, self.run)
+                self._listed = {(each.run, each.name): each for each in found if each.name}
+                self._listed_at = time.monotonic()
+            return self._listed
+
+    def find(self, path: Path) -> Allocation:
+        found = self.objects().get(path) or self.objects(anew=True).get(path)
+        if found is None:
+            raise OSError(errno.ENOENT, "")
+        return found
+
+    def names(self, run: str) -> list[str]:
+        """What is in a folder."""
+        paths = [*self.objects(anew=True), *self._aside]
+        if not run and not self.run:
+            return sorted({each for each, _ in paths})
+        return sorted({name for each, name in paths if each == run})
+
+    def describe(self, path: str) -> dict[str, int]:
+        """What `stat` tells."""
+        run, name = self.path_of(path)
+        times = {"st_atime": self._since, "st_mtime": self._since, "st_ctime": self._since}
+        owner = {"st_uid": os.geteuid(), "st_gid": os.getegid(), **times}
+        if not name:
+            if run and run != self.run and run not in self.names(""):
+                raise OSError(errno.ENOENT, "")
+            return {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2, **owner}
+        aside = self._aside.get((run, name))
+        size = aside.size() if aside is not None else self.find((run, name)).size
+        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, **owner}
+
+    # ---- opening and closing -------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, anew: bool) -> int:
+        """The number of an open file; `anew`: what was in it is not wanted."""
+        where = self.path_of(path)
+        with self._guard:
+            if not where[1]:
+                raise OSError(errno.EISDIR, "")
+            aside = self._aside.get(where)
+            if aside is not None and anew:
+                os.ftruncate(aside.descriptor, 0)
+                aside.is_changed = True
+            elif anew:
+                aside = self._aside[where] = Aside(where)
+            opened: Opened | Aside = aside if aside is not None else Opened(self.find(where))
+            if isinstance(opened, Aside):
+                opened.opened += 1
+            number, self._next = self._next, self._next + 1
+            self._open[number] = opened
+            return number
+
+    def keep(self, number: int) -> None:
+        """What was written aside becomes an object."""
+        with self._guard:
+            opened = self._open[number]
+            if not isinstance(opened, Aside) or not opened.is_changed or not opened.size():
+                return
+            view = view_of(opened.descriptor, opened.size())
+            run, name = opened.path
+            before = self.objects(anew=True).get(opened.path)
+            if before is not None and before.size == len(view):
+                asked(self.memory.put, before, 0, view)
+            else:
+                if before is not None:
+                    asked(self.memory.free, before)
+                asked(self.memory.alloc, len(view), view, name=name, run=run)
+            opened.is_changed = False
+            self._listed_at = 0.0
+
+    def close(self, number: int) -> None:
+        with self._guard:
+            opened = self._open.pop(number)
+            if isinstance(opened, Aside):
+                opened.opened -= 1
+                if not opened.opened and opened.size():
+                    if self._aside.get(opened.path) is opened:
+                        del self._aside[opened.path]
+                    opened.close()
+
+    # ---- content -------------------------------------------------------------------------------------------------
+
+    def read(self, number: int, size: int, offset: int) -> bytes:
+        opened = self._open[number]
+        if isinstance(opened, Aside):
+            return os.pread(opened.descriptor, size, offset)
+        return asked(opened.read, self.memory, size, offset)
+
+    def write(self, number: int, data: bytes, offset: int) -> int:
+        opened = self._open[number]
+        if isinstance(opened, Aside):
+            write_all(opened.descriptor, memoryview(data), offset)
+            opened.is_changed = True
+            return len(data)
+        if offset + len(data) > opened.allocation.size:
+            with self._guard:
+                aside = self._set_aside(opened.allocation, opened.allocation.size)
+            write_all(aside.descriptor, memoryview(data), offset)
+            return len(data)
+        asked(self.memory.put, opened.allocation, offset, data)
+        with self._guard:
+            for each in self._open.values():
+                if isinstance(each, Opened) and each.allocation.id == opened.allocation.id:
+                    each.forget()
+        return len(data)
+
+    def cut(self, path: str, length: int) -> None:
+        """Gives a file another length."""
+        where = self.path_of(path)
+        with self._guard:
+            aside = self._aside.get(where)
+            if aside is None:
+                found = self.find(where)
+                if found.size == length:
+                    return
+                self._set_aside(found, length)
+                if not any(isinstance(each, Aside) and each.path == where for each in self._open.values()):
+                    number = self.open(path, anew=False)
+                    self.keep(number)
+                    self.close(number)
+                return
+            os.ftruncate(aside.descriptor, length)
+            aside.is_changed = True
+
+    def _set_aside(self, found: Allocation, length: int) -> Aside:
+        """A file gets another length: whoever has it open writes aside from now on."""
+        aside = self._aside[found.run, found.name] = Aside((found.run, found.name))
+        if length:
+            write_all(aside.descriptor, asked(self.memory.get, found, 0, min(length, found.size)), 0)
+            os.ftruncate(aside.descriptor, length)
+        for each, opened in self._open.items():
+            if isinstance(opened, Opened) and opened.allocation.id == found.id:
+                self._open[each] = aside
+                aside.opened += 1
+        return aside
+
+    def remove(self, path: str) -> None:
+        where = self.path_of(path)
+        with self._guard:
+            if self._aside.pop(where, None) is None or where in self.objects(anew=True):
+                asked(self.memory.free, self.find(where))
+            self._listed_at = 0.0
+
+
+def asked(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
+    """What the memory answers; its errors as those of a file system, with the sentence for whoever mounted it."""
+    try:
+        return question(*words, **more)
+    except InputError as error:
+        print(f"shoal mount: {error}", file=sys.stderr, flush=True)
+        number = errno.EIO
+        if isinstance(error, FullError):
+            number = errno.ENOSPC
+        elif isinstance(error, FreedError | UnknownError):
+            number = errno.ESTALE
+        raise OSError(number, os.strerror(number)) from None

@@ -1,0 +1,99 @@
+"""The handle of an allocation: small, picklable, and usable in every task of the run, on whichever node that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from shoal.memory.layout import Range, Record
+
+if TYPE_CHECKING:
+    import numpy
+    from _typeshed import ReadableBuffer
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """Ranges that are being fetched before they are needed; of use on the node where that was asked for."""
+
+    token: str
+    ranges: tuple[Range, ...]
+
+
+class Allocation(Record, frozen=True):
+    """Bytes that are spread over the shared memory of nodes.
+
+    The methods ask through whatever memory this process is attached to: the agent of its node in a task, the cluster
+    or the local memory in a program that has connected to it.
+    """
+
+    def get(self, begin: int = 0, end: int | None = None, *, ahead: Ahead | None = None) -> memoryview:
+        """Some of the bytes, to be read; what lies on this node in one piece is not copied."""
+        return _memory().get(self, begin, self.size if end is None else end, ahead=ahead)
+
+    def array(self, dtype: object = "u1", begin: int = 0, end: int | None = None) -> numpy.ndarray:
+        """The same as a NumPy array on the same memory."""
+        import numpy
+
+        return numpy.frombuffer(self.get(begin, end), dtype=dtype)  # type: ignore[call-overload, no-any-return]
+
+    def put(self, begin: int, data: ReadableBuffer) -> None:
+        """Writes bytes from there on."""
+        _memory().put(self, begin, data)
+
+    def prefetch(self, ranges: Sequence[Range]) -> Ahead:
+        """Begins to fetch ranges that are needed soon."""
+        return _memory().prefetch(self, ranges)
+
+    def partition(self) -> dict[str, list[Range]]:
+        """By name of node, the ranges that it holds now."""
+        return _memory().partition(self)
+
+    def free(self) -> None:
+        """Gives the memory back."""
+        _memory().free(self)
+
+
+class Memory(Protocol):
+    """What a program or task can do with the memory of a cluster; may be used from several threads."""
+
+    run: str
+    """Whose allocations are made unless told otherwise."""
+
+    def alloc(
+        self,
+        size: int,
+        data: ReadableBuffer | None = None,
+        *,
+        replicas: int = 1,
+        spread: str = "even",
+        block_bytes: int | None = None,
+        name: str = "",
+        run: str = "",
+    ) -> Allocation:
+        """So many bytes, zeros or `data`."""
+
+    def get(self, allocation: Record, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview: ...
+
+    def put(self, allocation: Record, begin: int, data: ReadableBuffer) -> None: ...
+
+    def prefetch(self, allocation: Record, ranges: Sequence[Range]) -> Ahead: ...
+
+    def partition(self, allocation: Record) -> dict[str, list[Range]]: ...
+
+    def free(self, allocation: Record) -> None: ...
+
+    def objects(self, run: str = "") -> list[Allocation]:
+        """All allocations of a run, or of all runs."""
+
+    def has(self, allocation: Record, index: int) -> bool:
+        """Whether an extent can be read here without a copy."""
+
+    def close(self) -> None: ...
+
+
+def _memory() -> Memory:
+    from shoal.memory.client import attach
+
+    return attach()

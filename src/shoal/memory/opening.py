@@ -1,0 +1,182 @@
+"""Opens memories: of a node, of a program on its own, and of a program that works with a cluster.
+
+A program's session keeps its allocations. It holds a connection to every node that has some of them; when the program
+ends, the nodes notice and give the memory back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hmac
+import os
+import secrets
+import threading
+from collections.abc import Mapping
+
+from shoal.depot.channel import Channel
+from shoal.errors import InputError
+from shoal.memory.asking import MemoryAsked, MemoryTold, NotTold, make_codec
+from shoal.memory.client import VARIABLE, Attached, enter, leave
+from shoal.memory.handle import Allocation, Memory
+from shoal.memory.here import Here
+from shoal.memory.layout import Record
+from shoal.memory.peers import Peers, receive, send
+from shoal.memory.protocol import Keep, Place
+from shoal.memory.segments import DOOR, Segments, folders_of, shared_memory_bytes
+from shoal.memory.service import Service
+from shoal.memory.serving import Served
+from shoal.model.resources import parse_size
+from shoal.wire.access import Role, read
+from shoal.wire.caller import Caller
+from shoal.wire.places import access_path
+
+KEEP_SECONDS = 5.0
+SHARE = 4
+"""A node gives one part in so many of its memory, unless told otherwise."""
+
+
+def token_from(depot_token: bytes) -> bytes:
+    """What opens the memory services of a cluster."""
+    return hmac.digest(depot_token, b"memory", "sha256")
+
+
+def limit_of(text: str | None, memory_bytes: int) -> int:
+    """How much a node holds: what was asked for, or a part of its memory and of what the system has."""
+    if text is not None:
+        return parse_size(text, "--shared-memory")
+    return min(memory_bytes, shared_memory_bytes()) // SHARE
+
+
+def open_node(cluster: str, host: str, depot_token: bytes, limit: int, *, encrypted: bool) -> Served:
+    """The service of an agent. It is told who else is there by `Served.tell`."""
+    token = token_from(depot_token)
+    here = Here(Segments(cluster), limit)
+    return Served(Service(Peers(token), here), here, host=host, token=token, encrypted=encrypted)
+
+
+class LocalMemory(Service):
+    """The memory of one process and of what it starts, without a cluster."""
+
+    def __init__(self, limit: int) -> None:
+        here = Here(Segments("local"), limit)
+        super().__init__(Peers(b""), here, run=f"local-{os.getpid()}")
+        self._served = Served(self, here)
+        self._served.tell(0, {0: Place(os.uname().nodename, "")}, [])
+        os.environ[VARIABLE] = self._served.door
+
+    def close(self) -> None:
+        """Gives everything back."""
+        atexit.unregister(self.close)
+        if os.environ.get(VARIABLE) == self._served.door:
+            del os.environ[VARIABLE]
+        leave(self)
+        self._served.close()
+
+
+def local(limit: str | int | None = None) -> Memory:
+    """A memory in this process, for it and the processes that it starts; it ends with it, or with its `close`."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    opened = LocalMemory(limit_of(None if limit is None else str(limit), total))
+    enter(opened)
+    atexit.register(opened.close)
+    return opened
+
+
+def connect(cluster: str, run: str = "") -> Memory:
+    """The memory of a cluster for this program, by the cluster's name or the path of its access file.
+
+    Allocations are kept until the program ends or closes it. Tasks get them by their handles.
+    """
+    session = Session(cluster, run or f"session-{secrets.token_hex(6)}")
+    enter(session)
+    return session
+
+
+class Session(Service):
+    """The memory of a cluster as a program sees it that is no task of it."""
+
+    def __init__(self, cluster: str, run: str, *, visiting: bool = False) -> None:
+        """`visiting`: the run is somebody else's, and what is allocated here stays with it."""
+        access = read(access_path(cluster))
+        self._caller = Caller(access, make_codec(), role=Role.CLIENT)
+        self._asking = threading.Lock()
+        self._token = b""
+        places = self._places()
+        super().__init__(Peers(token_from(self._token)), None, run=run, look=self._places)
+        self.nodes = dict(places)
+        self.kept = "session"
+        self.allocated = self._keep
+        self._made: dict[str, Allocation] = {}
+        """What goes when the session ends."""
+        self._visiting = visiting
+        self._keepers: dict[int, Channel] = {}
+        self._keeping = threading.Lock()
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_on, name="memory session", daemon=True)
+        self._keeper.start()
+
+    def _places(self) -> Mapping[int, Place]:
+        with self._asking:
+            told = self._caller.ask(MemoryAsked())
+        if isinstance(told, NotTold):
+            raise InputError(f"the cluster does not tell where its memory is: {told.why}")
+        assert isinstance(told, MemoryTold)
+        self._token = told.token
+        return told.nodes
+
+    def _keep(self, allocation: Allocation) -> None:
+        """Sees to it that all its holders know that we are there."""
+        if not self._visiting:
+            self._made[allocation.id] = allocation
+        for holder in {holder: None for extent in allocation.extents for holder in extent.holders}:
+            if holder not in self._keepers:
+                self._remind(holder)
+
+    def _remind(self, holder: int) -> None:
+        with self._keeping:
+            channel = self._keepers.get(holder)
+            try:
+                if channel is None:
+                    channel = self._keepers[holder] = self.peers.dial(self.place_of(holder))
+                send(channel, Keep(self.run))
+                receive(channel)
+            except OSError:
+                if channel is not None:
+                    del self._keepers[holder]
+                    channel.close()
+
+    def _keep_on(self) -> None:
+        while not self._over.wait(KEEP_SECONDS):
+            for holder in list(self._keepers):
+                self._remind(holder)
+
+    def free(self, allocation: Record) -> None:
+        """Gives the memory back on all nodes."""
+        self._made.pop(allocation.id, None)
+        super().free(allocation)
+
+    def close(self) -> None:
+        """Ends the session; the cluster gives back what was allocated in it."""
+        self._over.set()
+        self._keeper.join()
+        for allocation in list(self._made.values()):
+            try:
+                self.free(allocation)
+            except InputError:
+                continue  # a task has freed it
+        for channel in self._keepers.values():
+            channel.close()
+        leave(self)
+        self.shut()
+        self._caller.close()
+
+
+def node_here(cluster: str, run: str = "") -> Attached | None:
+    """The service of a node of the cluster on this machine, if there is one."""
+    access = read(access_path(cluster))
+    for folder in folders_of(access.cluster):
+        try:
+            return Attached(os.path.join(folder, DOOR), run)
+        except InputError:
+            continue  # it has just ended
+    return None

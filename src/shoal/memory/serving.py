@@ -1,0 +1,290 @@
+"""The doors of a memory service, and its upkeep: what it answers others, and what it sees to by itself.
+
+At the outer door it gives and takes extents that are here. At the inner door it does for tasks of this node what it
+would do for its own program. Every second, and when nodes or runs change, it frees what nobody keeps any more and gives
+extents that have lost a replica another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Mapping
+
+from shoal.depot.channel import Channel
+from shoal.errors import InputError
+from shoal.memory.books import lacking
+from shoal.memory.doors import InnerDoor, OuterDoor
+from shoal.memory.handle import Allocation
+from shoal.memory.here import Here
+from shoal.memory.layout import with_holders
+from shoal.memory.line import Line
+from shoal.memory.peers import receive, receive_range, send, send_range
+from shoal.memory.protocol import (
+    HEAD_BYTES,
+    AheadAsked,
+    AheadTold,
+    AllocAsked,
+    BadMessageError,
+    Done,
+    Drop,
+    Filled,
+    GetAsked,
+    Hello,
+    Keep,
+    Message,
+    ObjectsAsked,
+    ObjectsTold,
+    PartitionAsked,
+    PartitionTold,
+    Place,
+    PutAsked,
+    Read,
+    RecordAsked,
+    RecordTold,
+    Reserve,
+    RoomAsked,
+    RoomTold,
+    Update,
+    Welcome,
+    Write,
+    as_allocation,
+    decode,
+    encode,
+    length_of,
+    refusal,
+    without_extents,
+)
+from shoal.memory.service import Service
+
+UPKEEP_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+"""How long what is under way is waited for at the end."""
+_log = logging.getLogger(__name__)
+
+
+class Served:
+    """A service that holds extents, with its doors open."""
+
+    def __init__(
+        self, service: Service, here: Here, *, host: str = "", token: bytes = b"", encrypted: bool = True
+    ) -> None:
+        """Without a host there is no outer door."""
+        self.service, self._here = service, here
+        self._sessions: dict[str, int] = {}
+        self._guard = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._inner = InnerDoor(here.segments.door, self._attend_task)
+        self._outer = OuterDoor(host, token, encrypted, self._attend_peer) if host else None
+        self.address = f"{host}:{self._outer.port}" if self._outer is not None else ""
+        self.encrypted = encrypted
+        self._upkeep = threading.Thread(target=self._keep_up, name="memory upkeep", daemon=True)
+        self._upkeep.start()
+
+    @property
+    def door(self) -> str:
+        """Where tasks of this node ask."""
+        return self._here.segments.door
+
+    def tell(self, number: int, nodes: Mapping[int, Place], runs: Collection[str]) -> None:
+        """Which nodes there are, which of them this is, and which runs are on."""
+        self.service.tell(number, nodes)
+        self.service.runs = frozenset(runs)
+        self._here.tell(runs)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Closes the doors and gives everything back."""
+        self._closed = True
+        self._wake.set()
+        self._upkeep.join(CLOSE_SECONDS)
+        if self._outer is not None:
+            self._outer.close()
+        self._inner.close()
+        self.service.shut()
+
+    # ---- the outer door ------------------------------------------------------------------------------------------
+
+    def _attend_peer(self, channel: Channel) -> None:
+        kept: list[str] = []
+        try:
+            while True:
+                message = receive(channel)
+                if isinstance(message, Keep):
+                    self._keep(message.run, kept)
+                    send(channel, Done())
+                    continue
+                try:
+                    self._answer_peer(channel, message)
+                except InputError as error:
+                    send(channel, refusal(error))
+        finally:
+            with self._guard:
+                for run in kept:
+                    self._sessions[run] -= 1
+                    if not self._sessions[run]:
+                        del self._sessions[run]
+
+    def _keep(self, run: str, kept: list[str]) -> None:
+        if run not in kept:
+            kept.append(run)
+            with self._guard:
+                self._sessions[run] = self._sessions.get(run, 0) + 1
+
+    def _answer_peer(self, channel: Channel, message: Message) -> None:
+        match message:
+            case Read(record, index, offset, length):
+                descriptor = self._here.open(record, index, offset, length)
+                try:
+                    send(channel, Done(), more=True)
+                    send_range(channel, descriptor, offset, length)
+                finally:
+                    os.close(descriptor)
+            case Write(record, index, offset, length, pass_on):
+
+                def fill(descriptor: int) -> None:
+                    send(channel, Done())
+                    receive_range(channel, descriptor, offset, length)
+
+                self.service.write_and_pass_on(record, index, offset, length, fill, pass_on=pass_on)
+                send(channel, Done())
+            case _:
+                send(channel, self._told(message))
+
+    def _told(self, message: Message) -> Message:
+        """The answer to what needs no bytes."""
+        match message:
+            case RoomAsked():
+                return RoomTold(self._here.free_bytes())
+            case Reserve(record, indexes, coming):
+                self._here.reserve(record, indexes, coming=coming)
+                return Done()
+            case Drop(record):
+                return RecordTold(self._here.drop(record), [])
+            case RecordAsked(record):
+                return RecordTold(*self._here.record(record))
+            case Update(record):
+                self._here.update(record)
+                return Done()
+            case ObjectsAsked(run):
+                return ObjectsTold(self._here.objects(run))
+            case _:
+                raise BadMessageError("something that is not said at this door")
+
+    # ---- the inner door ------------------------------------------------------------------------------------------
+
+    def _attend_task(self, line: Line) -> None:
+        while True:
+            head, descriptors = line.receive(HEAD_BYTES)
+            try:
+                packed, _ = line.receive(length_of(head))
+                try:
+                    self._answer_task(line, decode(packed), descriptors)
+                except InputError as error:
+                    line.send(encode(refusal(error)))
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _answer_task(self, line: Line, message: Message, descriptors: list[int]) -> None:
+        service = self.service
+        match message:
+            case GetAsked(record, begin, end, ahead):
+                descriptor, offset = service.fetched(record, begin, end, ahead)
+                try:
+                    line.send(encode(Filled(offset)), (descriptor,))
+                finally:
+                    os.close(descriptor)
+                return
+            case Hello(mark):
+                answer: Message = Welcome(service.number, self._here.segments.folder, self._run_of(mark))
+            case AllocAsked(size, replicas, spread, block_bytes, name, run):
+                made = service.alloc(
+                    size, replicas=replicas, spread=spread, block_bytes=block_bytes, name=name, run=run
+                )
+                answer = ObjectsTold([made])
+            case PutAsked(record, begin, length):
+                if len(descriptors) != 1 or os.fstat(descriptors[0]).st_size < length:
+                    raise BadMessageError("a put without its bytes")
+                service.put_file(record, begin, length, descriptors[0])
+                answer = Done()
+            case AheadAsked(record, ranges):
+                answer = AheadTold(service.prefetch(record, ranges))
+            case PartitionAsked(record):
+                answer = PartitionTold(service.partition(record))
+            case ObjectsAsked(run):
+                answer = ObjectsTold(service.objects(run))
+            case Drop(record):
+                service.free(record)
+                answer = Done()
+            case _:
+                raise BadMessageError("something that is not said at this door")
+        line.send(encode(answer))
+
+    def _run_of(self, mark: str) -> str:
+        """A node puts its number before the name of a run when it marks its tasks."""
+        run = mark.partition(".")[2]
+        return run if run in self.service.runs else mark
+
+    # ---- upkeep --------------------------------------------------------------------------------------------------
+
+    def _keep_up(self) -> None:
+        while not self._closed:
+            self._wake.wait(UPKEEP_SECONDS)
+            self._wake.clear()
+            service = self.service
+            if self._closed or service.number not in service.nodes:
+                continue  # nobody has told us yet who is there
+            with self._guard:
+                sessions = list(self._sessions)
+            self._here.drop_unkept(sessions, service.nodes)
+            for record in self._here.objects(""):
+                try:
+                    self._mend(record)
+                except (InputError, OSError) as error:
+                    _log.warning("an allocation has lost a replica and got no other yet: %s", error)
+
+    def _mend(self, record: Allocation) -> None:
+        """The first holder that is left of an extent sees to it that it has as many as it should."""
+        service, nodes = self.service, self.service.nodes
+        ours = [
+            index
+            for index in lacking(record, nodes)
+            if next(holder for holder in record.extents[index].holders if holder in nodes) == service.number
+        ]
+        room = service.room() if ours else {}
+        for index in ours:
+            holders = [holder for holder in record.extents[index].holders if holder in nodes]
+            size = record.extents[index].end - record.extents[index].begin
+            others = [number for number in room if number not in holders and room[number] >= size]
+            new = sorted(others, key=lambda number: -room[number])[: record.replicas - len(holders)]
+            for number in new:
+                room[number] -= size
+            if new:  # as long as no node has room, it has fewer
+                record = self._copy(record, index, holders, new)
+
+    def _copy(self, record: Allocation, index: int, holders: list[int], new: list[int]) -> Allocation:
+        """Gives an extent further holders; meanwhile nobody writes to it."""
+        service = self.service
+        size = record.extents[index].end - record.extents[index].begin
+        with self._here.order(record.id, index):
+            changed = as_allocation(with_holders(record, index, (*holders, *new)))
+            descriptor = self._here.open(record, index, 0, size)
+            try:
+                for number in new:
+                    service.peers.ask(service.place_of(number), Reserve(changed, [index], True))
+                    message = Write(without_extents(changed), index, 0, size, False)
+                    service.peers.write(service.place_of(number), message, descriptor, 0)
+                    service.peers.ask(service.place_of(number), Update(changed))
+            finally:
+                os.close(descriptor)
+            self._here.update(changed)
+        for number in {holder: None for extent in changed.extents for holder in extent.holders}:
+            if number != service.number and number in service.nodes:
+                try:
+                    service.peers.ask(service.place_of(number), Update(changed))
+                except (InputError, OSError):
+                    continue  # it hears of it when it is asked for something that it has not got
+        return changed

@@ -1,0 +1,500 @@
+"""The memory layer with real segments, sockets, processes and agents: exact, without copies, mended, and given back."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy
+import pytest
+
+import shoal
+from shoal import memory as layer
+from shoal.errors import InputError
+from shoal.memory.client import Attached
+from shoal.memory.files import Files
+from shoal.memory.handle import Allocation
+from shoal.memory.layout import FullError, Range
+from shoal.memory.opening import Session, node_here, open_node
+from shoal.memory.peers import Peers
+from shoal.memory.protocol import Place, RoomAsked
+from shoal.memory.segments import PREFIX, Segments, shared_memory
+from shoal.memory.service import Service
+from shoal.memory.serving import Served
+from shoal.wire.access import read
+from support.clusters import NAME, LocalCluster, local_cluster
+from support.command import wait_until
+
+MB = 1 << 20
+CLUSTER = "memtest"
+RUN = "some-run"
+
+
+@contextmanager
+def opened(count: int, *, limit: int = 64 * MB, encrypted: bool = False) -> Iterator[list[Served]]:
+    """So many nodes in this process, which know each other."""
+    token = secrets.token_bytes(32)
+    nodes = [open_node(CLUSTER, "127.0.0.1", token, limit, encrypted=encrypted) for _ in range(count)]
+    places = {number: Place(f"node{number}", node.address, encrypted) for number, node in enumerate(nodes)}
+    for number, node in enumerate(nodes):
+        node.tell(number, places, [RUN])
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.close()
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[Served]]:
+    with opened(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def alone() -> Iterator[layer.Memory]:
+    memory = layer.local("256M")
+    yield memory
+    memory.close()
+
+
+def address_of(view: memoryview) -> int:
+    found: int = numpy.frombuffer(view, dtype="u1").__array_interface__["data"][0]
+    return found
+
+
+def mapped_file_at(address: int) -> str:
+    """Which file this process sees at an address."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, _, end = line.split()[0].partition("-")
+        if int(begin, 16) <= address < int(end, 16):
+            return line.split()[-1]
+    return ""
+
+
+def cluster_of(lab: LocalCluster) -> str:
+    return read(str(lab.access)).cluster
+
+
+def extents_in_shared_memory(cluster: str) -> list[str]:
+    """Files of extents that agents of a cluster hold on this machine."""
+    folders = Path(shared_memory()).glob(f"{PREFIX}{cluster}-*")
+    return [path.name for folder in folders for path in folder.glob("*.*") if path.suffix[1:].isdigit()]
+
+
+# ---- one process -----------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_megabytes_of_this_node_are_got_without_a_copy(alone: layer.Memory) -> None:
+    allocation = layer.alloc(100_000_000)
+    view = layer.get(allocation)
+    assert len(view) == 100_000_000 and view.readonly
+    assert mapped_file_at(address_of(view)).endswith(f"{allocation.id}.0")
+    layer.put(allocation, 99_999_990, b"later")
+    assert bytes(view[99_999_990:99_999_995]) == b"later"
+    array = allocation.array("f8", 0, 80_000_000)
+    assert not array.flags.owndata and array.shape == (10_000_000,)
+
+
+def test_what_was_got_stays_readable_after_the_allocation_is_freed(alone: layer.Memory) -> None:
+    allocation = layer.alloc(10_000, b"x" * 10_000)
+    view = allocation.get()
+    allocation.free()
+    assert bytes(view) == b"x" * 10_000
+
+
+def test_wrong_uses_are_one_sentence_each(alone: layer.Memory) -> None:
+    allocation = layer.alloc(100, name="a")
+    with pytest.raises(InputError, match="bytes 90 to 101 are out of bounds"):
+        allocation.get(90, 101)
+    with pytest.raises(InputError, match="bytes 99 to 102 are out of bounds"):
+        allocation.put(99, b"abc")
+    with pytest.raises(InputError, match="has an object 'a' already"):
+        layer.alloc(5, name="a")
+    with pytest.raises(InputError, match="cannot begin with 3"):
+        layer.alloc(5, b"abc")
+    with pytest.raises(FullError, match="300 MiB of shared memory are asked for, and 256 MiB are free"):
+        layer.alloc(300 * MB)
+    allocation.free()
+    with pytest.raises(InputError, match="was freed already"):
+        allocation.free()
+    with pytest.raises(InputError, match="was freed already"):
+        allocation.get(0, 5)
+    stranger = Allocation("r", "f" * 16, 100, allocation.extents)
+    with pytest.raises(InputError, match="there is no allocation"):
+        stranger.get(0, 5)
+
+
+def test_another_process_uses_a_handle_without_a_copy(alone: layer.Memory) -> None:
+    allocation = layer.alloc(5_000_000, bytes(5_000_000))
+    program = (
+        "import pickle, sys\n"
+        "from shoal import memory\n"
+        "allocation = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "view = allocation.get()\n"
+        "allocation.put(4_999_000, b'from another process')\n"
+        "assert view[4_999_000:4_999_020] == b'from another process'\n"
+        "made = memory.alloc(3, b'abc', name='made there')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, pickle.dumps(allocation).hex()], check=True, timeout=60)
+    assert bytes(allocation.get(4_999_000, 4_999_020)) == b"from another process"
+    made = next(each for each in alone.objects() if each.name == "made there")
+    assert bytes(made.get()) == b"abc"
+
+
+def test_calls_of_a_local_executor_use_a_handle(alone: layer.Memory) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    handle = layer.alloc(1008, bytes(range(250)) * 4 + bytes(8))
+    with shoal.Executor(1) as executor:
+        assert executor.submit(total, handle, 0, 1000).result(timeout=60) == sum(range(250)) * 4
+    assert int.from_bytes(handle.get(1000), "little") == sum(range(250)) * 4
+
+
+def test_a_process_that_is_attached_to_nothing_is_told_what_to_do() -> None:
+    with pytest.raises(InputError, match="attached to no memory"):
+        layer.alloc(5)
+
+
+def test_what_a_killed_process_left_is_swept_by_the_next() -> None:
+    program = (
+        "import os, sys\n"
+        "from shoal.memory.segments import Segments\n"
+        "segments = Segments('sweeptest')\n"
+        "segments.make('a', 0, 5000)\n"
+        "print(segments.folder, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        Segments("sweeptest").close()
+        assert (folder / "a.0").stat().st_size == 5000  # it lives, so it keeps what it has
+        process.kill()
+    assert folder.exists()
+    Segments("sweeptest").close()
+    assert not folder.exists()
+
+
+# ---- several nodes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("spread", ["even", "turns", "here"])
+def test_every_node_reads_what_any_node_wrote(encrypted: bool, spread: str) -> None:
+    data = bytearray(os.urandom(9_000_001))
+    with opened(3, encrypted=encrypted) as nodes:
+        made = nodes[0].service.alloc(len(data), data, spread=spread, block_bytes=None, run=RUN)
+        nodes[2].service.put(made, 4_000_000, b"changed" * 1000)
+        data[4_000_000:4_007_000] = b"changed" * 1000
+        for node in nodes:
+            assert node.service.get(made, 0, made.size) == data
+            assert node.service.get(made, 3_000_001, 6_000_007) == data[3_000_001:6_000_007]
+
+
+def test_a_partition_tells_who_holds_what(three: list[Served]) -> None:
+    made = three[1].service.alloc(3 * MB, run=RUN)
+    expected: dict[str, list[Range]] = {f"node{at}": [(at * MB, at * MB + MB)] for at in range(3)}
+    for node in three:
+        assert node.service.partition(made) == expected
+    three[2].service.free(made)
+    with pytest.raises(InputError, match="was freed already"):
+        three[0].service.partition(made)
+
+
+def test_a_task_gets_remote_ranges_through_its_own_node(three: list[Served]) -> None:
+    data = os.urandom(3 * MB)
+    made = three[0].service.alloc(len(data), data, run=RUN)
+    task = Attached(three[1].door, RUN)
+    before = three[1].service.peers.received_bytes
+    assert task.get(made, MB, 2 * MB) == data[MB : 2 * MB]
+    assert three[1].service.peers.received_bytes == before, "what lies on its node did not travel"
+    assert task.get(made, MB - 10, 2 * MB + 10) == data[MB - 10 : 2 * MB + 10]
+    assert three[1].service.peers.received_bytes == before + 20, "and of the rest only what was asked for"
+    task.put(made, MB - 2, b"1234")
+    assert three[2].service.get(made, MB - 3, MB + 3) == data[MB - 3 : MB - 2] + b"1234" + data[MB + 2 : MB + 3]
+    task.free(made)
+    task.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_a_task_gets_a_large_range_of_another_node_and_from_a_replica_when_that_is_gone(encrypted: bool) -> None:
+    data = os.urandom(9 * MB)
+    with opened(3, encrypted=encrypted) as nodes:
+        made = nodes[0].service.alloc(len(data), data, replicas=2, spread="here", run=RUN)
+        reader = next(number for number in range(3) if number not in made.extents[0].holders)
+        task = Attached(nodes[reader].door, RUN)
+        view = task.get(made, 1, made.size)
+        assert view == data[1:] and view.readonly
+        assert nodes[reader].service.peers.received_bytes == len(data) - 1
+        nodes.pop(0).close()
+        assert task.get(made, 0, made.size) == data
+        task.close()
+
+
+def test_what_was_fetched_ahead_does_not_travel_again(three: list[Served]) -> None:
+    data = os.urandom(3 * MB)
+    made = three[0].service.alloc(len(data), data, run=RUN)
+    task = Attached(three[1].door, RUN)
+    before = three[1].service.peers.received_bytes
+    ahead = pickle.loads(pickle.dumps(task.prefetch(made, [(0, MB), (2 * MB, 3 * MB)])))
+    wait_until(lambda: three[1].service.peers.received_bytes == before + 2 * MB, "both ranges have come")
+    assert task.get(made, 100, 200, ahead=ahead) == data[100:200]
+    assert task.get(made, 0, MB, ahead=ahead) == data[:MB]
+    assert task.get(made, 2 * MB, 3 * MB, ahead=ahead) == data[2 * MB :]
+    assert three[1].service.peers.received_bytes == before + 2 * MB
+    assert task.get(made, 0, MB, ahead=ahead) == data[:MB], "taken before: got anew"
+    task.free(made)
+    task.close()
+
+
+def test_what_was_fetched_ahead_gives_way_when_there_is_no_room() -> None:
+    with opened(2, limit=4 * MB) as nodes:
+        made = nodes[0].service.alloc(3 * MB, spread="here", run=RUN)
+        service = nodes[1].service
+        first = service.prefetch(made, [(0, 3 * MB)])
+        wait_until(lambda: service.peers.received_bytes == 3 * MB, "the first has come")
+        second = service.prefetch(made, [(0, 2 * MB)])
+        wait_until(lambda: service.peers.received_bytes == 5 * MB, "the second has come")
+        assert service.get(made, 0, 2 * MB, ahead=second) == bytes(2 * MB)
+        assert service.peers.received_bytes == 5 * MB
+        assert service.get(made, 0, 3 * MB, ahead=first) == bytes(3 * MB)
+        assert service.peers.received_bytes == 8 * MB, "it had to be got anew"
+
+
+def test_a_full_cluster_takes_nothing_and_keeps_what_it_has(three: list[Served]) -> None:
+    with pytest.raises(FullError, match="193 MiB of shared memory are asked for, and 192 MiB are free on 3 nodes"):
+        three[0].service.alloc(193 * MB, run=RUN)
+    made = three[0].service.alloc(60 * MB, replicas=2, run=RUN)
+    with pytest.raises(FullError, match="are free on 3 nodes"):
+        three[1].service.alloc(100 * MB, run=RUN)
+    three[0].service.free(made)
+    three[1].service.free(three[1].service.alloc(192 * MB, run=RUN))
+
+
+def test_strangers_are_not_let_in(three: list[Served]) -> None:
+    with pytest.raises(OSError, match=r"token|closed|reset"):
+        Peers(b"x" * 32).ask(Place("", three[0].address, False), RoomAsked())
+
+
+def test_replicas_survive_a_node_and_are_mended_and_a_write_reaches_them_all() -> None:
+    data = bytearray(os.urandom(6 * MB))
+    with opened(3) as nodes:
+        made = nodes[0].service.alloc(len(data), data, replicas=2, spread="turns", block_bytes=MB, run=RUN)
+        single = nodes[0].service.alloc(3 * MB, run=RUN, name="single")
+        nodes[1].close()
+        left = {number: Place(f"node{number}", nodes[number].address, False) for number in (0, 2)}
+        assert nodes[2].service.get(made, 0, made.size) == data, "before anybody has said that it is gone"
+        for number in left:
+            nodes[number].tell(number, left, [RUN])
+        everything = {"node0": [(0, made.size)], "node2": [(0, made.size)]}
+        wait_until(lambda: nodes[0].service.partition(made) == everything, "each has got what the other has")
+        nodes[2].service.put(made, 2 * MB - 5, b"0123456789")
+        data[2 * MB - 5 : 2 * MB + 5] = b"0123456789"
+        for number in left:
+            assert nodes[number].service.get(made, 0, made.size) == data
+        with pytest.raises(InputError, match=r"of allocation 'single' .* are lost with the nodes"):
+            nodes[0].service.get(single, 0, single.size)
+        nodes.pop(1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_uses_give_what_plain_arrays_give_while_nodes_come_and_go(seed: int) -> None:
+    draw = random.Random(seed)
+    with opened(4, limit=8 * MB) as nodes:
+        alive = dict(enumerate(nodes))
+        places = {number: Place(f"node{number}", node.address, False) for number, node in alive.items()}
+        model: dict[str, tuple[Allocation, bytearray]] = {}
+        for step in range(150):
+            service = alive[draw.choice(sorted(alive))].service
+            if step in (50, 100):  # every extent has two holders, and time to find another between two losses
+                number = draw.choice(sorted(alive))
+                alive.pop(number).close()
+                del places[number]
+                for each, node in alive.items():
+                    node.tell(each, places, [RUN])
+                some = [handle for handle, _ in model.values()]
+                wait_until(lambda some=some: all(copies(alive, each) == 2 for each in some), "all is there twice")  # type: ignore[misc]
+            elif len(model) < 3 or draw.random() < 0.1:
+                data = bytearray(draw.randbytes(draw.randrange(1, 600_000)))
+                spread = draw.choice(["even", "turns", "free", "here"])
+                made = service.alloc(len(data), data, replicas=2, spread=spread, block_bytes=65536, run=RUN)
+                model[made.id] = made, data
+            else:
+                handle, data = model[draw.choice(sorted(model))]
+                begin, end = sorted(draw.randrange(len(data) + 1) for _ in range(2))
+                if draw.random() < 0.5:
+                    data[begin:end] = draw.randbytes(end - begin)
+                    service.put(handle, begin, data[begin:end])
+                elif draw.random() < 0.1:
+                    service.free(handle)
+                    del model[handle.id]
+                else:
+                    assert service.get(handle, begin, end) == data[begin:end]
+        for handle, data in model.values():
+            for node in alive.values():
+                assert node.service.get(handle, 0, len(data)) == data
+        nodes[:] = alive.values()
+
+
+def copies(alive: dict[int, Served], handle: Allocation) -> int:
+    """How many nodes hold each byte of an allocation, at the least."""
+    record, held = next(iter(alive.values())).service.holding(handle)
+    return min(sum(index in indexes for indexes in held.values()) for index in range(len(record.extents)))
+
+
+def test_what_a_run_allocated_goes_with_it(three: list[Served]) -> None:
+    made = three[0].service.alloc(3 * MB, run=RUN)
+    places = three[0].service.nodes
+    for number, node in enumerate(three):
+        node.tell(number, places, ["another"])
+    wait_until(lambda: not any(made.id in name for name in extents_in_shared_memory(CLUSTER)), "all nodes gave it back")
+    with pytest.raises(InputError, match=r"was freed already|no allocation"):
+        three[1].service.get(made, 0, 10)
+
+
+# ---- a real cluster --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with local_cluster(
+        tmp_path_factory.mktemp("lab"), 3, "--agent=--cores=1", "--agent=--shared-memory=64M"
+    ) as cluster:
+        cluster.await_nodes(3)
+        yield cluster
+
+
+def total(handle: Allocation, begin: int, end: int) -> int:
+    """Adds up a part, and notes the result in the last bytes of the allocation."""
+    result = int(handle.array("u1", begin, end).sum())
+    handle.put(handle.size - 8, result.to_bytes(8, "little"))
+    return result
+
+
+@contextmanager
+def session(lab: LocalCluster) -> Iterator[Service]:
+    memory = layer.connect(str(lab.access))
+    assert isinstance(memory, Service)
+    try:
+        wait_until(lambda: len(memory.room()) == len(lab.agents()), "all nodes have said where their memory is")
+        yield memory
+    finally:
+        memory.close()
+
+
+def test_calls_on_a_cluster_use_an_allocation_by_its_handle(lab: LocalCluster) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    data = os.urandom(3 * MB) + bytes(8)
+    with session(lab) as memory, shoal.Executor(cluster=str(lab.access)) as executor:
+        handle = memory.alloc(len(data), data)
+        assert len(handle.partition()) == 3
+        parts = [(at, at + MB // 2) for at in range(0, 3 * MB, MB // 2)]
+        futures = [executor.submit(total, handle, begin, end) for begin, end in parts]
+        sums = [future.result(timeout=60) for future in futures]
+        assert sums == [sum(data[begin:end]) for begin, end in parts]
+        assert int.from_bytes(handle.get(3 * MB), "little") in sums
+
+
+def test_a_session_that_ends_gives_back_what_it_allocated(lab: LocalCluster) -> None:
+    with session(lab) as memory:
+        made = memory.alloc(MB)
+        assert any(made.id in name for name in extents_in_shared_memory(cluster_of(lab)))
+    assert not any(made.id in name for name in extents_in_shared_memory(cluster_of(lab)))
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["through a node of this machine", "from elsewhere"])
+def test_files_show_what_lies_on_several_nodes(lab: LocalCluster, near: bool) -> None:
+    data = bytearray(os.urandom(9 * MB))
+    with session(lab) as memory:
+        handle = memory.alloc(len(data), data, name="spread")
+        seen = node_here(str(lab.access), memory.run) if near else Session(str(lab.access), memory.run, visiting=True)
+        assert seen is not None
+        files = Files(seen, "")
+        assert files.names(memory.run) == ["spread"]
+        number = files.open(f"/{memory.run}/spread", anew=False)
+        found = b"".join(files.read(number, MB, at) for at in range(0, len(data), MB))
+        assert found == data
+        files.write(number, b"0123456789", 3 * MB - 5)
+        data[3 * MB - 5 : 3 * MB + 5] = b"0123456789"
+        assert files.read(number, MB, 3 * MB - 100) == data[3 * MB - 100 : 4 * MB - 100]
+        files.close(number)
+        number = files.open(f"/{memory.run}/new", anew=True)
+        files.write(number, b"made there", 0)
+        files.keep(number)
+        files.close(number)
+        seen.close()
+        assert handle.get() == data
+        assert [bytes(each.get()) for each in memory.objects(memory.run) if each.name == "new"] == [b"made there"]
+
+
+FLOW = """
+from shoal import rule
+rule("handle", run="{python} make.py")
+rule("sum", "handle", run="{python} use.py")
+"""
+MAKE = """
+import pickle
+from shoal import memory
+made = memory.alloc(300_000, bytes(range(250)) * 1200, replicas=2, name="numbers")
+open("handle", "wb").write(pickle.dumps(made))
+"""
+USE = """
+import pickle
+made = pickle.load(open("handle", "rb"))
+open("sum", "w").write(f"{made.run} {sum(made.get())} {len(made.partition())}")
+"""
+
+
+def test_tasks_of_a_run_share_an_allocation_that_goes_with_the_run(lab: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW.format(python=sys.executable))
+    (tmp_path / "make.py").write_text(MAKE)
+    (tmp_path / "use.py").write_text(USE)
+    lab.shoal("run", "--cluster", NAME, "--files", "shared", "--plain", "sum", where=tmp_path)
+    run, result, holders = (tmp_path / "sum").read_text().split()
+    assert (run != "", int(result), int(holders)) == (True, sum(range(250)) * 1200, 3)
+    made = pickle.loads((tmp_path / "handle").read_bytes())
+    held = extents_in_shared_memory
+    wait_until(lambda: not any(made.id in name for name in held(cluster_of(lab))), "the run's memory is given back")
+
+
+def test_an_allocation_with_replicas_outlives_an_agent_that_is_killed(lab: LocalCluster) -> None:
+    data = os.urandom(6 * MB)
+    with session(lab) as memory:
+        handle = memory.alloc(len(data), data, replicas=2)
+        dead = handle.extents[0].holders[0]
+        name = memory.nodes[dead].name
+        lab.kill_agent(dead)
+        assert handle.get() == data, "from the other replicas, at once"
+        assert name not in handle.partition(), "and nobody says that it is there"
+
+        def is_mended() -> bool:
+            held = handle.partition()
+            return name not in held and sum(end - begin for each in held.values() for begin, end in each) == 12 * MB
+
+        wait_until(is_mended, "every byte is on two nodes again")
+        assert handle.get() == data
+        handle.put(0, data[::-1])
+        assert handle.get() == data[::-1]
+    left = Path(shared_memory()).glob(f"{PREFIX}{cluster_of(lab)}-{name.partition('/')[2]}-*")
+    assert len(list(left)) == 1, "what a killed agent leaves stays for a while"
+    Segments("another").close()
+    left = Path(shared_memory()).glob(f"{PREFIX}{cluster_of(lab)}-{name.partition('/')[2]}-*")
+    assert list(left) == [], "until the next one starts"
+
+
+def test_an_agent_that_ends_leaves_nothing(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "brief", 1) as brief:
+        brief.await_nodes(1)
+        identity = cluster_of(brief)
+        folders = Path(shared_memory())
+        wait_until(lambda: any(folders.glob(f"{PREFIX}{identity}-*/door")), "the agent's folder is there")
+    wait_until(lambda: not any(folders.glob(f"{PREFIX}{identity}-*")), "and goes with it")
