@@ -19,8 +19,16 @@ BROAD_HANDLERS: set[str] = {
     "shoal.runner.worker.Calls.perform",  # the top of a worker: whatever the user's function raises goes to the caller
     "shoal.futures.engine.Engine.run",  # the top of a thread: whoever waits for a future must not wait for ever
     "shoal.futures.engine._show",  # writes to whatever the program put in the place of sys.stdout
+    "shoal.nets.driver.Driver.run",  # the top of a thread: whoever waits for the result must not wait for ever
+    "shoal.nets.driver.Driver.ask.perform",  # what another thread asked for is that thread's to hear of
     "shoal.runner.apart.main",  # the top of a process that makes one call
+    # A user's guards, steps and commands, and the functions that tasks call, may raise anything.
+    "shoal.flow.net.engine.Engine._fire",
+    "shoal.flow.net.transition.Transition.rendered",
+    "shoal.runtime.desk.CallDesk._outcome",
     # Pickling and unpickling run the user's own code, which may raise anything.
+    "shoal.nets.journal.dumps",
+    "shoal.nets.journal.read_past",
     "shoal.cluster.callfiles.WorkspaceCalls._write_call",
     "shoal.runner.call_errors._pickled",
     "shoal.futures.arguments._noting",
