@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shoal.errors import InputError
-from shoal.memory.handle import Ahead, Allocation, Memory
+from shoal.memory.handle import Ahead, Allocation, Closing, Memory
 from shoal.memory.layout import EVEN, Range, Record, check_range, parts_of
 from shoal.memory.line import Line
 from shoal.memory.protocol import (
@@ -47,7 +47,7 @@ VARIABLE = "SHOAL_MEMORY"
 TASK = "SHOAL_TASK"
 
 
-class Attached:
+class Attached(Closing):
     """The memory as a task of a node sees it. Every thread has a connection of its own while it asks."""
 
     def __init__(self, door: str, run: str = "") -> None:

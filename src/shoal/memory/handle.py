@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -55,6 +55,20 @@ class Allocation(Record, frozen=True):
         _memory().free(self)
 
 
+class Closing:
+    """Something that is closed at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        raise NotImplementedError
+
+
 class Memory(Protocol):
     """What a program or task can do with the memory of a cluster; may be used from several threads."""
 
@@ -91,6 +105,10 @@ class Memory(Protocol):
         """Whether an extent can be read here without a copy."""
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def _memory() -> Memory:

@@ -22,7 +22,7 @@ import msgspec
 from shoal.errors import InputError
 from shoal.memory.ahead import Fetches
 from shoal.memory.books import FreedError, UnknownError
-from shoal.memory.handle import Ahead, Allocation
+from shoal.memory.handle import Ahead, Allocation, Closing
 from shoal.memory.here import Here
 from shoal.memory.layout import (
     EVEN,
@@ -64,7 +64,7 @@ TRIES = 3
 """How often an allocation is laid out anew when somebody else took the room."""
 
 
-class Service(Whereabouts):
+class Service(Whereabouts, Closing):
     """Memory over nodes."""
 
     def __init__(
