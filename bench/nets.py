@@ -6,15 +6,21 @@ Rows: a counter (one place, one step), the sum of numbers (two places), a counte
 guard over one place and over two places, and a join by key. Each is measured with 1,000 and with 1,000,000 tokens on
 its place; the best of some rounds counts, because the machine may be shared. Exit status 1 if the counter or the plain
 sum stays under the bar, or if any cost grows by more than half.
+
+With `--live` trivial tasks go through an executor on this machine, with and without a ledger: independent ones, and
+chains of which each task waits for the one before it; beside them plain calls of the same executor.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 from shoal.flow.net import Net, NetFlow, take
 
@@ -102,11 +108,55 @@ def seconds_per_firing(net: Net, firings: int, rounds: int) -> float:
     return best
 
 
+def independent(calls: int) -> Net:
+    net = Net("independent")
+    net.foreach(net.place("todo", range(calls)), abs, net.place("done"), name="work")
+    return net
+
+
+def chains(calls: int, width: int = 8) -> Net:
+    net = Net("chains")
+    net.loop(net.place("todo", [0] * width), _one_more, while_=lambda x: x < calls // width, put=net.place("done"))
+    return net
+
+
+def _one_more(x: int) -> int:
+    return x + 1
+
+
+def live(calls: int) -> None:
+    """Calls per second through a net, and the processor time of this process for each."""
+    from shoal import Executor
+
+    print("| what | calls/s | of this process, µs per call |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, Executor() as ex:
+        os.chdir(folder)
+        ex.submit(abs, 1).result()
+        rows: list[tuple[str, Callable[[], object]]] = [
+            ("plain calls", lambda: [future.result() for future in [ex.submit(abs, n) for n in range(calls)]])
+        ]
+        for build in (independent, chains):
+            for ledger in (None, build.__name__):
+                name = f"{build.__name__}, {'ledger' if ledger else 'no ledger'}"
+                rows.append((name, partial(ex.run, build(calls), ledger=ledger)))
+        for name, perform in rows:
+            begun, spent = time.perf_counter(), time.process_time()
+            perform()
+            took, spent = time.perf_counter() - begun, time.process_time() - spent
+            print(f"| {name} | {calls / took:,.0f} | {1e6 * spent / calls:.0f} |", flush=True)
+        os.chdir("/")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--firings", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--calls", type=int, default=20_000)
     options = parser.parse_args()
+    if options.live:
+        live(options.calls)
+        return 0
     broken = False
     print(f"| net | firings/s, {FEW:,} tokens | firings/s, {MANY:,} tokens | growth of cost |\n|---|---|---|---|")
     for name, build, has_bar in ROWS:

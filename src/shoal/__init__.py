@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # what type checkers take for true; importing it would co
 
 if TYPE_CHECKING:
     from shoal.errors import InputError, RunError, ShoalError
+    from shoal.flow.net import NOTHING, Net, count, each, read, take
     from shoal.frontend.rules.api import directory, file, files, include, namespace, param, rule, task
     from shoal.frontend.rules.paths import pathmap
     from shoal.futures import Executor, function
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "shoal.errors": ("InputError", "RunError", "ShoalError"),
+    "shoal.flow.net": ("NOTHING", "Net", "count", "each", "read", "take"),
     "shoal.frontend.rules.api": ("directory", "file", "files", "include", "namespace", "param", "rule", "task"),
     "shoal.frontend.rules.paths": ("pathmap",),
     "shoal.futures": ("Executor", "function"),
@@ -27,13 +29,17 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "NOTHING",
     "CommandFailed",
     "Executor",
     "InputError",
+    "Net",
     "RunError",
     "ShoalError",
     "capture",
+    "count",
     "directory",
+    "each",
     "file",
     "files",
     "function",
@@ -41,8 +47,10 @@ __all__ = [
     "namespace",
     "param",
     "pathmap",
+    "read",
     "rule",
     "sh",
+    "take",
     "task",
 ]
 

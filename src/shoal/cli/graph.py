@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser, add_workflow, split_words
 from shoal.errors import InputError, RunError
 
+if TYPE_CHECKING:
+    from shoal.flow.net import Net
+
 SUMMARY = """Draws the tasks that the targets need. The formats are dot (for graphviz), svg (through graphviz's 'dot')
-and json. Large graphs are better drawn with --by category: one box for all tasks of a kind."""
+and json. Large graphs are better drawn with --by category: one box for all tasks of a kind. A net is drawn with its
+places and transitions."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal graph flow.py all --format svg --output flow.svg"
 LARGE = 2000
@@ -28,12 +33,17 @@ def execute(arguments: argparse.Namespace) -> int:
 
     from shoal.cli.drawing import as_data, by_category, by_task, to_dot
     from shoal.engine.load import find_workflow
+    from shoal.engine.rulesfile import NetFound
     from shoal.engine.session import enter, load
     from shoal.model.graph import ancestors
 
     target = os.path.abspath(arguments.output) if arguments.output else None
     named, words = split_words(arguments.words, arguments.workflow)
-    workflow = load(enter(find_workflow(named)), words)
+    try:
+        workflow = load(enter(find_workflow(named)), words)
+    except NetFound as found:
+        _write(_drawn_net(found.net, arguments), target, arguments.output)
+        return 0
     graph = workflow.graph
     marks = ancestors(graph, workflow.targets)
     wanted = [task for task in range(len(graph)) if marks[task]]
@@ -48,6 +58,18 @@ def execute(arguments: argparse.Namespace) -> int:
             data = _render(data)
     _write(data, target, arguments.output)
     return 0
+
+
+def _drawn_net(net: Net, arguments: argparse.Namespace) -> bytes:
+    """Places and transitions, with the tokens of the beginning."""
+    import msgspec
+
+    if arguments.by == "category":
+        raise InputError(f"the net {net.name!r} is drawn with its places and transitions", remedy="leave out --by")
+    if arguments.format == "json":
+        return msgspec.json.encode(net.describe()) + b"\n"
+    drawn = net.dot().encode("utf-8", "replace")
+    return _render(drawn) if arguments.format == "svg" else drawn
 
 
 def _render(dot: bytes) -> bytes:

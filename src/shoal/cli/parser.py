@@ -14,6 +14,7 @@ from shoal.errors import InputError
 
 _WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf", ".jx")
 _HEAD_BYTES = 1 << 20
+_MOST_PORTS = 65535
 _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
@@ -132,3 +133,11 @@ def whole_number(least: int, what: str) -> Callable[[str], int]:
         return number
 
     return convert
+
+
+def port(text: str) -> int:
+    """A converter for argparse: the number of a port; 0 is any that is free."""
+    number = whole_number(0, "a port")(text)
+    if number > _MOST_PORTS:
+        raise InputError(f"a port must be at most {_MOST_PORTS}, not {text}")
+    return number

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from typing import TYPE_CHECKING
 
-from shoal.cli.parser import CommandParser, add_workflow, split_words
+from shoal.cli.parser import CommandParser, add_workflow, port, split_words
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.agent.messages import WireMessage
+    from shoal.cli.display import QuietDisplay
     from shoal.engine.options import RunOptions
     from shoal.engine.session import Run, Session
+    from shoal.engine.workspace import Workspace
     from shoal.model.resources import Resources
     from shoal.policy.throttle.regime import Regime
+    from shoal.web.beside import Beside
     from shoal.wire.caller import Caller
 
 SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
 Flowfile.py or Makeflow. Exit status: 0 if every target was made, 1 if tasks failed or the run had to stop, 2 if
-something was asked that cannot be (nothing is run then), 130 after Ctrl-C."""
+something was asked that cannot be (nothing is run then), 130 after Ctrl-C. A file that defines a net in place of rules
+is run, too: what was cut short goes on, and the result is printed."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
 ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
@@ -68,6 +73,8 @@ def add_arguments(parser: CommandParser) -> None:
     shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
     shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
     shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
+    shown.add_argument("--web", action="store_true", help="show it in a browser while it runs; the address is printed")
+    shown.add_argument("--web-port", type=port, default=0, metavar="N", help="with --web: serve on this port")
     shown.add_argument("--explain", action="store_true", help="say why each task runs before it is run")
     shown.add_argument("--series", metavar="DIR", help="write a time series of each task that is not over at once")
     inner = parser.add_argument_group("for developers of Shoal")
@@ -116,34 +123,47 @@ def execute(arguments: argparse.Namespace) -> int:
         return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
     from shoal.cli.display import choose_display
     from shoal.engine.load import find_workflow
-    from shoal.engine.session import Session, enter, load
+
+    path = find_workflow(split_words(arguments.words, arguments.workflow)[0])
+    display = choose_display(arguments)
+    if not arguments.web:
+        return _execute(arguments, path, display)
+    page = _page(arguments, path)
+    display.note(f"live page: {page.address}")
+    try:
+        return _execute(arguments, path, display)
+    finally:
+        page.close()
+
+
+def _page(arguments: argparse.Namespace, path: str) -> Beside:
+    """The process that shows the run in a browser."""
+    from shoal.web.beside import Beside
+
+    try:
+        return Beside(os.path.abspath(path), arguments.web_port)
+    except OSError as error:
+        remedy = "name another one with --web-port, or none"
+        raise InputError(f"port {arguments.web_port} cannot be used: {error.strerror}", remedy=remedy) from None
+
+
+def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay) -> int:
+    from shoal.engine.rulesfile import NetFound
+    from shoal.engine.session import enter
 
     named, words = split_words(arguments.words, arguments.workflow)
-    path = find_workflow(named)
     options = options_from(arguments, path)
-    display = choose_display(arguments)
     caller = _line_to(arguments.cluster) if arguments.cluster else None
+    access = os.path.abspath(arguments.cluster) if caller and os.path.isfile(arguments.cluster) else arguments.cluster
     workspace = enter(path)
-    if caller is None:
-        session = Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
-    else:
-        from shoal.cluster.session import ClusterSession, must_be_free
+    try:
+        session = _session(arguments, workspace, words, options, display, caller)
+    except NetFound as found:
+        from shoal.cli.netrun import run_net
 
-        must_be_free(workspace)
-        session = ClusterSession(
-            workspace,
-            lambda: load(workspace, words),
-            options,
-            display,
-            arguments.cluster,
-            caller,
-            words=words,
-            policy=arguments.policy,
-            to=arguments.to,
-            managed=arguments.files == "managed",
-            detach=arguments.detach,
-            force=arguments.force,
-        )
+        if caller is not None:
+            caller.close()
+        return run_net(found.net, workspace, words, arguments, options.node, access)
     session.tell_all = display.tell_all
     display.begin(session)
     if arguments.explain:
@@ -155,6 +175,38 @@ def execute(arguments: argparse.Namespace) -> int:
     if not (arguments.quiet or arguments.json):
         print_summary(session, run, [named] if named else [], words)
     return status
+
+
+def _session(
+    arguments: argparse.Namespace,
+    workspace: Workspace,
+    words: list[str],
+    options: RunOptions,
+    display: QuietDisplay,
+    caller: Caller[WireMessage] | None,
+) -> Session:
+    """The session that runs the workflow, here or on a cluster."""
+    from shoal.engine.session import Session, load
+
+    if caller is None:
+        return Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
+    from shoal.cluster.session import ClusterSession, must_be_free
+
+    must_be_free(workspace)
+    return ClusterSession(
+        workspace,
+        lambda: load(workspace, words),
+        options,
+        display,
+        arguments.cluster,
+        caller,
+        words=words,
+        policy=arguments.policy,
+        to=arguments.to,
+        managed=arguments.files == "managed",
+        detach=arguments.detach,
+        force=arguments.force,
+    )
 
 
 def _line_to(cluster: str) -> Caller[WireMessage]:

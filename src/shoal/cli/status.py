@@ -66,6 +66,7 @@ def _list(names: list[str], as_json: bool) -> int:
     """Several workflows: one line each."""
     import json
 
+    from shoal.cli.netstanding import net_as_data, net_headline
     from shoal.cli.standing import headline, state_as_data
     from shoal.engine.follow import Follower
     from shoal.engine.workspace import Workspace
@@ -76,10 +77,14 @@ def _list(names: list[str], as_json: bool) -> int:
         follower = Follower(Workspace(name))
         found.append((name, follower, follower.refresh()))
     if as_json:
-        print(json.dumps([state_as_data(follower, phase, now) for _, follower, phase in found]))
+        told = [
+            net_as_data(follower, phase) if follower.state.net else state_as_data(follower, phase, now)
+            for _, follower, phase in found
+        ]
+        print(json.dumps(told))
         return 0
     for name, follower, phase in found:
-        print(headline(name, follower, phase, now))
+        print((net_headline if follower.state.net else headline)(name, follower, phase, now))
     print("'shoal status FILE' says more of one of them")
     return 0
 
@@ -142,6 +147,10 @@ def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Nam
         return node_table(follower, phase)
     if arguments.throttle:
         return throttle_table(follower.state)
+    if follower.state.net is not None:
+        from shoal.cli.netstanding import describe_net
+
+        return describe_net(follower, phase, now, every=arguments.verbose)
     return describe(follower, phase, now, every=arguments.verbose, predicted=_predicted(follower, phase))
 
 
@@ -158,6 +167,10 @@ def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Name
         return nodes_as_data(follower, phase)
     if arguments.throttle:
         return throttle_history(follower.state)
+    if follower.state.net is not None:
+        from shoal.cli.netstanding import net_as_data
+
+        return net_as_data(follower, phase)
     return state_as_data(follower, phase, now, predicted=_predicted(follower, phase))
 
 

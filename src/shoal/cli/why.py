@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from shoal.engine.session import View
 
 SUMMARY = """Says why a task is where it is: done and when, running since, failed and how, waiting for what, up to date,
-or to be run and for which reason. TASK is a task's name, a file it makes, or its number."""
-USAGE = "TASK [FILE] [TARGET... NAME=VALUE...] [OPTION...]"
+or to be run and for which reason. TASK is a task's name, a file it makes, or its number. Of a net it says which tokens
+its transitions wait for; TASK is then a transition, and can be left out."""
+USAGE = "[TASK] [FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal why results/summary.txt"
 
 
@@ -29,6 +30,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.engine.follow import Follower, Phase
     from shoal.engine.workspace import Workspace
 
+    if _explained_net(arguments):
+        return 0
     wanted, path, words = task_and_workflow(arguments.words, arguments.workflow, "why")
     follower = Follower(Workspace(path))
     phase = follower.refresh()
@@ -45,6 +48,38 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         print(after_the_run(view.plan, task, view.history, now))
     return 0
+
+
+def _explained_net(arguments: argparse.Namespace) -> bool:
+    """Whether the file is a net, and what its transitions wait for was told."""
+    import os
+
+    from shoal.cli.netstanding import why_nothing_runs
+    from shoal.engine.follow import Follower
+    from shoal.engine.rulesfile import NetFound
+    from shoal.engine.session import enter, load
+    from shoal.engine.workspace import Workspace
+
+    words = [word for word in arguments.words if "=" not in word]
+    files = [word for word in words[:2] if word.endswith(".py") and os.path.isfile(word)]
+    path = arguments.workflow or (files[-1] if files else None)
+    if path is None or not path.endswith(".py"):
+        return False
+    others = [word for word in words if word != path]
+    if len(others) > 1:
+        return False
+    follower = Follower(Workspace(path))
+    phase = follower.refresh()
+    if others and follower.state.net is None:
+        return False
+    start = follower.state.start
+    parameters = [word for word in arguments.words if "=" in word]
+    try:
+        load(enter(path), parameters or (start.targets if start is not None else []))
+    except NetFound as found:
+        print("\n".join(why_nothing_runs(found.net.describe(), follower.state, phase, *others or [None])))
+        return True
+    return False
 
 
 def _on_cluster(view: View, task: int) -> str | None:

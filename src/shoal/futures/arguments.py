@@ -19,8 +19,9 @@ from shoal.runner.call_page import PLAIN
 from shoal.runner.call_payload import ValueOf
 from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
 
-_OF_MAIN = b"__main__"
-"""What plain pickle refers to by this name is not there in a worker, so it travels by value."""
+_NOT_THERE = (b"__main__", b"shoal_rules")
+"""What plain pickle refers to by the name of the main program or a rules file is not there in a worker, so it travels
+by value."""
 
 
 class UnpicklableArgumentError(CallError):
@@ -65,7 +66,7 @@ def encode(name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -
         data = pickle.dumps(request, 5)
     except Exception:  # a future somewhere inside, or something that only travels by value; reducers may raise anything
         return _noting(name, request)
-    return _noting(name, request) if _OF_MAIN in data else data
+    return _noting(name, request) if _must_travel(data) else data
 
 
 def encode_all(calls: Sequence[tuple[Any, ...]]) -> list[bytes] | None:
@@ -76,7 +77,7 @@ def encode_all(calls: Sequence[tuple[Any, ...]]) -> list[bytes] | None:
         payloads = [dumps((PLAIN, arguments, nothing), 5) for arguments in calls]
     except Exception:  # as above
         return None
-    return None if any(_OF_MAIN in data for data in payloads) else payloads
+    return None if any(map(_must_travel, payloads)) else payloads
 
 
 def dumps(value: object) -> bytes:
@@ -85,7 +86,11 @@ def dumps(value: object) -> bytes:
         data = pickle.dumps(value, 5)
     except PICKLING_ERRORS:
         return dumps_by_value(value)
-    return dumps_by_value(value) if _OF_MAIN in data else data
+    return dumps_by_value(value) if _must_travel(data) else data
+
+
+def _must_travel(pickled: bytes) -> bool:
+    return _NOT_THERE[0] in pickled or _NOT_THERE[1] in pickled
 
 
 class _Noted:
@@ -139,7 +144,7 @@ def _noting(name: str, request: tuple[Any, ...]) -> bytes | Unfilled:
             reason = f"{type(error).__name__}: {error}"
             continue
         data = file.getvalue()
-        if make is _plain_dumper and _OF_MAIN in data:
+        if make is _plain_dumper and _must_travel(data):
             continue
         return Unfilled(data, noted.futures) if noted.futures else data
     raise UnpicklableArgumentError(f"an argument of {name} cannot be sent to a worker process ({reason})")

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from shoal.errors import InputError
 from shoal.futures.client import Client
@@ -20,6 +20,10 @@ from shoal.futures.functions import name_of
 from shoal.futures.future import CallFuture
 from shoal.futures.options import Options, Wishes, node_of
 from shoal.futures.remote import Chunked, Definition
+
+if TYPE_CHECKING:
+    from shoal.flow.net import Net
+    from shoal.nets.run import NetRun
 
 active: ContextVar[tuple[Submitter, ...]] = ContextVar("shoal_active_executors", default=())
 """The executors whose `with` blocks we are in, the innermost last."""
@@ -72,6 +76,19 @@ class Submitter(concurrent.futures.Executor):
         """The same executor for calls that ask for something else than one core and no retries."""
         return ConfiguredExecutor(self, {**self._wishes, **wishes})
 
+    def start(self, net: Net, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False) -> NetRun:
+        """Begin a run of a net, whose tasks are calls of this executor.
+
+        With `ledger`, a name in the directory `.shoal`, a run that was cut short is gone on with, unless `afresh`.
+        """
+        from shoal.nets.run import start
+
+        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh)
+
+    def run(self, net: Net, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False) -> Any:
+        """Run a net to its end and return its result."""
+        return self.start(net, ledger=ledger, seed=seed, afresh=afresh).result()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; the workers end when the calls that were accepted are over."""
         self._client.close(cancel_unbegun=cancel_futures)
@@ -117,7 +134,7 @@ class Executor(Submitter):
         elif any(given is not None for given in (max_workers, cores, memory, gpus, resources)):
             raise InputError("what an executor on a cluster has is what its agents have", remedy="give only cluster=…")
         else:
-            self._client = _client_of(cluster)
+            self._client = cluster_client(cluster)
         self._wishes = {}
         self._options = Options()
         # Whoever drops an executor without shutting it down has no use for its workers.
@@ -135,7 +152,7 @@ class ConfiguredExecutor(Submitter):
         self._options.check_fits(self._client.node, self._client.far)
 
 
-def _client_of(cluster: str) -> Client:
+def cluster_client(cluster: str) -> Client:
     """A client whose calls run on a cluster; the libraries for that are loaded only here."""
     if find_spec("zmq") is None:
         raise InputError("clusters need pyzmq, which is not installed", remedy="pip install 'shoal[cluster]'")

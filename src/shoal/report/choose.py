@@ -33,14 +33,14 @@ def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
             remedy="run it first" if there else "name the workflow's file",
         )
     view = RunView()
-    read_into(view, LedgerTail(workspace.ledger), last=_counted(workspace, path, number))
+    read_into(view, LedgerTail(workspace.ledger), last=numbered_run(workspace, path, number))
     if view.start is None:
         raise InputError(f"there is no run in the ledger of {path!r}", remedy="run it first")
     return workspace, view
 
 
-def _counted(workspace: Workspace, path: str, number: int | None) -> int | None:
-    """The number counted from 1; None for the last run."""
+def numbered_run(workspace: Workspace, path: str, number: int | None) -> int | None:
+    """The number of the run that is meant, counted from 1; None for the last."""
     if number is None:
         return None
     runs = count_runs(workspace.ledger)

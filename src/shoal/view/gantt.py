@@ -96,7 +96,7 @@ def gantt(
     edges = even_edges(begin, end, pixels)
     begins, ends, codes, _ = intervals(view, last)
     places = shown.place[codes] if len(codes) else codes
-    groups = _grouped(slots, rows)
+    groups = grouped(slots, rows)
     of_attempt = groups[slots.row] if len(slots.row) else slots.row
     order = np.argsort(of_attempt, kind="stable")
     count = int(groups[-1]) + 1 if len(groups) else 0
@@ -107,18 +107,19 @@ def gantt(
         mine = order[start[row] : start[row + 1]]
         inside = mine[(ends[mine] > begin) & (begins[mine] < end)]
         held = spread(begins[inside], ends[inside], np.ones(len(inside)), places[inside], len(shown.names), edges)
-        picture[row] = _cells(held, int(members[row]))
-    return Cells(begin, end, pixels, _labels(view, slots, groups, count), picture.tobytes())
+        picture[row] = cells_of(held, int(members[row]))
+    return Cells(begin, end, pixels, labels_of(view, slots, groups, count), picture.tobytes())
 
 
-def _cells(held: Floats, members: int) -> Array:
+def cells_of(held: Floats, members: int) -> Array:
+    """One row of a picture, from the mean number of attempts at work by category; `members` slots make up the row."""
     total = held.sum(axis=0)
     fill = np.ceil(np.clip(total / members, 0.0, 1.0) * _LEVELS).astype(np.uint8)
     dominant = held.argmax(axis=0).astype(np.uint8) + 1
     return np.where(fill > 0, (dominant << 4) | fill, 0).astype(np.uint8)
 
 
-def _grouped(slots: Slots, rows: int) -> Ints:
+def grouped(slots: Slots, rows: int) -> Ints:
     """For each row of the slots which row of the picture it goes to."""
     total = len(slots.nodes)
     if total <= rows:
@@ -126,7 +127,8 @@ def _grouped(slots: Slots, rows: int) -> Ints:
     return np.arange(total) * rows // total
 
 
-def _labels(view: RunView, slots: Slots, groups: Ints, count: int) -> list[str]:
+def labels_of(view: RunView, slots: Slots, groups: Ints, count: int) -> list[str]:
+    """What stands beside each row of a picture."""
     labels = []
     for row in range(count):
         inside = np.flatnonzero(groups == row)

@@ -11,6 +11,10 @@ import numpy as np
 from shoal.view.columns import Array, Floats, Ints
 
 
+_AT_ONCE = 1 << 17
+"""Intervals that are looked at together: of a million the numbers in between would need a hundred megabytes."""
+
+
 def spread(begins: Floats, ends: Floats, weights: Floats, groups: Ints, count: int, edges: Floats) -> Floats:
     """Mean weight at work in each bucket, by group: a row per group, a column per bucket.
 
@@ -20,21 +24,21 @@ def spread(begins: Floats, ends: Floats, weights: Floats, groups: Ints, count: i
     first, width = float(edges[0]), float(edges[1] - edges[0])
     if not len(begins):
         return np.zeros((count, buckets))
-    found = np.zeros((count, buckets + 1))
+    size = count * (buckets + 1)
+    whole, moment = np.zeros(size), np.zeros(size)
     for moments, sign in ((begins, 1.0), (ends, -1.0)):
-        at = (moments - first) / width
-        clipped = np.clip(at, 0.0, buckets)
-        # An event in a bucket counts at that bucket's end, for the part of the bucket behind it.
-        place = np.minimum(clipped.astype(np.int64), buckets)
-        key = groups * (buckets + 1) + place
-        size = count * (buckets + 1)
-        weight = sign * weights
-        whole = np.bincount(key, weight, size).reshape(count, buckets + 1)
-        moment = np.bincount(key, weight * clipped, size).reshape(count, buckets + 1)
-        steps = np.cumsum(whole, axis=1)
-        moments_so_far = np.cumsum(moment, axis=1)
-        area = steps[:, :-1] * np.arange(1, buckets + 1) - moments_so_far[:, :-1]
-        found[:, 1:] += area
+        for at in range(0, len(moments), _AT_ONCE):
+            part = slice(at, at + _AT_ONCE)
+            clipped = np.clip((moments[part] - first) / width, 0.0, buckets)
+            # An event in a bucket counts at that bucket's end, for the part of the bucket behind it.
+            key = groups[part] * (buckets + 1) + np.minimum(clipped.astype(np.int64), buckets)
+            weight = sign * weights[part]
+            whole += np.bincount(key, weight, size)
+            moment += np.bincount(key, weight * clipped, size)
+    steps = np.cumsum(whole.reshape(count, buckets + 1), axis=1)
+    moments_so_far = np.cumsum(moment.reshape(count, buckets + 1), axis=1)
+    found = np.zeros((count, buckets + 1))
+    found[:, 1:] = steps[:, :-1] * np.arange(1, buckets + 1) - moments_so_far[:, :-1]
     means: Floats = np.diff(found, axis=1)
     means[means < 1e-9] = 0.0  # what is left of differences that should be nothing
     return means

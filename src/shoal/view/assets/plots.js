@@ -111,23 +111,33 @@ const Plots = (() => {
     return element("div", {}, element("b", {}, head), element("table", {}, ...pairs.map(([name, value, paint]) =>
       element("tr", {}, element("td", {}, paint ? swatch(paint) : "", name), element("td", {}, value)))));
   }
+  /* `draw` and `extra` look at the figures anew each time, so that `update` need only be told that they have changed. */
   function drawing(caption, label, draw, extra = {}) {
     const room = element("div", { class: "plot" });
     const heard = element("div", { class: "heard", "aria-live": "polite" });
     const figure = element("figure", {}, caption ? element("figcaption", {}, caption) : null, room, heard);
-    if (extra.legend) figure.append(legend(extra.legend));
-    if (extra.table) {
-      const details = element("details", {}, element("summary", {}, "The figures as a table"));
-      details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(extra.table()); });
-      figure.append(details);
-    }
+    let entries = extra.legend ? legend(extra.legend()) : null;
+    if (entries) figure.append(entries);
+    const details = element("details", {}, element("summary", {}, "The figures as a table"));
+    const fill = () => { if (details.open) details.replaceChildren(details.firstChild, extra.table()); };
+    details.addEventListener("toggle", () => { if (details.children.length === 1) fill(); });
+    if (extra.table) figure.append(details);
     let wide = 0;
     const again = () => {
-      if (room.clientWidth && room.clientWidth !== wide) { wide = room.clientWidth; room.replaceChildren(); draw(room, wide, label, heard); }
+      if (room.clientWidth && room.clientWidth !== wide) { wide = room.clientWidth; room.replaceChildren(); draw(room, wide, typeof label === "function" ? label() : label, heard); }
     };
     new ResizeObserver(again).observe(room);
     requestAnimationFrame(again);
     figure.redraw = () => { wide = 0; again(); };
+    figure.update = () => {
+      if (room.matches(":hover") || room.contains(document.activeElement)) return;  // somebody reads it
+      figure.redraw();
+      if (entries) {
+        const now = legend(extra.legend());
+        if (now.textContent !== entries.textContent) { entries.replaceWith(now); entries = now; }
+      }
+      if (extra.table && !details.contains(document.activeElement)) fill();
+    };
     return figure;
   }
   function frame(room, wide, high, label, begin, end, top, unit) {
@@ -181,14 +191,12 @@ const Plots = (() => {
   // ---- areas on top of each other -----------------------------------------------------------------------------------
 
   function stacked(o) {
-    const n = o.buckets, width = (o.end - o.begin) / n;
-    const sums = new Array(n).fill(0);
-    for (const s of o.series) s.values.forEach((v, i) => { sums[i] += v; });
-    const top = (Math.max(highest([sums]), o.limit ? highest([o.limit]) : 0) || 1) * 1.04;
     const draw = (room, wide, label, heard) => {
-      const high = o.high || 240;
+      const n = o.buckets, width = (o.end - o.begin) / n, sums = new Array(n).fill(0);
+      for (const s of o.series) s.values.forEach((v, i) => { sums[i] += v; });
+      const top = (Math.max(highest([sums]), o.limit ? highest([o.limit]) : 0) || 1) * 1.04, high = o.high || 240;
       const { svg, x, y } = frame(room, wide, high, label, o.begin, o.end, top, o.unit);
-      if (o.idle && o.limit) svg.append(shape("path", { d: area(new Array(n).fill(0), o.limit), fill: "var(--idle)" }));
+      if (o.idle && o.limit) svg.append(shape("path", { d: area(new Array(n).fill(0), o.limit), fill: o.idleColour || "var(--idle)" }));
       let below = new Array(n).fill(0);
       for (const s of o.series) {
         const above = below.map((v, i) => v + s.values[i]);
@@ -212,7 +220,13 @@ const Plots = (() => {
           .concat(o.limit ? [[o.limitName, o.unit(o.limit[i])]] : [])));
     };
     const table = () => overTime(o, o.series.map((s) => [s.name, s.values]).concat(o.limit ? [[o.limitName, o.limit]] : []));
-    return drawing(o.caption, o.label, draw, { legend: o.series.map((s) => [s.name, s.colour]).concat(o.idle ? [["idle", "var(--idle)"]] : []), table });
+    const entries = () => o.series.map((s) => [s.name, s.colour]).concat(o.idle ? [["idle", o.idleColour || "var(--idle)"]] : []);
+    return updatable(o, drawing(o.caption, () => o.label, draw, { legend: entries, table }));
+  }
+  /* `figure.tell(more)` draws it with other figures. */
+  function updatable(o, figure) {
+    figure.tell = (more) => { Object.assign(o, more); figure.update(); };
+    return figure;
   }
   function overTime(o, columns) {
     const step = Math.max(1, Math.ceil(o.buckets / 40)), width = (o.end - o.begin) / o.buckets, rows = [];
@@ -226,8 +240,8 @@ const Plots = (() => {
   // ---- lines: [{name, colour, points: [[t, v], ...]}], each value holds until the next one ---------------------------
 
   function lines(o) {
-    const top = (o.top || highest(o.series.map((s) => s.points.map((p) => p[1] || 0))) || 1) * 1.05;
     const draw = (room, wide, label, heard) => {
+      const top = (o.top || highest(o.series.map((s) => s.points.map((p) => p[1] || 0))) || 1) * 1.05;
       const { svg, x, y } = frame(room, wide, o.high || 170, label, o.begin, o.end, top, o.unit);
       for (const s of o.series) {
         let d = "";
@@ -246,7 +260,7 @@ const Plots = (() => {
     };
     const all = () => table([{ label: "curve", text: true }, { label: "after", show: seconds }, { label: "value", show: (v) => v === null ? "–" : o.unit(v) }],
       o.series.flatMap((s) => s.points.filter((_, i) => i % Math.ceil(s.points.length / 40) === 0).map((p) => [s.name, p[0], p[1]])));
-    return drawing(o.caption, o.label, draw, { legend: o.series.map((s) => [s.name, s.colour]), table: all });
+    return updatable(o, drawing(o.caption, () => o.label, draw, { legend: () => o.series.map((s) => [s.name, s.colour]), table: all }));
   }
 
   // ---- tables and bars ------------------------------------------------------------------------------------------------
@@ -264,16 +278,27 @@ const Plots = (() => {
     const sort = (i) => {
       turned = sorted === i ? !turned : false;
       sorted = i;
+      arrange();
+      heads.forEach((head, k) => head.setAttribute("aria-sort", k !== i ? "none" : (typeof (rows[0] || [])[i] === "number") === turned ? "ascending" : "descending"));
+      fill();
+    };
+    const arrange = () => {
+      const i = sorted;
       rows = [...rows].sort((a, b) => {
         const order = typeof a[i] === "number" || typeof b[i] === "number" ? (b[i] || 0) - (a[i] || 0) : String(a[i]).localeCompare(String(b[i]));
         return turned ? -order : order;
       });
-      heads.forEach((head, k) => head.setAttribute("aria-sort", k !== i ? "none" : (typeof (rows[0] || [])[i] === "number") === turned ? "ascending" : "descending"));
-      fill();
     };
     fill();
-    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label || "table" },
+    const room = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label || "table" },
       element("table", { class: options.narrow ? "data narrow" : "data" }, element("thead", {}, element("tr", {}, ...heads)), body));
+    room.tell = (more) => {
+      if (body.contains(document.activeElement)) return;  // somebody is in it
+      rows = more;
+      if (sorted >= 0) arrange();
+      fill();
+    };
+    return room;
   }
   function meter(share) {
     const fill = element("i");
@@ -309,10 +334,9 @@ const Plots = (() => {
     constructor(data, names, label) {
       this.data = data;
       this.names = names;
-      this.from = data.begin;
-      this.to = Math.max(data.end, data.begin + 1e-6);
-      if (data.kind === "cells") this.cells = Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0));
-      else this.byRow = this.sortIntoRows();
+      this.first = this.from = data.begin;
+      this.last = this.to = Math.max(data.end, data.begin + 1e-6);
+      this.take(data);
       this.canvas = element("canvas", { tabindex: "0", role: "img", "aria-label": label });
       this.heard = element("div", { class: "heard", "aria-live": "polite" });
       this.room = element("div", { class: "plot" }, this.canvas);
@@ -322,10 +346,19 @@ const Plots = (() => {
         tool("←", "earlier", () => this.move(-0.25)), tool("→", "later", () => this.move(0.25)),
         tool("all", "show the whole run", () => this.reset()),
         element("span", { class: "soft" }, "Drag to move, Ctrl and wheel to zoom; with the keyboard arrows, + and −.")), this.room, this.heard,
-        legend(names.map((name, i) => [name, colour(i)]).concat(data.bad && data.bad.length ? [["did not succeed", "var(--bad)"]] : [])));
+        this.legend = this.makeLegend());
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.room);
       requestAnimationFrame(() => this.draw());
+    }
+    makeLegend() {
+      const bad = this.data.bad && this.data.bad.length;
+      return legend(this.names.map((name, i) => [name, colour(i)]).concat(bad ? [["did not succeed", "var(--bad)"]] : []));
+    }
+    take(data) {
+      this.data = data;
+      this.cells = data.kind === "cells" ? Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0)) : null;
+      this.byRow = this.cells ? null : this.sortIntoRows();
     }
     sortIntoRows() {
       const rows = this.data.rows.map(() => []), bad = new Set(this.data.bad);
@@ -362,15 +395,19 @@ const Plots = (() => {
     timeAt(x) { return this.from + (this.to - this.from) * (x - this.left) / (this.canvas.clientWidth - this.left); }
     zoom(by, around = (this.from + this.to) / 2) { this.show(around - (around - this.from) * by, around + (this.to - around) * by); }
     move(by) { const span = (this.to - this.from) * by; this.show(this.from + span, this.to + span); }
-    reset() { this.show(this.data.begin, this.data.end); }
+    reset() { this.show(this.first, this.last); }
     show(from, to) {
-      const all = Math.max(this.data.end - this.data.begin, 1e-6);
+      const all = Math.max(this.last - this.first, 1e-6);
       const span = Math.max(all / 1e5, Math.min(all, to - from));
-      this.from = Math.max(this.data.begin, Math.min(from, this.data.begin + all - span));
+      this.from = Math.max(this.first, Math.min(from, this.first + all - span));
       this.to = this.from + span;
       hideTip();
+      this.soon();
+    }
+    soon() {
       if (!this.waiting) { this.waiting = true; requestAnimationFrame(() => { this.waiting = false; this.draw(); }); }
     }
+    hit(row, t, slack) { return this.byRow[row].find((i) => this.data.start[i] - slack <= t && t <= this.data.start[i] + this.data.length[i] + slack); }
     tell(x, y) {
       const row = Math.floor((y - this.top) / this.pitch), t = this.timeAt(x);
       if (x < this.left || row < 0 || row >= this.data.rows.length) { hideTip(); return; }
@@ -380,7 +417,7 @@ const Plots = (() => {
         pairs.push(cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]);
       } else {
         const slack = (this.to - this.from) / this.canvas.clientWidth;
-        const hit = this.byRow[row].find((i) => this.data.start[i] - slack <= t && t <= this.data.start[i] + this.data.length[i] + slack);
+        const hit = this.hit(row, t, slack);
         if (hit === undefined) { hideTip(); return; }
         pairs.push([this.data.name[hit], "", colour(this.data.category[hit])], [this.names[this.data.category[hit]], ""], ["started after", seconds(this.data.start[hit])], ["took", seconds(this.data.length[hit])]);
         if (this.data.attempt.length && this.data.attempt[hit] > 1) pairs.push(["attempt", this.data.attempt[hit]]);
@@ -446,7 +483,8 @@ const Plots = (() => {
       for (let row = 0; row < rows; row++) {
         const base = row * pixels;
         for (let c = 0; c < columns; c++) {
-          const from = Math.floor(first + c * per), to = Math.min(pixels, Math.max(from + 1, Math.floor(first + (c + 1) * per)));
+          const from = Math.max(0, Math.floor(first + c * per)), to = Math.min(pixels, Math.max(from + 1, Math.floor(first + (c + 1) * per)));
+          if (first + (c + 1) * per <= 0 || from >= pixels) continue;
           let sum = 0, which = 0;
           weights.fill(0);
           for (let k = from; k < to; k++) {
@@ -525,5 +563,5 @@ const Plots = (() => {
   }
 
   return { element, colour, swatch, legend, count, number, percent, bytes, seconds, stacked, lines, table, meter, bars, whole, chain,
-    gantt: (data, names, label) => new Gantt(data, names, label) };
+    gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

@@ -1,0 +1,138 @@
+"""How a net stands, in words and as data, and why nothing of it runs; from what its ledger tells. `now` is an argument.
+
+The ledger has the counts only: tokens on each place, and of each transition how many tasks run and are done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from shoal.cli.netshow import numbered
+from shoal.cli.standing import show_moment
+from shoal.cli.text import count, show_seconds, table
+from shoal.engine.follow import Follower, Phase, RunState
+from shoal.errors import InputError
+from shoal.flow.net.drawing import Arc, NetShown, TransitionShown
+from shoal.ledger.records import NetMarked
+from shoal.nets.run import problems_in_words
+
+MOST_SHOWN = 10
+NO_MARK = NetMarked(0.0, {}, {}, {}, [])
+
+
+def net_headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
+    """One line: which net, and what has become of its last run."""
+    state = follower.state
+    mark = state.mark or NO_MARK
+    what = f"{name}: net {state.net.name!r}" if state.net is not None else name
+    done = f"{count(sum(mark.done.values()), 'task')} done"
+    began = state.start.time if state.start is not None else now
+    if phase is Phase.RUNNING:
+        who = follower.holder
+        by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
+        return f"{what} running for {show_seconds(now - began)}{by}, {done}"
+    if state.end is None:
+        return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
+    how = {"ok": "came to its end", "failed": "failed"}.get(state.end.outcome)
+    if how is None:
+        how = f"stopped ({state.end.outcome})"
+        done += "; 'shoal run' goes on from there"
+    took = show_seconds(state.end.time - began)
+    return f"{what} {how} at {show_moment(state.end.time, now)} after {took}, {done}"
+
+
+def describe_net(follower: Follower, phase: Phase, now: float, *, every: bool = False) -> list[str]:
+    """The whole picture, as lines: tokens by place, tasks by transition, problems."""
+    state = follower.state
+    mark = state.mark or NO_MARK
+    lines = [net_headline(follower.workspace.workflow.rsplit("/", 1)[-1], follower, phase, now)]
+    if state.start is not None and state.start.targets:
+        lines.append(f"asked for: {' '.join(state.start.targets)}")
+    lines += table([("place", "tokens"), *((name, f"{number:,}") for name, number in mark.tokens.items())])
+    running = mark.running if phase is Phase.RUNNING else {}
+    names = list(dict.fromkeys([*mark.done, *running]))
+    rows = [(name, f"{running.get(name, 0):,}", f"{mark.done.get(name, 0):,}") for name in names]
+    if rows:
+        lines += table([("task", "under way", "done"), *rows])
+    problems = problems_in_words(mark.problems)
+    most = len(problems) if every else MOST_SHOWN
+    if problems:
+        lines += ["problems:", *(f"  {problem}" for problem in problems[:most])]
+    if len(problems) > most:
+        lines.append(f"  and {len(problems) - most:,} more ('shoal status --verbose' lists them)")
+    return lines
+
+
+def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
+    """The same for programs; times are seconds since the epoch."""
+    state = follower.state
+    mark, start, end = state.mark or NO_MARK, state.start, state.end
+    return {
+        "workflow": follower.workspace.workflow,
+        "net": state.net.name if state.net is not None else None,
+        "state": phase.value,
+        "run": start.run if start else None,
+        "pid": start.pid if start else None,
+        "host": start.host if start else None,
+        "started": start.time if start else None,
+        "ended": end.time if end else None,
+        "outcome": end.outcome if end else None,
+        "targets": start.targets if start else [],
+        "marked": mark.time,
+        "tokens": mark.tokens,
+        "running": mark.running if phase is Phase.RUNNING else {},
+        "done": mark.done,
+        "problems": mark.problems,
+    }
+
+
+def why_nothing_runs(net: NetShown, state: RunState, phase: Phase, wanted: str | None) -> list[str]:
+    """Of each transition, or of one, what keeps it from firing."""
+    known = [transition.name for transition in net.transitions]
+    if wanted is not None and wanted not in known:
+        raise InputError(
+            f"the net {net.name!r} has no transition {wanted!r}", remedy=f"its transitions are {', '.join(known)}"
+        )
+    tokens = state.mark.tokens if state.mark is not None else {place.name: place.tokens for place in net.places}
+    lines = []
+    if wanted is None:
+        lines.append(_of_the_whole(net, state, phase))
+    for transition in net.transitions:
+        if wanted in (None, transition.name):
+            lines.append(f"{transition.name}: {_held_by(net, transition, state, phase, tokens)}")
+    return lines
+
+
+def _of_the_whole(net: NetShown, state: RunState, phase: Phase) -> str:
+    if phase is Phase.NEVER:
+        return f"the net {net.name!r} has not been run; this is how it would begin"
+    if phase is not Phase.RUNNING:
+        over = state.end is not None and state.end.outcome in ("ok", "failed")
+        return f"the net {net.name!r} is {'over' if over else 'not being run'}; this is how it stood last"
+    running = state.mark.running if state.mark is not None else {}
+    return f"the net {net.name!r} is being run; under way: {numbered(running, 'nothing')}"
+
+
+def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase: Phase, tokens: dict[str, int]) -> str:
+    mark = state.mark or NO_MARK
+    running = mark.running.get(transition.name, 0) if phase is Phase.RUNNING else 0
+    runs = f"{count(running, 'task')} under way; " if running else ""
+    aside = [problem for problem in mark.problems if f"the {transition.kind} {transition.name!r}" in problem]
+    lacking = _lacking(transition.name, net.arcs, tokens)
+    if lacking:
+        why = f"waits for {' and '.join(lacking)}"
+    elif transition.guards:
+        why = "has tokens on all its places, and waits until a guard or a key lets some of them through"
+    else:
+        why = "has tokens on all its places, and waits for its turn, for equal keys, or may not fire any more"
+    return runs + why + (f"; {aside[0]}" if aside else "")
+
+
+def _lacking(name: str, arcs: list[Arc], tokens: dict[str, int]) -> list[str]:
+    wanted = Counter(arc.place for arc in arcs if arc.transition == name and arc.kind in ("take", "read"))
+    return [
+        f"{count(number - tokens.get(place, 0), 'token')} on {place!r}"
+        for place, number in wanted.items()
+        if tokens.get(place, 0) < number
+    ]

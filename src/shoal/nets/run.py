@@ -1,0 +1,226 @@
+"""A net under way as a program holds it: put tokens, look at places, wait for the result."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as Late
+from typing import Any
+
+from shoal.engine.workspace import Holder, Workspace
+from shoal.errors import InputError, RunError
+from shoal.flow.net import Net, NetFlow, Place
+from shoal.flow.net import records as r
+from shoal.futures.client import Client
+from shoal.nets.digest import digest_of
+from shoal.nets.driver import Driver, Listener
+from shoal.nets.journal import Journal, Past, dumps, read_past, run_started
+from shoal.nets.sending import Sender
+
+
+class NetFailed(RunError):  # noqa: N818  # what happened, in the words users search for
+    """A net ended without a result because something in it failed."""
+
+
+class NetRun:
+    """One run of a net. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        net: Net,
+        client: Client,
+        *,
+        workspace: Workspace | None = None,
+        seed: int | None = None,
+        afresh: bool = False,
+        directory: str | None = None,
+        words: Sequence[str] = (),
+        listener: Listener | None = None,
+    ) -> None:
+        """With a workspace its ledger is kept there, and a run that was cut short is gone on with unless `afresh`.
+
+        `words` are the parameters with which the net was made.
+        """
+        self.net = net
+        self.resumed = False
+        """Whether it goes on where an earlier one was cut short or had failed."""
+        self._workspace = workspace
+        self._words = list(words)
+        sender = Sender(net, client, directory)
+        identity = os.urandom(6).hex()
+        journal = None
+        if workspace is not None:
+            workspace.make()
+            workspace.acquire(Holder(os.getpid(), os.uname().nodename, identity, time.time()))
+        try:
+            if workspace is not None:
+                past = Past() if afresh else past_of(net, workspace, words)
+                self.resumed = past.begun is not None
+                begin = run_started(identity, words, client.node.amounts)
+                journal = Journal(workspace, net.name, begin, past.done)
+                flow = self._gone_on(past, journal) if self.resumed else self._begun(seed, journal)
+            else:
+                flow = NetFlow(net, seed)
+        except BaseException as error:
+            if journal is not None:
+                journal.give_up(str(error), 0)
+            if workspace is not None:
+                workspace.release()
+            raise
+        self._driver = Driver(flow, sender, journal, listener)
+        self._thread = threading.Thread(target=self._drive, name=f"shoal-net-{net.name}", daemon=True)
+        self._thread.start()
+
+    def _begun(self, seed: int | None, journal: Journal) -> NetFlow:
+        flow = NetFlow(self.net, seed, journal.note)
+        journal.begin(digest_of(self.net, self._words), seed, flow.state())
+        return flow
+
+    def _gone_on(self, past: Past, journal: Journal) -> NetFlow:
+        flow = replayed(self.net, past, journal.note)
+        if past.outcome == "failed":
+            flow.retry()
+        return flow
+
+    def _drive(self) -> None:
+        try:
+            self._driver.run()
+        finally:
+            if self._workspace is not None:
+                self._workspace.release()
+
+    # ---- what can be done with it --------------------------------------------------------------------------------
+
+    def put(self, place: Place | str, *tokens: object) -> None:
+        """Put tokens on a place, all or none; raises `InputError` for a place or a token that the net does not take."""
+        if self._driver.journal is not None:
+            dumps(tokens)  # what cannot be written down is refused here, and not when it is too late
+        self._driver.ask(lambda: self._driver.flow.put(place, *tokens), changes=True)
+
+    def close(self) -> None:
+        """Say that no more tokens will come from outside: the net ends when nothing is left to do."""
+        try:
+            self._driver.ask(self._driver.flow.close, changes=True)
+        except InputError:
+            pass  # it is over already
+
+    def cancel(self, task: int) -> None:
+        """Drop a task, by its number, with the tokens it took; one that is over is left alone."""
+        self._driver.ask(lambda: self._driver.cancel(task), changes=True)
+
+    def tokens(self, place: Place | str) -> list[Any]:
+        """The tokens on a place now, oldest first; those that running tasks have taken are not there."""
+        found: list[Any] = self._driver.ask(lambda: self._driver.flow.tokens(place))
+        return found
+
+    def marking(self) -> dict[str, int]:
+        """How many tokens are on each place now."""
+        found: dict[str, int] = self._driver.ask(self._driver.flow.marking)
+        return found
+
+    def done_tasks(self) -> dict[str, int]:
+        """How many tasks of each transition are done."""
+        found: dict[str, int] = self._driver.ask(lambda: dict(self._driver.done))
+        return found
+
+    def state(self) -> r.NetState:
+        """The whole marking with what is under way, as plain data."""
+        found: r.NetState = self._driver.ask(self._driver.flow.state)
+        return found
+
+    def problems(self) -> list[str]:
+        """A sentence for everything that failed so far."""
+        found: list[str] = self._driver.ask(self._driver.flow.problems)
+        return found
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self._driver.over.done()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over; False if that takes longer."""
+        try:
+            self._driver.over.exception(timeout)
+        except Late:
+            return False
+        self._thread.join()
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value that the net gave, or None; raises `NetFailed` if it gave none because something failed."""
+        if not self.wait(timeout):
+            raise TimeoutError(f"net {self.net.name!r} has no result after {timeout:g} s")
+        self._driver.over.result()
+        flow = self._driver.flow
+        if self.stopped:
+            raise RunError(f"net {self.net.name!r} was stopped: {self.stopped}")
+        problems = problems_in_words(flow.problems())
+        if not flow.has_result and problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise NetFailed(f"{problems[0]}{more}")
+        return flow.result
+
+    @property
+    def has_result(self) -> bool:
+        """Whether some transition gave a result, which may be None."""
+        return self._driver.flow.has_result
+
+    @property
+    def stopped(self) -> str:
+        """Why it was stopped before its end; empty if it was not."""
+        return "" if self._driver.flow.is_finished else self._driver.stopped
+
+    def stop(self, reason: str = "cancelled") -> None:
+        """End it as it stands: what runs is cancelled. With a ledger it can be gone on with."""
+        self._driver.stop(reason)
+
+
+def past_of(net: Net, workspace: Workspace, words: Sequence[str] = ()) -> Past:
+    """What a run of the net goes on from; nothing if there is nothing, or its last run has ended well."""
+    past = read_past(workspace)
+    if past.begun is None or past.outcome == "ok":
+        return Past()
+    if past.begun.digest != digest_of(net, words):
+        how = "failed" if past.outcome == "failed" else "was cut short"
+        raise InputError(
+            f"the net {net.name!r} is another one than when its run {how}: its places, steps, guards, first tokens or "
+            "parameters have changed",
+            remedy="undo that to go on, or begin anew with --force (afresh=True)",
+        )
+    return past
+
+
+def replayed(net: Net, past: Past, record: Callable[[r.Record], None] | None = None) -> NetFlow:
+    """The flow as a ledger tells of it."""
+    assert past.begun is not None, "there is nothing to go on from"
+    try:
+        return NetFlow.resume(net, past.state, past.records, seed=past.begun.seed, record=record)
+    except InputError as error:
+        if not past.damaged:
+            raise
+        raise InputError(
+            f"the ledger of the net {net.name!r} is damaged, and its run cannot be gone on with",
+            remedy="begin anew with --force (afresh=True)",
+        ) from error
+
+
+def start(
+    net: Net, client: Client, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False
+) -> NetRun:
+    """Begin a run; `ledger` is the name under which it is kept in the directory `.shoal`."""
+    if not isinstance(net, Net):
+        raise InputError(f"only a net can be started, not {net!r}")
+    if ledger is not None and (not ledger or os.sep in ledger or ledger.startswith(".")):
+        raise InputError(f"{ledger!r} cannot be the name of a ledger", remedy="use a plain file name")
+    workspace = Workspace(ledger) if ledger is not None else None
+    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh)
+
+
+def problems_in_words(problems: Sequence[str]) -> list[str]:
+    """Each sentence once, with how often it was said."""
+    counts: dict[str, int] = {}
+    for problem in problems:
+        counts[problem] = counts.get(problem, 0) + 1
+    return [f"{problem} ({count} times)" if count > 1 else problem for problem, count in counts.items()]

@@ -1,0 +1,194 @@
+"""Single tasks: lists of them by state, category and name, and all that the ledger has about one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shoal.engine.workspace import Workspace
+from shoal.ledger.records import TaskEnded, TasksLinked, decode
+from shoal.report.reading import LedgerTail
+from shoal.view.columns import Array, Ints
+from shoal.view.gantt import node_name
+from shoal.web.watch import Watch, WatchedRun
+
+STATES = ("waiting", "running", "done", "failed")
+MOST_LISTED, MOST_LINKS, MOST_OUTPUT = 200, 50, 1 << 16
+_END = b"\xa3end"
+
+
+def states_of(view: WatchedRun) -> Array:
+    """By number of a task: its place in `STATES`; 255 for numbers that are no task of the run."""
+    view.settle()
+    rows = view.attempts
+    size = max(view.highest, int(rows.task.max(initial=-1)), max(view.running, default=-1)) + 1
+    known = view.category_of(np.arange(size)) >= 0
+    found: Array = np.where(known, 0, 255).astype(np.uint8)
+    found[rows.task[rows.final & (rows.outcome == 0)]] = 2
+    found[rows.task[rows.final & (rows.outcome != 0)]] = 3
+    if view.end is None:
+        found[list(view.running)] = 1
+    return found
+
+
+def list_tasks(view: WatchedRun, *, state: str, category: str, search: str, after: int, limit: int) -> dict[str, Any]:
+    """Tasks in the order of their numbers, from behind the number `after`; `next` is where to go on, if anywhere."""
+    states = states_of(view)
+    wanted = states != 255
+    if state:
+        wanted &= states == STATES.index(state)
+    if category:
+        codes = view.category_of(np.arange(len(states)))
+        wanted &= codes == (view.categories.index(category) if category in view.categories else -2)
+    wanted[: after + 1] = False
+    numbers = np.flatnonzero(wanted)
+    limit = max(1, min(limit, MOST_LISTED))
+    found: list[dict[str, Any]] = []
+    rest = 0
+    for at, task in enumerate(numbers.tolist()):
+        if len(found) == limit:
+            rest = len(numbers) - at
+            break
+        name = view.names.of(task)
+        if not search or search.lower() in name.lower():
+            found.append({"task": task, "name": name[:300], "state": STATES[states[task]]})
+    codes = view.category_of(np.array([row["task"] for row in found], np.int64))
+    for row, code in zip(found, codes.tolist(), strict=True):
+        row["category"] = view.categories[code] if code >= 0 else None
+    return {
+        "tasks": found,
+        "next": found[-1]["task"] if rest and found else None,
+        "matching": _matching(search, numbers),
+    }
+
+
+def _matching(search: str, numbers: Ints) -> int | None:
+    """How many there are; None where all names would have to be read for that."""
+    return None if search else len(numbers)
+
+
+def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
+    """All that the model has about one task; None if it is none of this run."""
+    view = watch.view
+    states = states_of(view)
+    if not 0 <= task < len(states) or states[task] == 255:
+        return None
+    code = int(view.category_of(np.array([task]))[0])
+    rows = view.attempts
+    needs, needed_by = _linked(view, task)
+    return {
+        "task": task,
+        "name": view.names.of(task),
+        "category": view.categories[code] if code >= 0 else None,
+        "state": STATES[states[task]],
+        "declared": view.declared.get(view.categories[code], {}) if code >= 0 else {},
+        "attempts": [_attempt(view, at) for at in np.flatnonzero(rows.task == task).tolist()],
+        "running": _running(watch, task),
+        "needs": _named(view, states, needs),
+        "needed_by": _named(view, states, needed_by),
+    }
+
+
+def _attempt(view: WatchedRun, at: int) -> dict[str, Any]:
+    rows = view.attempts
+    return {
+        "attempt": int(rows.number[at]),
+        "outcome": rows.outcomes[int(rows.outcome[at])],
+        "final": bool(rows.final[at]),
+        "message": rows.messages[int(rows.message[at])],
+        "node": node_name(view, int(rows.node[at])),
+        "started": round(float(rows.started[at] - view.origin), 6),
+        "ended": round(float(rows.ended[at] - view.origin), 6),
+        "cpu": round(float(rows.cpu[at]), 6),
+        "memory": int(rows.memory[at]),
+        "memory_limit": int(rows.limit[at]),
+        "made": int(rows.made[at]),
+    }
+
+
+def _running(watch: Watch, task: int) -> dict[str, Any] | None:
+    record = watch.view.running.get(task)
+    if record is None or watch.view.end is not None:
+        return None
+    since = round(record.time - watch.view.origin, 6)
+    return {"attempt": record.attempt, "since": since, "pid": record.pid or None}
+
+
+def _linked(view: WatchedRun, task: int) -> tuple[list[int], list[int]]:
+    """The tasks that it needs, and those that need it."""
+    needs: dict[int, None] = {}
+    needed_by: dict[int, None] = {}
+    for record in view.links:
+        children, counts, parents = _columns(record)
+        ends = np.cumsum(counts)
+        for at in np.flatnonzero(children == task).tolist():
+            needs |= dict.fromkeys(parents[ends[at] - counts[at] : ends[at]].tolist())
+        where = np.searchsorted(ends, np.flatnonzero(parents == task), side="right")
+        needed_by |= dict.fromkeys(children[where].tolist())
+    needs.pop(-1, None)
+    return list(needs), list(needed_by)
+
+
+def _columns(record: TasksLinked) -> tuple[Ints, Ints, Ints]:
+    return (
+        np.frombuffer(record.tasks, "<i4"),
+        np.frombuffer(record.counts, "<i4"),
+        np.frombuffer(record.needs, "<i4"),
+    )
+
+
+def _named(view: WatchedRun, states: Array, tasks: list[int]) -> dict[str, Any]:
+    shown = [
+        {"task": task, "name": view.names.of(task)[:300], "state": STATES[states[task]]}
+        for task in tasks
+        if task < len(states) and states[task] != 255
+    ]
+    return {"count": len(tasks), "tasks": shown[:MOST_LINKS]}
+
+
+def output_of(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> bytes | None:
+    """The end of what an attempt wrote, the last one unless another is named; None if there is none."""
+    with watch.lock:
+        running = watch.view.running.get(task) if watch.view.end is None else None
+        run = watch.view.runs
+    if running is not None and running.slot >= 0 and attempt in (None, running.attempt):
+        path = os.path.join(workspace.running, str(running.slot))
+        try:
+            return _tail(path, 0, os.stat(path).st_size)
+        except OSError:
+            return None
+    found = [record for record in _ends(workspace.ledger, task, run) if attempt in (None, record.attempt)]
+    if not found:
+        return None
+    return _tail(workspace.output, found[-1].output_at, found[-1].output_size)
+
+
+def _ends(ledger: str, task: int, run: int) -> list[TaskEnded]:
+    """The ended attempts of one task in the run of this number; the others are not even decoded."""
+    mark = _END + msgspec.msgpack.encode(task)
+    found: list[TaskEnded] = []
+    runs = 0
+    for payloads in LedgerTail(ledger).pieces():
+        for payload in payloads:
+            if payload.startswith(mark, 3) and runs == run:
+                record = decode(payload)
+                if isinstance(record, TaskEnded):
+                    found.append(record)
+            elif payload[1:5] == b"\xa3run":
+                runs += 1
+                if runs > run:
+                    return found
+    return found
+
+
+def _tail(path: str, begin: int, size: int) -> bytes | None:
+    keep = min(size, MOST_OUTPUT)
+    try:
+        with open(path, "rb") as file:
+            file.seek(begin + size - keep)
+            return file.read(keep)
+    except OSError:
+        return None
