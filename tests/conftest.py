@@ -53,5 +53,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder_of = {item: item.path.relative_to(_TESTS).parts[0] for item in items}
     items.sort(key=lambda item: order.get(folder_of[item], len(order)))
     for item in items:
-        if folder_of[item] == "real" or item.path.stem in _SHARING:
+        if folder_of[item] in ("real", "e2e") or item.path.stem in _SHARING:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -263,6 +264,7 @@ def test_child_in_a_session_of_its_own_is_ended_with_the_disk_it_fills(launcher:
 def test_task_within_its_disk_limit_is_left_alone(launcher: Launching, tmp_path: Path) -> None:
     made, kept = tmp_path / "made", tmp_path / "kept"
     kept.write_bytes(bytes(30 * MEBIBYTE))
+    wait_until(lambda: time.time() > kept.stat().st_ctime + 0.5, "it is older than the task")
     command = f"head -c 9000000 /dev/zero > {made}; exec 9>> {kept}; sleep 0.2"
     end = launcher.execute(command, disk=10 * MEBIBYTE, makes=[made, kept])
     assert end.outcome == "ok" and end.disk == 9_000_000, "a file that was there before is not the task's"

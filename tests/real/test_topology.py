@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.runner.pinning import cpus_in, number_list, number_text, pin, pinned
+from shoal.runner.seating import without
 from shoal.runner.seats import Seats, environment_of
 from shoal.runner.topology import described_machines, this_machine
 from shoal.steward.asking import require
@@ -144,7 +145,7 @@ def test_a_task_is_told_of_its_processors_and_sees_no_gpu_but_its_own(tmp_path: 
     told = [dict(environment_of(steward.grant(each.number).on("fake"))) for each in (first, second)]
     assert told[0]["SHOAL_CPUS"] == "0-1,4-5" and told[0]["SHOAL_CORES"] == "4"
     assert told[0]["CUDA_VISIBLE_DEVICES"] == "0"
-    assert told[1]["CUDA_VISIBLE_DEVICES"] == "" and told[1]["SHOAL_MEMORY"] == "1000"
+    assert told[1]["CUDA_VISIBLE_DEVICES"] == "" and told[1]["SHOAL_MEMORY_BYTES"] == "1000"
     assert cpus_in(told[0].items()) == [0, 1, 4, 5]
     assert cpus_in([("A", "1")]) == []
 
@@ -165,6 +166,19 @@ def test_no_two_tasks_have_the_same_seat_and_who_finds_none_is_not_pinned(tmp_pa
     seats.give(4)
     seats.give(2)
     assert seat(seats, 6, 2) == taken[2]
+
+
+def test_tasks_of_one_core_go_to_idle_cores_before_two_of_them_share_one(tmp_path: Path) -> None:
+    two_sockets(tmp_path)
+    seats = Seats(found(tmp_path), str(tmp_path))
+    taken = [seat(seats, task, 1) for task in range(8)]
+    assert len({cpu % 4 for (cpu,) in taken[:4]}) == 4
+    assert sorted(cpu for (cpu,) in taken) == list(range(8))
+
+
+def test_what_a_user_sets_for_a_task_is_not_set_otherwise() -> None:
+    assert without(b"A=1\0B=2\0", b"B=3\0C=4\0") == b"A=1\0"
+    assert without(b"A=1\0", b"") == b"A=1\0"
 
 
 def test_two_engines_on_a_machine_do_not_give_the_same_processors_to_their_tasks(tmp_path: Path) -> None:

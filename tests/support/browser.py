@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven through the DevTools protocol over two pipes: no port, no further library."""
+"""A real Chromium without a window, driven through the DevTools protocol over two pipes, without a further library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,14 @@ OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+# The protocol is spoken over the descriptors 3 and 4.
+_START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -35,6 +44,7 @@ class Browser:
         """Addresses of everything that the page has asked for."""
         self.complaints: list[str] = []
         """Errors and warnings of the console, and dialogs that somebody opened."""
+        self.traced: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -80,6 +90,8 @@ class Browser:
                 self.complaints.append(json.dumps(told["args"])[:2000])
             case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
                 self.complaints.append(json.dumps(told["entry"])[:2000])
+            case "Tracing.dataCollected":
+                self.traced += told["value"]
             case "Page.javascriptDialogOpening":
                 self.complaints.append(f"a dialog: {told['message']}")
 
@@ -101,6 +113,18 @@ class Browser:
             time.sleep(0.02)  # polls a condition with a deadline; not a fixed wait
         return value
 
+    def trace(self, expression: str) -> list[dict[str, Any]]:
+        """What the browser's own tracing has of frames, while an expression (a promise) is worked on."""
+        categories = "disabled-by-default-devtools.timeline.frame,devtools.timeline"
+        self.call("Tracing.start", categories=categories, transferMode="ReportEvents")
+        self.traced.clear()
+        self.evaluate(expression)
+        self.call("Tracing.end")
+        deadline = time.monotonic() + PATIENCE
+        while not any(found.get("method") == "Tracing.tracingComplete" for found in self._messages(deadline)):
+            pass
+        return self.traced
+
     def size(self, wide: int, high: int = 900, dark: bool = False) -> None:
         """How large the window is, and whether the user prefers dark colours."""
         self.call("Emulation.setDeviceMetricsOverride", width=wide, height=high, deviceScaleFactor=1, mobile=False)
@@ -120,8 +144,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     to_it, send = os.pipe()
     receive, from_it = os.pipe()
     process = subprocess.Popen(
-        # The protocol is spoken over the descriptors 3 and 4.
-        ["/bin/sh", "-c", f'exec "$@" 3<&{to_it} 4>&{from_it}', "sh", PROGRAM, *OPTIONS, f"--user-data-dir={folder}"],
+        [sys.executable, "-c", _START, str(to_it), str(from_it), PROGRAM, *OPTIONS, f"--user-data-dir={folder}"],
         pass_fds=[to_it, from_it],
         env=environment(),
         stdin=subprocess.DEVNULL,

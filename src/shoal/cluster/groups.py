@@ -131,7 +131,7 @@ def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[
 def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
     """Tells one agent that it is to end; whether it has heard."""
     try:
-        with Caller(msgspec.structs.replace(access, contacts=[address]), make_codec(), patience=2.0) as caller:
-            return not isinstance(caller.ask(StopAsked(at_once), 5.0), Refused)
+        with Caller(msgspec.structs.replace(access, contacts=[address]), make_codec(), patience=10.0) as caller:
+            return not isinstance(caller.ask(StopAsked(at_once), 20.0), Refused)
     except InputError:
         return False

@@ -35,8 +35,9 @@ class Seating:
         cores, gpus = self._needs[self._kind_of(order[0])]
         if not cores and not gpus:
             return orders
-        variables = self._seats.take(order[0], cores, gpus)
-        seated = (*order[:4], variables + order[4], *order[5:])  # what the user says of a variable comes last
+        told = self._seats.take(order[0], cores, gpus)
+        variables = without(told, order[4]) + order[4]
+        seated = (*order[:4], variables, *order[5:])
         return [cast(Order, seated)]
 
     def give(self, task: int) -> None:
@@ -44,6 +45,15 @@ class Seating:
 
     def close(self) -> None:
         self._seats.close()
+
+
+def without(told: bytes, own: bytes) -> bytes:
+    """The variables of a seat but for those that the user has set for the task."""
+    if not own:
+        return told
+    names = {entry.partition(b"=")[0] for entry in own.split(b"\0")}
+    kept = [entry for entry in told.split(b"\0") if entry and entry.partition(b"=")[0] not in names]
+    return b"".join(entry + b"\0" for entry in kept)
 
 
 def seating_for(profiles: Sequence[Profile], kind_of: Callable[[int], int]) -> Seating | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shoal.errors import InputError
 from shoal.runner.pinning import CPUS, number_text
 from shoal.steward.asking import Requirement, require
 from shoal.steward.grants import Place
 from shoal.steward.line import State
-from shoal.steward.parts import GPU, THREAD, Part
+from shoal.steward.parts import CORE, GPU, THREAD, Part
 from shoal.steward.steward import Steward
 
 SHARED = "/dev/shm"
@@ -40,8 +40,18 @@ def environment_of(places: Sequence[Place], *, threads: bool = True, gpus: bool 
         variables.append(("CUDA_VISIBLE_DEVICES", ",".join(devices)))
     memory = sum(place.memory for place in places)
     if memory:
-        variables.append(("SHOAL_MEMORY", str(memory)))
+        variables.append(("SHOAL_MEMORY_BYTES", str(memory)))
     return variables
+
+
+def first_threads(part: Part, above: str = "") -> Iterator[str]:
+    """The first thread of each core, by its path."""
+    path = f"{above}/{part.name}" if above else part.name
+    if part.kind == CORE:
+        yield from (f"{path}/{inside.name}" for inside in part.parts[:1])
+        return
+    for inside in part.parts:
+        yield from first_threads(inside, path)
 
 
 class Claims:
@@ -93,6 +103,7 @@ class Seats:
     def __init__(self, machine: Part, folder: str = SHARED) -> None:
         """`folder`: where engines on this machine see what others have taken."""
         self._steward = Steward([machine])
+        self._idle_first = tuple(first_threads(machine))
         self._has_gpus = any(part.kind == GPU for part in machine.parts)
         self._claims = Claims(folder)
         self._held: dict[int, tuple[int, list[str]]] = {}
@@ -132,7 +143,9 @@ class Seats:
         wanted = self._wanted.get((cores, gpus))
         if wanted is None:
             needs = {THREAD: cores, GPU: gpus}
-            wanted = require({kind: count for kind, count in needs.items() if count})
+            # Two tasks on the two threads of one core are slower than on two cores, so those come first.
+            prefer = self._idle_first if cores == 1 and not gpus else ()
+            wanted = require({kind: count for kind, count in needs.items() if count}, prefer=prefer)
             self._wanted[cores, gpus] = wanted
         try:
             ticket = self._steward.request("", wanted)

@@ -65,12 +65,14 @@ class Needs:
         codes = view.category_of(self.tasks)
         self.ran: Array = ~np.isnan(self.ended)
         self.category: Ints = np.where(codes < 0, len(view.categories), codes)
+        self._groups = len(view.categories)
+        """Stands in `category` for tasks that were not planned: they run nothing."""
         self.finish: Floats = self._through_groups()
 
     def _through_groups(self) -> Floats:
         """When each task was done; of those that run nothing, when the last that they need was."""
         finish = self.ended.copy()
-        unknown = np.isnan(finish)
+        unknown = np.isnan(finish) & (self.category == self._groups)
         for _ in range(_RESOLVING_ROUNDS):
             edges = unknown[self.children]
             if not edges.any():
@@ -93,10 +95,16 @@ class Needs:
         np.maximum.at(ready, self.children, np.nan_to_num(self.finish[self.parents]))
         return ready
 
-    def waited(self, view: RunView) -> tuple[Floats, Floats]:
-        """Of every task that could start: when it could, and when it did, or the end of what is known."""
+    def waited(self, view: RunView, until: float | None = None) -> tuple[Floats, Floats]:
+        """Of every task that could start: when it could, and when it did, or `until` if it has not."""
         ready = self.ready_at()
-        started = np.where(np.isfinite(self.first_started), self.first_started, view.until() - view.origin)
+        started = np.where(np.isfinite(self.first_started), self.first_started, view.until(until) - view.origin)
+        if view.end is None and len(self):
+            going = np.array(list(view.running), np.int64)
+            begun = np.array([record.time - view.origin for record in view.running.values()])
+            row = np.minimum(np.searchsorted(self.tasks, going), len(self) - 1)
+            known = self.tasks[row] == going
+            np.minimum.at(started, row[known], begun[known])
         runs = self.ran | (self._can_start() & (view.end is None))
         return ready[runs], started[runs]
 

@@ -196,6 +196,8 @@ class RunView:
         self.throttle: list[ThrottleDecided] = []
         self.links: list[TasksLinked] = []
         self._held: Floats | None = None
+        self._crowded: tuple[int, bool] | None = None
+        """For so many attempts."""
         self.sources = 0
         self.source_bytes = 0
         self.last_time = start.time if start else 0.0
@@ -335,10 +337,20 @@ class RunView:
         rows = self.attempts
         if not self.throttle or not len(rows):
             return False
-        order = np.argsort(np.concatenate((rows.ended, rows.started)), kind="stable")
+        if self._crowded is None or self._crowded[0] != len(rows):
+            self._crowded = (len(rows), self._most_together() > _CROWDED * self.total_cores())
+        return self._crowded[1]
+
+    def _most_together(self) -> float:
+        """The most cores that attempts held at the same time."""
+        rows = self.attempts
         held = self.cores_of_categories()[rows.category]
-        most = float(np.cumsum(np.concatenate((-held, held))[order]).max())
-        return most > _CROWDED * self.total_cores()
+        if (held == 1.0).all():
+            begins, ends = np.sort(rows.started), np.sort(rows.ended)
+            running = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, side="right")
+            return float(running.max())
+        order = np.argsort(np.concatenate((rows.ended, rows.started)), kind="stable")
+        return float(np.cumsum(np.concatenate((-held, held))[order]).max())
 
     def held(self) -> Floats:
         """Cores that each attempt held: what its category declares, or one; what it used where cores were shared."""

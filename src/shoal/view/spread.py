@@ -10,7 +10,6 @@ import numpy as np
 
 from shoal.view.columns import Array, Floats, Ints
 
-
 _AT_ONCE = 1 << 17
 """Intervals that are looked at together: of a million the numbers in between would need a hundred megabytes."""
 

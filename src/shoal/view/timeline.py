@@ -92,10 +92,10 @@ def timeline(
     begins, ends, codes, _ = intervals(view, last)
     places, count = shown.place[codes] if len(codes) else codes, len(shown.names)
     ended = len(view.attempts)
-    held = np.concatenate((view.held(), view.cores_of_categories()[codes[ended:]]))
     rows = view.attempts
-    memory = np.zeros(len(begins))
-    memory[:ended] = rows.memory
+    now = view.cores_of_categories() if not view.is_crowded() else _means(view, view.held())
+    held = np.concatenate((view.held(), now[codes[ended:]]))
+    memory = np.concatenate((rows.memory, _means(view, rows.memory)[codes[ended:]]))
     bad = np.zeros(len(begins))
     bad[:ended] = held[:ended] * (rows.outcome != 0)
     final = rows.ended[(rows.outcome == 0) & rows.final] - view.origin
@@ -107,12 +107,19 @@ def timeline(
         total_over(begins, ends, bad, edges),
         capacity_over(view, edges),
         total_over(begins, ends, np.ones(len(begins)), edges),
-        ready_over(view, needs, edges) if needs is not None else np.zeros(0),
+        ready_over(view, needs, edges, until) if needs is not None else np.zeros(0),
         counts_until(final, edges[1:]),
         counts_until(given_up, edges[1:]),
         view.start.to_run if view.start else 0,
         view.is_crowded(),
     )
+
+
+def _means(view: RunView, values: Floats) -> Floats:
+    """Of a column of the attempts that have ended, by category: what is to be expected of those under way."""
+    codes, size = view.attempts.category, len(view.categories)
+    found: Floats = np.bincount(codes, values, size) / np.maximum(1, np.bincount(codes, minlength=size))
+    return found
 
 
 def capacity_over(view: RunView, edges: Floats) -> Floats:
@@ -125,7 +132,7 @@ def capacity_over(view: RunView, edges: Floats) -> Floats:
     return total_over(np.minimum(begins, ends), ends, cores, edges)
 
 
-def ready_over(view: RunView, needs: Needs, edges: Floats) -> Floats:
+def ready_over(view: RunView, needs: Needs, edges: Floats, until: float | None = None) -> Floats:
     """Tasks of which everything they need was there, and that had not started."""
-    ready, started = needs.waited(view)
+    ready, started = needs.waited(view, until)
     return total_over(ready, np.maximum(started, ready), np.ones(len(ready)), edges)

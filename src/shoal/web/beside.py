@@ -25,40 +25,43 @@ class Beside:
         listening = listen(port)
         token = secrets.token_urlsafe(24)
         self.address = address_of(listening, token)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.web.beside", str(listening.fileno()), workflow],
-            stdin=subprocess.PIPE,
+        receive, self._send = os.pipe()
+        command = [sys.executable, "-m", "shoal.web.beside", str(listening.fileno()), str(receive), workflow]
+        # A run ends everything that it has started. So a shell starts this and goes, before the run begins.
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[listening.fileno()],
-            start_new_session=True,  # Ctrl-C is for the run, which then ends this in its own way
+            pass_fds=[listening.fileno(), receive],
+            start_new_session=True,
+            check=True,
         )
         listening.close()
-        assert self._process.stdin is not None
-        self._process.stdin.write(token.encode() + b"\n")  # not as an argument: those everybody can see
-        self._process.stdin.flush()
+        os.close(receive)
+        os.write(self._send, token.encode() + b"\n")  # not as an argument: those everybody can see
 
     def close(self) -> None:
-        """The run is over; the other process sees that, shows it, and goes."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """The run is over; the other process sees that, shows it, and goes. It sees the death of the run, too."""
+        os.close(self._send)
 
 
 def main() -> int:
-    """Serves on an inherited socket until the run, which holds the other end of our standard input, is gone."""
+    """Serves on an inherited socket until the run, which holds the other end of a pipe, is gone."""
     from shoal.engine.workspace import Workspace
 
     os.nice(_NICE)
     listening = socket.socket(fileno=int(sys.argv[1]))
-    token = sys.stdin.readline().strip()
     is_over = threading.Event()
+    with os.fdopen(int(sys.argv[2])) as run:
+        token = run.readline().strip()
 
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        is_over.set()
+        def wait_for_the_end() -> None:
+            run.read()
+            is_over.set()
 
-    threading.Thread(target=wait_for_the_end, name="run", daemon=True).start()
-    serve_until(Server(listening, token, Workspace(sys.argv[2])), is_over)
+        threading.Thread(target=wait_for_the_end, name="run", daemon=True).start()
+        serve_until(Server(listening, token, Workspace(sys.argv[3])), is_over)
     return 0
 
 

@@ -65,8 +65,11 @@ def _answer(process: subprocess.Popen[bytes]) -> tuple[str, str]:
         process.kill()
         process.communicate()
         return "", f"the workflow was not loaded within {PATIENCE:g} s"
-    last = err.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
-    return (out.decode("utf-8", "replace"), "") if process.returncode == 0 else ("", last.removeprefix("shoal: "))
+    if process.returncode == 0:
+        return out.decode("utf-8", "replace"), ""
+    lines = err.decode("utf-8", "replace").strip().splitlines() or ["the workflow could not be loaded"]
+    told = [line.removeprefix("shoal: ") for line in lines if line.startswith("shoal: ")]
+    return "", (told or lines[-1:])[0]
 
 
 def describe(path: str, name: str, words: list[str]) -> dict[str, Any]:

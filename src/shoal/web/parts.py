@@ -25,7 +25,7 @@ MOST_BUCKETS = 240
 FINEST = 1 / 64
 """Seconds of the narrowest bucket."""
 BUCKETS_OF_PART, ROWS_OF_PART = 24, 16
-MOST_CATEGORIES, MOST_NODES, MOST_RUNNING, MOST_STEPS = 200, 400, 16, 60
+MOST_CATEGORIES, MOST_NODES, MOST_RUNNING, MOST_STEPS = 200, 400, 8, 60
 MOST_LINKED = 100_000
 """Beyond so many tasks what follows from single dependencies (ready tasks, the critical path) is left to reports."""
 SLOW = ("time", "categories", "nodes", "failures", "throttle", "critical", "graph", "data")
@@ -80,7 +80,7 @@ def slow_parts(watch: Watch) -> dict[str, Any]:
 
 
 def steady_categories(view: WatchedRun) -> Shown:
-    """The categories that are drawn apart; in the order of the plan, so that they keep their colours as a run goes on."""
+    """The categories that are drawn apart; in the order of the plan, so that they keep their colours in a live run."""
     if len(view.categories) <= MOST_SHOWN:
         return Shown(list(view.categories) or [""], np.arange(len(view.categories)))
     return shown_categories(view)

@@ -220,6 +220,7 @@ class Handler(BaseHTTPRequestHandler):
         board = api.board
         self.wfile.write(b"retry: 1000\n\n")
         while True:
+            is_last = board.closed  # asked first: what was put up before the end is then sent, too
             found, parts = board.since(version)
             if found > version:
                 self.wfile.write(b"id: %b\ndata: %b\n\n" % (board.ident(found).encode(), parts))
@@ -227,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b": still here\n\n")
             self.wfile.flush()
             version = found
-            if board.closed:
+            if is_last:
                 self.wfile.write(b"event: over\ndata: {}\n\n")
                 return
             board.pause(EVENT_SECONDS)  # several changes make one event

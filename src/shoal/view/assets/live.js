@@ -81,7 +81,7 @@
       const all = [part("done", p.done, STATES.done), part("failed", p.failed, STATES.failed), part("running", p.running, STATES.running), part(live ? "waiting" : "not run", p.waiting, STATES.waiting)];
       if (!is(bar)) bar.replaceChildren(P.whole(all.filter((one) => one.value), "tasks"));
       names.done.value.textContent = P.count(p.done);
-      names.done.under.textContent = `of ${P.count(p.to_run)} tasks done` + (p.up_to_date ? `, ${P.count(p.up_to_date)} were up to date` : "");
+      names.done.under.textContent = (p.to_run ? `of ${P.count(p.to_run)} tasks done` : "tasks done") + (p.up_to_date ? `, ${P.count(p.up_to_date)} were up to date` : "");
       names.failed.value.textContent = P.count(p.failed);
       names.running.value.textContent = P.count(p.running);
       names.elapsed.value.textContent = P.seconds(elapsed());
@@ -93,6 +93,7 @@
       const running = parts.running || [];
       list.classList.toggle("hidden", !running.length);
       table.tell(running.map((r) => [[r.task, r.name], r.attempt, Math.max(0, p.elapsed - r.since)]));
+      list.style.minHeight = live ? Math.max(parseFloat(list.style.minHeight) || 0, list.offsetHeight) + "px" : "";  // what stands below shall not jump
       const tenth = live ? Math.floor(10 * share(p)) : 11;
       if (tenth !== spoken) {
         spoken = tenth;
@@ -139,9 +140,15 @@
     return (mine) => {
       const t = timeline();
       if (!show(mine, Boolean(t) && t.capacity.length > 0)) return;
-      if (drawn) { drawn[0].tell(cores(t)); drawn[1].tell(memory(t)); drawn[2].tell(states(t)); return; }
+      const used = t.memory.some((row) => row.some((v) => v > 0));
+      if (drawn) {
+        drawn[0].tell(cores(t)); drawn[1].tell(memory(t)); drawn[2].tell(states(t));
+        drawn[1].classList.toggle("hidden", !used);
+        return;
+      }
       drawn = [P.stacked({ ...cores(t), limitName: "cores there", idle: true, unit: P.number, high: 240, caption: t.crowded ? "Cores busy" : "Cores held" }),
         P.stacked({ ...memory(t), unit: P.bytes, high: 180, caption: "Memory in use, by category" }), P.stacked({ ...states(t), unit: P.number, high: 180, caption: "Tasks by state" })];
+      drawn[1].classList.toggle("hidden", !used);
       room.append(make("div", { class: "tools", role: "group", "aria-label": "how cores are drawn" }, choice("By category", false), choice("Busy, red on green", true)), ...drawn);
     };
   });
@@ -285,7 +292,7 @@
     const figures = () => {
       const net = parts.net, at = new Map();
       const nodes = [...shape.places.map((p) => ["place " + p.name, { name: p.name, note: P.count(net.tokens[p.name] || 0) + " tokens", round: true, parts: [[net.tokens[p.name] ? 1 : 0, STATES.ready]] }]),
-        ...shape.transitions.map((t) => ["transition " + t.name, { name: t.name, note: `${P.count(net.running[t.name] || 0)} running, ${P.count(net.done[t.name] || 0)} done`, parts: [[net.running[t.name] ? 1 : 0, STATES.running]] }])];
+        ...shape.transitions.map((t) => ["transition " + t.name, { name: t.name, note: t.kind === "task" ? `${P.count(net.running[t.name] || 0)} running, ${P.count(net.done[t.name] || 0)} done` : "step", parts: [[net.running[t.name] ? 1 : 0, STATES.running]] }])];
       nodes.forEach(([key], i) => at.set(key, i));
       const edges = shape.arcs.map((a) => [at.get("place " + a.place), at.get("transition " + a.transition), a.kind]).filter(([p, t]) => p !== undefined && t !== undefined)
         .map(([p, t, kind]) => kind === "put" || kind === "on_error" ? [t, p, kind] : [p, t, kind]);
@@ -327,7 +334,7 @@
   tabled("nodes", "Nodes", ["nodes"], "", [
     { label: "node", text: true }, { label: "cores", show: P.number }, { label: "memory", show: or(P.bytes) }, { label: "tasks", show: P.count }, { label: "not succeeded", show: P.count },
     { label: "busy", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "core time", show: P.seconds }, { label: "made", show: or(P.bytes) }, { label: "fetched", show: or(P.bytes) },
-    { label: "stolen", show: or(P.count), help: "tasks that it took from others" }, { label: "pushed to it", show: or(P.count) }, { label: "", show: (v) => v ? "has left" : "" }],
+    { label: "stolen", show: or(P.count), help: "tasks that it took from others" }, { label: "pushed to it", show: or(P.count) }, { label: "there", show: (v) => v ? "has left" : "yes" }],
   () => rowsOf("nodes").map((n) => [n.name, n.cores, n.memory, n.tasks, n.failed, n.share, n.busy, n.made, n.fetched, n.stolen, n.pushed, n.left]));
 
   section("throttle", "Throttle", ["throttle"], (room) => {
