@@ -116,21 +116,21 @@ def rules_graph(text: str) -> Graph:
 
 
 @given(graphs(full=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_makeflow_reads_back_as_the_same(graph: Graph) -> None:
     again = build_graph(from_makeflow(write_makeflow(document_of(graph))))
     assert summary(again, leave_out=AUTOMATIC) == summary(graph)
 
 
 @given(graphs(full=False), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_json_reads_back_as_the_same(graph: Graph, pretty: bool) -> None:
     again = build_graph(from_json(write_json(document_of(graph), pretty)))
     assert summary(again, leave_out=AUTOMATIC) == summary(graph)
 
 
 @given(graphs(full=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_rules_loads_to_the_same(graph: Graph) -> None:
     def by_name(found: Graph) -> list[tuple[Any, ...]]:
         return sorted(summary(found), key=lambda task: str(task[0]))

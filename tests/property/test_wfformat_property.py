@@ -36,7 +36,7 @@ def read(text: bytes) -> Trace | None:
         return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.binary(max_size=60), st.integers(0, 4000), st.integers(0, 60), st.sampled_from(VERSIONS))
 def test_any_bytes_are_read_or_refused(noise: bytes, at: int, cut: int, version: str) -> None:
     text = split_search_join(2).text(version)
@@ -45,7 +45,7 @@ def test_any_bytes_are_read_or_refused(noise: bytes, at: int, cut: int, version:
     read(text[:at])
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.integers(0, 1 << 32), st.sampled_from(VERSIONS))
 def test_any_change_of_a_value_is_read_or_refused(seed: int, version: str) -> None:
     random = Random(seed)

@@ -34,7 +34,8 @@ from shoal.sim.scenario import Scenario
 from shoal.sim.trace import Trace
 from support.graphs import graph_of
 
-SEEDS = 5_000
+SEEDS = 2_500
+"""`python -m shoal.sim --seeds 0..5000` runs more of them."""
 CHUNK = 250
 FOUND = [
     4,  # a task that rested while the node shrank below its request woke up and was queued for ever
