@@ -23,7 +23,8 @@ from shoal.errors import InputError, RunError
 from shoal.flow.net import Net, NetFlow, net_of_graph, take
 from shoal.model.graph import GraphBuilder
 from shoal.runtime import JobServer, RuntimeSystem, Strategy, call, meet, several_locations, simple, with_transfer_costs
-from shoal.schedulers import DagWork, Flow, look_ahead, performance_model
+from shoal.schedulers import DagWork, Flow, Rescheduling, Scheduler, look_ahead, performance_model
+from shoal.schedulers.asking import CoAllocation
 from shoal.steward.parts import Part
 from support.command import wait_until
 
@@ -100,14 +101,6 @@ def test_what_agents_offer_becomes_resources_of_their_hosts(runtime: RuntimeSyst
     assert list(runtime.host_to_resource().values()) == [["described"]]
 
 
-def test_an_agent_that_is_torn_down_is_no_longer_there(lab: RuntimeSystem) -> None:
-    (node,) = lab.bootstrap(1, ONE_CORE)
-    lab.add(node)
-    assert lab.teardown([node]) == [node]
-    assert node not in lab.steward.forest.machines
-    wait_until(lambda: node not in lab._present(), f"{node} has left", PATIENCE)
-
-
 def test_the_machine_of_an_agent_is_discovered_by_asking_it(runtime: RuntimeSystem) -> None:
     node = runtime.nodes[0]
     part = runtime.discover(node)
@@ -131,24 +124,21 @@ def test_what_cannot_be_meant_is_one_sentence(runtime: RuntimeSystem) -> None:
         call("anything")
 
 
-def test_agents_are_bootstrapped_by_ssh_and_torn_down(server: Server, tmp_path: Path) -> None:
+def test_an_agent_is_bootstrapped_by_ssh_and_torn_down(lab: RuntimeSystem, server: Server) -> None:
     words = server.client().prefix
     strategy = Strategy("ssh", ssh=tuple(words[words.index("-F") :]), agent=("--cores=1",), labels=("site=far",))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHOAL_HOME", str(tmp_path))
-        with RuntimeSystem("far") as runtime:
-            nodes = runtime.bootstrap([f"{getpass.getuser()}@127.0.0.1 2"], strategy)
-            try:
-                for node in nodes:
-                    runtime.add(node)
-                flow = net_of(4, where, **{"site=far": 1})
-                simple(flow, runtime).run()
-                assert {told["SHOAL_NODE"] for told in flow.tokens("done")} == set(nodes) and len(nodes) == 2
-                assert runtime.teardown(nodes) == nodes
-            finally:
-                lodgings = runtime.home.read_started().groups[0].lodgings
-    for lodging in lodgings.values():
-        shutil.rmtree(lodging.logs, ignore_errors=True)
+    (node,) = lab.bootstrap([f"{getpass.getuser()}@127.0.0.1 1"], strategy)
+    lodgings = lab.home.read_started().groups[-1].lodgings
+    try:
+        lab.add(node)
+        flow = net_of(2, where, **{"site=far": 1})
+        simple(flow, lab).run()
+        assert [told["SHOAL_NODE"] for told in flow.tokens("done")] == [node, node]
+        assert lab.teardown([node]) == [node] and node not in lab.steward.forest.machines
+        wait_until(lambda: node not in lab._present(), f"{node} has left", PATIENCE)
+    finally:
+        for lodging in lodgings.values():
+            shutil.rmtree(lodging.logs, ignore_errors=True)
 
 
 # ---- job servers -----------------------------------------------------------------------------------------------------
@@ -321,8 +311,25 @@ def test_a_call_to_the_driver_may_feed_the_net_that_runs(runtime: RuntimeSystem)
     net.task(number=take(todo), put=done)(count_down)
     flow = NetFlow(net, 1)
     fed = simple(flow, runtime, functions={"more": lambda number: fed.do(lambda: flow.put("todo", number))})
-    fed.run()
-    assert sorted(flow.tokens("done")) == [0, 1, 2, 3]
+    fed.do(lambda: flow.put("nowhere", 1))
+    with pytest.raises(RunError, match="the place 'nowhere', which the net does not have"):
+        fed.run()
+    assert sorted(flow.tokens("done")) == [0, 1, 2, 3] and len(fed.problems()) == 1
+
+
+def test_a_driver_that_is_asked_for_nonsense_fails_only_the_task_that_asked(runtime: RuntimeSystem) -> None:
+    runtime.add(runtime.nodes[0])
+
+    def feed(number: int) -> int:
+        if number == 1:
+            call("more", number)
+        return number
+
+    flow = net_of(3, feed)
+    fed = simple(flow, runtime, functions={"more": lambda number: fed.do(lambda: flow.put("nowhere", number))})
+    with pytest.raises(RunError, match="the driver's function 'more' failed with .*the place 'nowhere'"):
+        fed.run()
+    assert sorted(flow.tokens("done")) == [0, 2]
 
 
 # ---- several nodes at once -------------------------------------------------------------------------------------------
@@ -381,9 +388,10 @@ def test_when_one_rank_fails_the_other_has_ended_before_the_task_is_tried_again(
         return "it went on alone"
 
     flow = net_of(1, fail_on_one, nodes=2, cores=1)
+    twice = Scheduler(flow, runtime.steward, asking=CoAllocation(), rescheduling=Rescheduling(attempts=2))
     with pytest.raises(RunError, match="ValueError: no more"):
-        simple(flow, runtime).run()
-    assert len(set(Path(log).read_text().split())) == 3 and flow.tokens("done") == []
+        JobServer(twice, runtime).run()
+    assert len(set(Path(log).read_text().split())) == 2 and flow.tokens("done") == []
 
 
 def test_a_task_that_needs_more_nodes_than_there_are_fails_at_once(runtime: RuntimeSystem) -> None:
@@ -392,36 +400,7 @@ def test_a_task_that_needs_more_nodes_than_there_are_fails_at_once(runtime: Runt
         simple(net_of(1, where, nodes=2, cores=1), runtime).run()
 
 
-# ---- what dies -------------------------------------------------------------------------------------------------------
-
-
-def test_a_task_whose_agent_is_killed_is_done_by_another_one(lab: RuntimeSystem, tmp_path: Path) -> None:
-    (doomed,) = lab.bootstrap(1, ONE_CORE)
-    runtime = RuntimeSystem("lab")
-    runtime.adopt()
-    runtime.add(doomed)
-    mark = str(tmp_path / "begun")
-
-    def last_long(number: int) -> str:
-        node = os.environ["SHOAL_NODE"]
-        if not os.path.exists(mark):
-            Path(mark).write_text(node)
-            time.sleep(600)  # its agent is killed by the test
-        return node
-
-    flow = net_of(1, last_long)
-    server = simple(flow, runtime)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: os.path.exists(mark), "the task has begun", PATIENCE)
-    other = next(node for node in runtime.nodes if node != doomed)
-    runtime.add(other)
-    os.kill(pid_of(runtime, doomed), signal.SIGKILL)
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-    assert flow.tokens("done") == [other]
-    assert doomed not in runtime.steward.forest.machines
-    lab.look()
+# ---- what is ended ---------------------------------------------------------------------------------------------------
 
 
 def test_a_server_that_is_stopped_cancels_what_runs_and_can_be_gone_on_with(
@@ -447,3 +426,72 @@ def test_a_server_that_is_stopped_cancels_what_runs_and_can_be_gone_on_with(
     again = NetFlow.resume(flow.net, flow.state())
     simple(again, runtime).run()
     assert sorted(again.tokens("done")) == [0, 1, 2]
+
+
+def test_ctrl_c_ends_what_runs_at_once(runtime: RuntimeSystem, tmp_path: Path) -> None:
+    runtime.add(runtime.nodes[0])
+    mark = str(tmp_path / "begun")
+
+    def last_long(number: int) -> None:
+        Path(mark).write_text(str(os.getpid()))
+        time.sleep(600)  # it is ended by the test
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    server = simple(net_of(1, last_long), runtime)
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run()
+        except KeyboardInterrupt as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: os.path.exists(mark) and bool(Path(mark).read_text()), "the task has begun", PATIENCE)
+    with pytest.raises(RunError, match="the job server ended before it came to that"):
+        server.do(interrupt)
+    thread.join(PATIENCE)
+    assert not thread.is_alive() and len(caught) == 1
+    pid = int(Path(mark).read_text())
+    wait_until(lambda: not is_running(pid), "the task has ended", PATIENCE)
+
+
+# ---- what dies: these use up the agents of the lab, so they are the last ----------------------------------------------
+
+
+def test_a_task_whose_agent_is_killed_is_done_by_another_one(lab: RuntimeSystem, tmp_path: Path) -> None:
+    runtime = RuntimeSystem("lab")
+    doomed, other = runtime.adopt()
+    runtime.add(doomed)
+    mark = str(tmp_path / "begun")
+
+    def last_long(number: int) -> str:
+        node = os.environ["SHOAL_NODE"]
+        if not os.path.exists(mark):
+            Path(mark).write_text(node)
+            time.sleep(600)  # its agent is killed by the test
+        return node
+
+    flow = net_of(1, last_long)
+    server = simple(flow, runtime)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: os.path.exists(mark), "the task has begun", PATIENCE)
+    runtime.add(other)
+    os.kill(pid_of(runtime, doomed), signal.SIGKILL)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert flow.tokens("done") == [other]
+    assert doomed not in runtime.steward.forest.machines
+    lab.look()
+
+
+def test_an_agent_that_is_torn_down_is_no_longer_there(lab: RuntimeSystem) -> None:
+    node = lab.nodes[-1]
+    lab.add(node)
+    assert lab.teardown([node]) == [node] and node not in lab.nodes
+    assert node not in lab.steward.forest.machines
+    wait_until(lambda: node not in lab._present(), f"{node} has left", PATIENCE)

@@ -219,6 +219,11 @@ def test_a_task_is_told_with_command_files_output_and_reason(shown: Shown) -> No
     assert headers["Content-Type"].startswith("text/plain") and headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_the_critical_path_can_be_had_from_a_process_of_its_own(shown: Shown) -> None:
+    apart, within = shown.data("critical"), shown.data("run")["parts"]["critical"]
+    assert apart == within and within["steps"][-2]["name"] == "whole"
+
+
 def test_a_workflow_that_cannot_be_loaded_any_more_is_said_to_be_so(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("from shoal import rule\nrule('a', run='touch a')\n")
     shoal(tmp_path, "run", "flow.py", "a", "--quiet")
@@ -266,6 +271,21 @@ def test_events_tell_of_a_run_as_it_goes_on_and_of_its_end(tmp_path: Path) -> No
     assert not listener.is_alive(), "the server beside the run ends with it"
     outcomes = [parts["run"]["outcome"] for _, parts in heard if parts.get("run")]
     assert outcomes[-1] == "ok" and done() == 2
+
+
+def test_the_server_beside_a_run_that_is_killed_tells_so_and_goes(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(STEPS)
+    with running(tmp_path, "flow.py", "two") as (process, told):
+        wait_until(lambda: bool(told.data("run")["parts"].get("running")), "the first task runs")
+        line = http.client.HTTPConnection("127.0.0.1", told.port, timeout=PATIENCE)
+        line.request("GET", f"/{told.token}/api/v1/events")
+        answer = line.getresponse()
+        process.kill()
+        rows = [row for row in answer if row.startswith((b"data: {", b"event: "))]
+        line.close()
+    assert rows[-2] == b"event: over\n"
+    outcomes = [parts["run"]["outcome"] for row in rows[:-2] if (parts := json.loads(row[6:])).get("run")]
+    assert outcomes[-1] == "killed"
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------

@@ -55,7 +55,8 @@ def top(folder: Path, *words: str) -> Iterator[Terminal]:
     pid, line = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execve(SHOAL[0], [*SHOAL, "top", *words], environment({"TERM": "xterm", "LC_ALL": "C.UTF-8"}))
+        surroundings = environment({"TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "77"})
+        os.execve(SHOAL[0], [*SHOAL, "top", *words], surroundings)
     terminal = Terminal(pid, line)
     try:
         terminal.resize(100, 24)

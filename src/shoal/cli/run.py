@@ -74,7 +74,7 @@ def add_arguments(parser: CommandParser) -> None:
     shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
     shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
     shown.add_argument("--web", action="store_true", help="show it in a browser while it runs; the address is printed")
-    shown.add_argument("--web-port", type=port, default=0, metavar="N", help="with --web: serve on this port")
+    shown.add_argument("--web-port", type=port, default=0, metavar="N", help="the same, served on this port")
     shown.add_argument("--explain", action="store_true", help="say why each task runs before it is run")
     shown.add_argument("--series", metavar="DIR", help="write a time series of each task that is not over at once")
     inner = parser.add_argument_group("for developers of Shoal")
@@ -126,7 +126,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     path = find_workflow(split_words(arguments.words, arguments.workflow)[0])
     display = choose_display(arguments)
-    if not arguments.web:
+    if not (arguments.web or arguments.web_port):
         return _execute(arguments, path, display)
     page = _page(arguments, path)
     display.note(f"live page: {page.address}")

@@ -84,7 +84,6 @@ def _raw_terminal() -> Iterator[int]:
 def _show(watch: Watch, screen: Screen, woken: int) -> None:
     """Until q, or until the terminal is gone."""
     import select
-    import shutil
 
     from shoal.cli.topview import VIEWS, lines
 
@@ -93,7 +92,10 @@ def _show(watch: Watch, screen: Screen, woken: int) -> None:
     parts = _Parts(watch)
     keyboard = sys.stdin.fileno()
     while True:
-        size = shutil.get_terminal_size((100, 24))
+        try:
+            size = os.get_terminal_size(sys.stdout.fileno())  # COLUMNS would not change with the window
+        except OSError:
+            return
         width, height = max(20, size.columns - 1), max(3, size.lines)
         drawn = lines(parts.now(), view, width, height, screen.paint, blocks=blocks)
         try:

@@ -10,7 +10,8 @@ import os
 import secrets
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from shoal.errors import InputError
@@ -50,6 +51,7 @@ class Fetches:
         self._coming: dict[str, list[_Coming]] = {}
         """By token, the oldest first."""
         self._bytes = 0
+        self._closed = False
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="memory ahead")
 
     def begin(self, allocation: Record, ranges: Sequence[Range]) -> Ahead:
@@ -57,7 +59,7 @@ class Fetches:
         ahead = Ahead(secrets.token_hex(8), tuple((begin, end) for begin, end in ranges))
         coming = []
         for begin, end in ahead.ranges:
-            if begin == end or self._owner.lies_here(allocation, begin, end):
+            if begin == end or self._closed or self._owner.lies_here(allocation, begin, end):
                 continue
             if self._take_room(end - begin):
                 descriptor = buffer_of(end - begin)
@@ -86,7 +88,7 @@ class Fetches:
                     del self._coming[token]
         try:
             found.future.result()
-        except (InputError, OSError):
+        except (InputError, OSError, CancelledError):
             os.close(descriptor)
             descriptor = -1
         if is_last:
@@ -94,7 +96,14 @@ class Fetches:
         return None if descriptor < 0 else (descriptor, begin - found.begin)
 
     def close(self) -> None:
+        """What nobody has claimed goes, as soon as nothing is written to it any more."""
+        self._closed = True
+        with self._guard:
+            left = [each for coming in self._coming.values() for each in coming]
+            self._coming.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for each in left:
+            each.future.add_done_callback(partial(self._let_go_after, each))
 
     def _take_room(self, amount: int) -> bool:
         """What came for earlier tokens and was not asked for gives way."""
@@ -118,6 +127,9 @@ class Fetches:
                         del self._coming[token]
                     return each
         return None
+
+    def _let_go_after(self, gone: _Coming, _: Future[None]) -> None:
+        self._let_go(gone)
 
     def _let_go(self, gone: _Coming) -> None:
         os.close(gone.descriptor)

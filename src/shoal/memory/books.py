@@ -56,7 +56,10 @@ class Books:
         return max(0, self.limit - self.used)
 
     def reserve(self, record: Record, indexes: Collection[int], now: float, *, coming: bool = False) -> list[int]:
-        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`."""
+        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`.
+
+        Who else holds them is believed then, too: what was coming may never come.
+        """
         held = self.held.get(record.id)
         new = [index for index in indexes if held is None or index not in held.indexes]
         amount = sum(record.extents[index].end - record.extents[index].begin for index in new)
@@ -68,7 +71,7 @@ class Books:
             )
         if held is None:
             held = self.held[record.id] = Held(record, now)
-        else:
+        elif not coming:
             held.record = merged(held.record, record)
         if record.kept == "run" and record.run in self.runs:
             held.unkept_since = None
@@ -77,6 +80,19 @@ class Books:
             held.coming.update(new)
         self.used += amount
         return new
+
+    def take_back(self, identity: str, indexes: Collection[int]) -> None:
+        """Extents that were reserved could not be made; what was here before stays."""
+        held = self.held.get(identity)
+        if held is None:
+            return
+        before = held.bytes()
+        for index in indexes:
+            held.indexes.pop(index, None)
+            held.coming.discard(index)
+        self.used -= before - held.bytes()
+        if not held.indexes:
+            del self.held[identity]
 
     def update(self, record: Record) -> list[int]:
         """Extents have found other holders; those that have come here by that."""

@@ -39,6 +39,7 @@ from shoal.memory.protocol import (
     length_of,
 )
 from shoal.memory.segments import buffer_of, file_name, mapped, view_of, write_all
+from shoal.memory.wishes import bytes_of, check_data, checked_ranges, wished
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -68,16 +69,17 @@ class Attached(Closing):
         block_bytes: int | None = None,
         name: str = "",
         run: str = "",
+        instead: str = "",
     ) -> Allocation:
         """So many bytes over the nodes, zeros or `data`."""
-        if data is not None and memoryview(data).nbytes != size:
-            raise InputError(f"an allocation of {size} bytes cannot begin with {memoryview(data).nbytes}")
-        told, _ = self._ask(AllocAsked(size, replicas, spread, block_bytes, name, run or self.run))
+        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        view = check_data(wish, data)
+        told, _ = self._ask(AllocAsked(wish, instead))
         assert isinstance(told, ObjectsTold)
         allocation = told.records[0]
-        if data is not None:
+        if view is not None:
             try:
-                self.put(allocation, 0, data)
+                self.put(allocation, 0, view)
             except BaseException:
                 self.free(allocation)
                 raise
@@ -85,7 +87,7 @@ class Attached(Closing):
 
     def get(self, allocation: Record, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
         """Bytes to be read; what lies on this node in one piece is not copied, and shows what is written later."""
-        check_range(allocation, begin, end)
+        begin, end = check_range(allocation, begin, end)
         if begin == end:
             return memoryview(b"")
         parts = parts_of(allocation.extents, begin, end)
@@ -103,8 +105,8 @@ class Attached(Closing):
 
     def put(self, allocation: Record, begin: int, data: ReadableBuffer) -> None:
         """Writes bytes from there on, on all replicas."""
-        view = memoryview(data).cast("B")
-        check_range(allocation, begin, begin + len(view))
+        view = bytes_of(data)
+        begin, _ = check_range(allocation, begin, begin + len(view))
         if not len(view) or self._put_here(allocation, begin, view):
             return
         descriptor = buffer_of(len(view))
@@ -133,7 +135,7 @@ class Attached(Closing):
 
     def prefetch(self, allocation: Record, ranges: Sequence[Range]) -> Ahead:
         """Begins to bring ranges to this node."""
-        told, _ = self._ask(AheadAsked(as_allocation(allocation), list(ranges)))
+        told, _ = self._ask(AheadAsked(as_allocation(allocation), checked_ranges(allocation, ranges)))
         assert isinstance(told, AheadTold)
         return told.ahead
 

@@ -41,6 +41,8 @@ class Aside:
         self.path = path
         self.descriptor = buffer_of(0)
         self.is_changed = True
+        self.is_removed = False
+        """It has no name any more, and is gone when it is closed."""
         self.opened = 0
 
     def size(self) -> int:
@@ -170,17 +172,19 @@ class Files:
         """What was written aside becomes an object."""
         with self._guard:
             opened = self._open[number]
-            if not isinstance(opened, Aside) or not opened.is_changed or not opened.size():
+            if not isinstance(opened, Aside) or opened.is_removed or not opened.is_changed or not opened.size():
                 return
             view = view_of(opened.descriptor, opened.size())
             run, name = opened.path
             before = self.objects(anew=True).get(opened.path)
             if before is not None and before.size == len(view):
                 asked(self.memory.put, before, 0, view)
-            else:
-                if before is not None:
-                    asked(self.memory.free, before)
+            elif before is None:
                 asked(self.memory.alloc, len(view), view, name=name, run=run)
+            else:  # as long as the new one is not there, the old one is
+                replicas, instead = before.replicas, before.id
+                asked(self.memory.alloc, len(view), view, name=name, run=run, replicas=replicas, instead=instead)
+                asked(self._free_if_there, before)
             opened.is_changed = False
             self._listed_at = 0.0
 
@@ -189,7 +193,7 @@ class Files:
             opened = self._open.pop(number)
             if isinstance(opened, Aside):
                 opened.opened -= 1
-                if not opened.opened and opened.size():
+                if not opened.opened and (opened.size() or opened.is_removed):
                     if self._aside.get(opened.path) is opened:
                         del self._aside[opened.path]
                     opened.close()
@@ -240,21 +244,33 @@ class Files:
 
     def _set_aside(self, found: Allocation, length: int) -> Aside:
         """A file gets another length: whoever has it open writes aside from now on."""
+        content = asked(self.memory.get, found, 0, min(length, found.size))
         aside = self._aside[found.run, found.name] = Aside((found.run, found.name))
-        if length:
-            write_all(aside.descriptor, asked(self.memory.get, found, 0, min(length, found.size)), 0)
-            os.ftruncate(aside.descriptor, length)
+        write_all(aside.descriptor, content, 0)
+        os.ftruncate(aside.descriptor, length)
         for each, opened in self._open.items():
             if isinstance(opened, Opened) and opened.allocation.id == found.id:
                 self._open[each] = aside
                 aside.opened += 1
         return aside
 
+    def _free_if_there(self, found: Allocation) -> None:
+        try:
+            self.memory.free(found)
+        except (FreedError, UnknownError):
+            pass  # somebody else has just freed it
+
     def remove(self, path: str) -> None:
         where = self.path_of(path)
         with self._guard:
-            if self._aside.pop(where, None) is None or where in self.objects(anew=True):
+            aside = self._aside.get(where)
+            if aside is None or where in self.objects(anew=True):
                 asked(self.memory.free, self.find(where))
+            if aside is not None:
+                del self._aside[where]
+                aside.is_removed = True
+                if not aside.opened:
+                    aside.close()
             self._listed_at = 0.0
 
 

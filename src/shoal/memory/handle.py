@@ -85,8 +85,9 @@ class Memory(Protocol):
         block_bytes: int | None = None,
         name: str = "",
         run: str = "",
+        instead: str = "",
     ) -> Allocation:
-        """So many bytes, zeros or `data`."""
+        """So many bytes, zeros or `data`. `instead`: the id of an object that has the name and is about to be freed."""
 
     def get(self, allocation: Record, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview: ...
 

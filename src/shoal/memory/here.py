@@ -12,6 +12,7 @@ from shoal.memory.books import Books
 from shoal.memory.handle import Allocation
 from shoal.memory.layout import Record, shown
 from shoal.memory.segments import Segments
+from shoal.memory.wishes import check_handle, check_names
 
 _LOCKS = 64
 
@@ -47,6 +48,8 @@ class Here:
 
     def reserve(self, record: Record, indexes: Collection[int], *, coming: bool = False) -> None:
         """Takes extents, all or none; those that are `coming` are not read before `update` says that they are there."""
+        check_names(record)
+        check_handle(record)
         if any(not 0 <= index < len(record.extents) for index in indexes):
             raise InputError(f"allocation {shown(record)} has no such extent")
         with self._guard:
@@ -56,7 +59,10 @@ class Here:
                 size = record.extents[index].end - record.extents[index].begin
                 self.segments.make(record.id, index, size, coming=coming)
         except BaseException:
-            self.drop(record)
+            with self._guard:
+                self._books.take_back(record.id, new)
+            for index in new:
+                self.segments.remove(record.id, index)
             raise
 
     def drop(self, record: Record) -> Allocation:

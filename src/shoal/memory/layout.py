@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index as whole
 
 import msgspec
 
@@ -209,17 +210,24 @@ def _up(amount: int) -> int:
 # ---- ranges --------------------------------------------------------------------------------------------------------
 
 
-def check_range(record: Record, begin: int, end: int) -> None:
-    """One sentence for a range that the allocation has not got, or a handle that is none."""
-    if not record.extents or record.extents[-1].end != record.size:
-        raise InputError(
-            f"the handle of allocation {shown(record)} is damaged", remedy="use the one that alloc returned"
-        )
+def check_range(record: Record, begin: int, end: int) -> Range:
+    """The range as plain numbers; one sentence if the allocation has not got it, or if the handle is none."""
+    if not record.extents or record.extents[-1].end != record.size or not record.id.isalnum():
+        raise damaged(record)
+    try:
+        begin, end = whole(begin), whole(end)
+    except TypeError:
+        raise InputError(f"a range goes from a whole number to another, not from {begin!r} to {end!r}") from None
     if not 0 <= begin <= end <= record.size:
         raise InputError(
             f"bytes {begin} to {end} are out of bounds: allocation {shown(record)} has {record.size} bytes",
             remedy="give 0 <= begin <= end <= size",
         )
+    return begin, end
+
+
+def damaged(record: Record) -> InputError:
+    return InputError(f"the handle of allocation {shown(record)} is damaged", remedy="use the one that alloc returned")
 
 
 def shown(record: Record) -> str:
@@ -247,6 +255,8 @@ def with_holders(record: Record, index: int, holders: tuple[int, ...]) -> Record
 
 def merged(one: Record, other: Record) -> Record:
     """What two nodes know of an allocation: of each extent the later holders. The first itself if it knows it all."""
+    if len(one.extents) != len(other.extents):
+        raise damaged(other)
     if all(mine.changes >= theirs.changes for mine, theirs in zip(one.extents, other.extents, strict=True)):
         return one
     extents = tuple(

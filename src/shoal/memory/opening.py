@@ -1,7 +1,8 @@
 """Opens memories: of a node, of a program on its own, and of a program that works with a cluster.
 
-A program's session keeps its allocations. It holds a connection to every node that has some of them; when the program
-ends, the nodes notice and give the memory back.
+A program's session keeps its allocations. It holds a connection to every node that has some of them, and makes it anew
+when it breaks; when the program ends, the nodes notice and give the memory back. A process that was forked from the
+program shares its memory, and ends nothing of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Mapping
 
 from shoal.depot.channel import Channel
-from shoal.errors import InputError
+from shoal.errors import InputError, ShoalError
 from shoal.memory.asking import MemoryAsked, MemoryTold, NotTold, make_codec
 from shoal.memory.client import VARIABLE, Attached, enter, leave
 from shoal.memory.handle import Allocation, Memory
@@ -30,7 +31,8 @@ from shoal.wire.access import Role, read
 from shoal.wire.caller import Caller
 from shoal.wire.places import access_path
 
-KEEP_SECONDS = 5.0
+KEEP_SECONDS = 3.0
+"""So often a session looks after its connections: several times before a node takes it for gone."""
 SHARE = 4
 """A node gives one part in so many of its memory, unless told otherwise."""
 
@@ -62,11 +64,15 @@ class LocalMemory(Service):
         super().__init__(Peers(b""), here, run=f"local-{os.getpid()}")
         self._served = Served(self, here)
         self._served.tell(0, {0: Place(os.uname().nodename, "")}, [])
+        self._process = os.getpid()
         os.environ[VARIABLE] = self._served.door
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Gives everything back, if this is the process that opened it."""
         atexit.unregister(self.close)
+        if os.getpid() != self._process:
+            leave(self)
+            return
         if os.environ.get(VARIABLE) == self._served.door:
             del os.environ[VARIABLE]
         leave(self)
@@ -107,7 +113,8 @@ class Session(Service):
         self.kept = "session"
         self.allocated = self._keep
         self._made: dict[str, Allocation] = {}
-        """What goes when the session ends."""
+        """What we have to keep; it goes when the session ends, unless we are visiting."""
+        self._process = os.getpid()
         self._visiting = visiting
         self._keepers: dict[int, Channel] = {}
         self._keeping = threading.Lock()
@@ -126,29 +133,48 @@ class Session(Service):
 
     def _keep(self, allocation: Allocation) -> None:
         """Sees to it that all its holders know that we are there."""
-        if not self._visiting:
-            self._made[allocation.id] = allocation
-        for holder in {holder: None for extent in allocation.extents for holder in extent.holders}:
+        self._made[allocation.id] = allocation
+        for holder in _holders(allocation):
             if holder not in self._keepers:
                 self._remind(holder)
 
     def _remind(self, holder: int) -> None:
+        """Over the connection that is there, or a new one if that has broken; what fails is tried again next time."""
         with self._keeping:
-            channel = self._keepers.get(holder)
-            try:
-                if channel is None:
-                    channel = self._keepers[holder] = self.peers.dial(self.place_of(holder))
-                send(channel, Keep(self.run))
-                receive(channel)
-            except OSError:
-                if channel is not None:
-                    del self._keepers[holder]
-                    channel.close()
+            was_there = holder in self._keepers
+            if not self._is_reminded(holder) and was_there:
+                self._is_reminded(holder)
+
+    def _is_reminded(self, holder: int) -> bool:
+        channel = self._keepers.pop(holder, None)
+        try:
+            if channel is None:
+                channel = self.peers.dial(self.place_of(holder))
+            send(channel, Keep(self.run))
+            receive(channel)
+        except (OSError, ShoalError):
+            if channel is not None:
+                channel.close()
+            return False
+        self._keepers[holder] = channel
+        return True
 
     def _keep_on(self) -> None:
         while not self._over.wait(KEEP_SECONDS):
-            for holder in list(self._keepers):
-                self._remind(holder)
+            for holder in self._to_remind():
+                if not self._over.is_set():
+                    self._remind(holder)
+
+    def _to_remind(self) -> list[int]:
+        """Nodes that hold what we keep; extents with replicas may have found others than their handles say."""
+        made = list(self._made.values())
+        if any(allocation.replicas > 1 for allocation in made):
+            try:
+                self.refresh()
+            except ShoalError:
+                pass  # nobody tells just now: those that we know of are still to be reminded
+            return list(self.nodes)
+        return [holder for holder in {each: None for one in made for each in _holders(one)} if holder in self.nodes]
 
     def free(self, allocation: Record) -> None:
         """Gives the memory back on all nodes."""
@@ -156,10 +182,13 @@ class Session(Service):
         super().free(allocation)
 
     def close(self) -> None:
-        """Ends the session; the cluster gives back what was allocated in it."""
+        """Ends the session, if this is the process that began it; the cluster gives back what was allocated in it."""
+        if os.getpid() != self._process:
+            leave(self)
+            return
         self._over.set()
         self._keeper.join()
-        for allocation in list(self._made.values()):
+        for allocation in list(self._made.values()) if not self._visiting else ():
             try:
                 self.free(allocation)
             except InputError:
@@ -169,6 +198,10 @@ class Session(Service):
         leave(self)
         self.shut()
         self._caller.close()
+
+
+def _holders(allocation: Allocation) -> dict[int, None]:
+    return {holder: None for extent in allocation.extents for holder in extent.holders}
 
 
 def node_here(cluster: str, run: str = "") -> Attached | None:

@@ -16,6 +16,7 @@ from shoal.errors import InputError
 from shoal.memory.books import FreedError, UnknownError
 from shoal.memory.handle import Ahead, Allocation
 from shoal.memory.layout import FullError, Range
+from shoal.memory.wishes import Wish
 
 HEAD_BYTES = 4
 LONGEST_BYTES = 16 << 20
@@ -118,12 +119,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
 
 
 class AllocAsked(msgspec.Struct, frozen=True, tag=True):
-    size: int
-    replicas: int
-    spread: str
-    block_bytes: int | None
-    name: str
-    run: str
+    wish: Wish
+    instead: str = ""
 
 
 class GetAsked(msgspec.Struct, frozen=True, tag=True):

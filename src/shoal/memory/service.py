@@ -54,6 +54,7 @@ from shoal.memory.protocol import (
 )
 from shoal.memory.segments import buffer_of, copy_range, mapped, view_of, write_all
 from shoal.memory.whereabouts import PATIENCE_SECONDS, PAUSE_SECONDS, Whereabouts
+from shoal.memory.wishes import Wish, bytes_of, check_data, check_handle, checked_ranges, wished
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -110,36 +111,46 @@ class Service(Whereabouts, Closing):
         block_bytes: int | None = None,
         name: str = "",
         run: str = "",
+        instead: str = "",
     ) -> Allocation:
         """So many bytes over the nodes, zeros or `data`."""
-        run = run or self.run
-        if data is not None and memoryview(data).nbytes != size:
-            raise InputError(f"an allocation of {size} bytes cannot begin with {memoryview(data).nbytes}")
-        _check_name(name)
-        kept = self._keeping_of(name, run)
-        for attempt in range(TRIES):
-            here = self.number if self.here is not None else None
-            extents = lay_out(size, self.room(), spread=spread, block_bytes=block_bytes, replicas=replicas, here=here)
-            allocation = Allocation(run, secrets.token_hex(8), size, extents, name, replicas, self.number, kept)
-            try:
-                self._reserve(allocation)
-                break
-            except (FullError, OSError) as error:  # somebody was quicker, or a node has just gone
-                if attempt == TRIES - 1:
-                    raise error if isinstance(error, InputError) else InputError(str(error)) from None
+        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        view = check_data(wish, data)
+        allocation = self._reserved(wish, self._keeping_of(wish.name, wish.run, instead))
         self.allocated(allocation)
-        if data is not None:
+        if view is not None:
             try:
-                self.put(allocation, 0, data)
+                self.put(allocation, 0, view)
             except BaseException:
                 self.free(allocation)
                 raise
         return allocation
 
-    def _keeping_of(self, name: str, run: str) -> str:
-        """What keeps an allocation of that run; the name must be free in it."""
+    def _reserved(self, wish: Wish, kept: str) -> Allocation:
+        """Laid out where there is room, and taken there."""
+        for attempt in range(TRIES):
+            extents = lay_out(
+                wish.size,
+                self.room(),
+                spread=wish.spread,
+                block_bytes=wish.block_bytes,
+                replicas=wish.replicas,
+                here=self.number if self.here is not None else None,
+            )
+            identity = secrets.token_hex(8)
+            allocation = Allocation(wish.run, identity, wish.size, extents, wish.name, wish.replicas, self.number, kept)
+            try:
+                self._reserve(allocation)
+                return allocation
+            except (FullError, OSError) as error:  # somebody was quicker, or a node has just gone
+                if attempt == TRIES - 1:
+                    raise error if isinstance(error, InputError) else InputError(str(error)) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    def _keeping_of(self, name: str, run: str, instead: str) -> str:
+        """What keeps an allocation of that run; the name must be free in it, or that of what is to be replaced."""
         others = self.objects(run) if name else []
-        if any(each.name == name for each in others):
+        if any(each.name == name and each.id != instead for each in others):
             raise InputError(
                 f"run {run!r} has an object {name!r} already", remedy="choose another name, or free that one"
             )
@@ -178,7 +189,10 @@ class Service(Whereabouts, Closing):
                 self._reserve_at(holder, allocation, indexes)
         except (InputError, OSError):
             for holder in asked:
-                self._drop_at(holder, allocation)
+                try:
+                    self._drop_at(holder, allocation)
+                except InputError:
+                    continue  # the one that has refused has nothing of it
             raise
 
     def _reserve_at(self, holder: int, allocation: Allocation, indexes: list[int]) -> None:
@@ -225,7 +239,7 @@ class Service(Whereabouts, Closing):
 
     def get(self, allocation: Record, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
         """Bytes to be read. What lies here in one piece is not copied, and shows what is written later."""
-        check_range(allocation, begin, end)
+        begin, end = check_range(allocation, begin, end)
         if begin == end:
             return memoryview(b"")
         view = self._mapped(allocation, begin, end)
@@ -303,16 +317,14 @@ class Service(Whereabouts, Closing):
 
     def prefetch(self, allocation: Record, ranges: Sequence[Range]) -> Ahead:
         """Begins to bring ranges here; `get` with what is returned waits only for what has not come yet."""
-        for begin, end in ranges:
-            check_range(allocation, begin, end)
-        return self._fetches.begin(allocation, ranges)
+        return self._fetches.begin(allocation, checked_ranges(allocation, ranges))
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def put(self, allocation: Record, begin: int, data: ReadableBuffer) -> None:
         """Writes bytes from there on, on all replicas."""
-        view = memoryview(data).cast("B")
-        check_range(allocation, begin, begin + len(view))
+        view = bytes_of(data)
+        begin, _ = check_range(allocation, begin, begin + len(view))
         if not len(view):
             return
         parts = parts_of(allocation.extents, begin, begin + len(view))
@@ -402,6 +414,7 @@ class Service(Whereabouts, Closing):
 
     def partition(self, allocation: Record) -> dict[str, list[Range]]:
         """By name of node, the ranges that it holds now; nodes that do not answer hold nothing."""
+        check_handle(allocation)
         record, held = self.holding(allocation)
         extents = [
             msgspec.structs.replace(extent, holders=tuple(number for number in held if index in held[number]))
@@ -435,8 +448,3 @@ def _copy_apart(source: int, offset: int, target: int, at: int, length: int) -> 
         copy_range(source, offset, own, at, length)
     finally:
         os.close(own)
-
-
-def _check_name(name: str) -> None:
-    if name and (name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255):
-        raise InputError(f"{name!r} cannot be the name of a memory object", remedy="use what could be a file's name")

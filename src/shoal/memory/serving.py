@@ -57,6 +57,7 @@ from shoal.memory.protocol import (
     without_extents,
 )
 from shoal.memory.service import Service
+from shoal.memory.wishes import check_handle
 
 UPKEEP_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
@@ -190,6 +191,8 @@ class Served:
 
     def _answer_task(self, line: Line, message: Message, descriptors: list[int]) -> None:
         service = self.service
+        if isinstance(message, GetAsked | PutAsked | AheadAsked):
+            check_handle(message.record)
         match message:
             case GetAsked(record, begin, end, ahead):
                 descriptor, offset = service.fetched(record, begin, end, ahead)
@@ -200,9 +203,15 @@ class Served:
                 return
             case Hello(mark):
                 answer: Message = Welcome(service.number, self._here.segments.folder, self._run_of(mark))
-            case AllocAsked(size, replicas, spread, block_bytes, name, run):
+            case AllocAsked(wish, instead):
                 made = service.alloc(
-                    size, replicas=replicas, spread=spread, block_bytes=block_bytes, name=name, run=run
+                    wish.size,
+                    replicas=wish.replicas,
+                    spread=wish.spread,
+                    block_bytes=wish.block_bytes,
+                    name=wish.name,
+                    run=wish.run,
+                    instead=instead,
                 )
                 answer = ObjectsTold([made])
             case PutAsked(record, begin, length):

@@ -146,11 +146,13 @@ class Driver:
             self._loop()
         except BaseException as error:  # the thread's top loop: whoever waits for the result must not wait for ever
             failure = error if isinstance(error, ShoalError) else RunError(told(error))
-            self._let_go()
-            if self.journal is not None:
-                self.journal.give_up(str(failure), len(self.flow.in_flight()))
-            self._answer(failure)
-            self.over.set_exception(failure)
+            try:
+                self._let_go()
+                if self.journal is not None:
+                    self.journal.give_up(str(failure), len(self.flow.in_flight()))
+            finally:
+                self._answer(failure)
+                self.over.set_exception(failure)
             return
         self.over.set_result(None)
 
@@ -334,6 +336,6 @@ class Driver:
                     self._inbox.get_nowait()()
                 except queue.Empty:
                     break
-                except ShoalError:
-                    continue  # the executor is gone as well
+                except Exception:
+                    continue  # it is over: the executor is gone as well, or what has ended it happens once more
         self._drop(tuple(self._under_way))

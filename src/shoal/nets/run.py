@@ -14,6 +14,7 @@ from shoal.errors import InputError, RunError
 from shoal.flow.net import Net, NetFlow, Place
 from shoal.flow.net import records as r
 from shoal.futures.client import Client
+from shoal.futures.options import Wishes
 from shoal.nets.digest import digest_of
 from shoal.nets.driver import Driver, Listener
 from shoal.nets.journal import Journal, Past, dumps, read_past, run_started
@@ -38,17 +39,18 @@ class NetRun:
         directory: str | None = None,
         words: Sequence[str] = (),
         listener: Listener | None = None,
+        wishes: Wishes | None = None,
     ) -> None:
         """With a workspace its ledger is kept there, and a run that was cut short is gone on with unless `afresh`.
 
-        `words` are the parameters with which the net was made.
+        `words` are the parameters with which the net was made, `wishes` what tasks ask for that do not say so.
         """
         self.net = net
         self.resumed = False
         """Whether it goes on where an earlier one was cut short or had failed."""
         self._workspace = workspace
         self._words = list(words)
-        sender = Sender(net, client, directory)
+        sender = Sender(net, client, directory, wishes)
         identity = os.urandom(6).hex()
         journal = None
         if workspace is not None:
@@ -207,15 +209,22 @@ def replayed(net: Net, past: Past, record: Callable[[r.Record], None] | None = N
 
 
 def start(
-    net: Net, client: Client, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False
+    net: Net,
+    client: Client,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    afresh: bool = False,
+    wishes: Wishes | None = None,
 ) -> NetRun:
     """Begin a run; `ledger` is the name under which it is kept in the directory `.shoal`."""
     if not isinstance(net, Net):
         raise InputError(f"only a net can be started, not {net!r}")
-    if ledger is not None and (not ledger or os.sep in ledger or ledger.startswith(".")):
-        raise InputError(f"{ledger!r} cannot be the name of a ledger", remedy="use a plain file name")
-    workspace = Workspace(ledger) if ledger is not None else None
-    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh)
+    name = os.fspath(ledger) if isinstance(ledger, os.PathLike) else ledger
+    if name is not None and (not isinstance(name, str) or not name or name[0] == "." or {os.sep, "\0"} & set(name)):
+        raise InputError(f"{name!r} cannot be the name of a ledger", remedy="use a plain file name")
+    workspace = Workspace(name) if name is not None else None
+    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, wishes=wishes)
 
 
 def problems_in_words(problems: Sequence[str]) -> list[str]:

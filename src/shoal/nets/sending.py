@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,12 @@ import msgspec
 from shoal.errors import InputError
 from shoal.flow.net import Net
 from shoal.flow.net import records as r
+from shoal.flow.net.options import meant
 from shoal.flow.net.transition import Transition
 from shoal.futures.client import Client
-from shoal.futures.options import Options
+from shoal.futures.options import Options, Wishes
 from shoal.model.labels import requiring
-from shoal.model.resources import FRACTION, Resources
+from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.nets.work import Timed, run_command, timed
 from shoal.policy.performance import Performance
 
@@ -39,8 +41,10 @@ class Way(msgspec.Struct, frozen=True):
 class Sender:
     """Sends the tasks of one net to one executor."""
 
-    def __init__(self, net: Net, client: Client, directory: str | None = None) -> None:
+    def __init__(self, net: Net, client: Client, directory: str | None = None, wishes: Wishes | None = None) -> None:
+        """`wishes` are what tasks ask for that do not say so themselves."""
         self.client = client
+        self._wishes: Wishes = wishes or {}
         self.directory = directory or os.getcwd()
         self.performance = Performance()
         self._ways: dict[str, list[Way]] = {}
@@ -52,14 +56,16 @@ class Sender:
     def _ways_of(self, spec: Transition) -> list[Way]:
         """Those that can run at all; refuses at once what no machine here can ever run."""
         profile = spec.profile
-        base = Options(profile.resources, profile.retries, profile.timeout, profile.category)
+        base = options_of(spec, self._wishes)
+        place = os.path.join(self.directory, profile.directory) if profile.directory else None
+        wrapped = partial(timed, environment=dict(profile.environment), directory=place)
         if spec.implementations:
             ways = [
-                Way(name, timed(function), msgspec.structs.replace(base, resources=needs(name, profile.resources)))
+                Way(name, wrapped(function), msgspec.structs.replace(base, resources=needs(name, base.resources)))
                 for name, function in spec.implementations
             ]
         else:
-            ways = [Way("", timed(spec.function) if spec.function is not None else run_command, base)]
+            ways = [Way("", wrapped(spec.function) if spec.function is not None else run_command, base)]
         found, problem = [], None
         for way in ways:
             try:
@@ -68,7 +74,11 @@ class Sender:
             except InputError as error:
                 problem = error
         if not found:
-            raise InputError(f"net {spec.net!r}: the task {spec.name!r} can never run: {problem}")
+            assert problem is not None, "a task has at least one way"
+            lacking = ways[-1].options.resources.lacking_in(self.client.node)
+            remedy = meant(name for name in lacking if not is_label(name)) or problem.remedy
+            message = f"net {spec.net!r}: the task {spec.name!r} can never run: {problem.message}"
+            raise InputError(message, remedy=remedy)
         return found
 
     def send(self, task: r.Task) -> Future[Any]:
@@ -104,6 +114,22 @@ class Sender:
         name = self._chosen.pop(task.id, None)
         if name is not None:
             self.performance.lost(task.transition.name, name)
+
+
+def options_of(spec: Transition, wishes: Wishes) -> Options:
+    """What the calls of a task ask for; where it says nothing, that is what is wished of all of them."""
+    profile = spec.profile
+    base = Options(profile.resources, profile.retries, profile.timeout, profile.category)
+    if not wishes:
+        return base
+    wished = Options().changed(wishes)
+    said = {name: amount for name, amount in profile.resources.amounts if name != "cores" or profile.cores_declared}
+    return Options(
+        Resources.of(dict(wished.resources.amounts) | said),
+        profile.retries or wished.retries,
+        profile.timeout or wished.timeout,
+        wished.category if wished.category and profile.category == spec.name else profile.category,
+    )
 
 
 def needs(name: str, resources: Resources) -> Resources:

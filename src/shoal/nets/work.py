@@ -1,44 +1,89 @@
-"""What a node is sent for a task of a net: a function that times the user's own, or runs a command."""
+"""What a node is sent for a task of a net: a function that times the user's own, or runs a command.
+
+Every worker of a net loads this module, so it loads no more than it needs.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-import msgspec
+from shoal.errors import InputError, RunError
 
-from shoal.errors import RunError
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
 SHOWN_BYTES = 2000
 """The end of what a failed command wrote that is told with its failure."""
 
 
-class Timed(msgspec.Struct, frozen=True):
+class Timed:
     """What a task gave, when it ran and the processor time it took there."""
 
-    value: Any
-    started: float
-    ended: float
-    cpu: float
+    __slots__ = ("cpu", "ended", "started", "value")
+
+    def __init__(self, value: Any, started: float, ended: float, cpu: float) -> None:
+        self.value = value
+        self.started, self.ended, self.cpu = started, ended, cpu
 
 
-def timed(function: Callable[..., Any]) -> Callable[..., Timed]:
-    """The function as it is sent to nodes, once for all its calls."""
+def timed(
+    function: Callable[..., Any], environment: Mapping[str, str] | None = None, directory: str | None = None
+) -> Callable[..., Timed]:
+    """The function as it is sent to nodes, once for all its calls; it runs with these variables, in this directory."""
+    variables = dict(environment or {})
+    is_placed = bool(variables) or directory is not None
 
     def perform(*arguments: Any, **keywords: Any) -> Timed:
         started, cpu = time.time(), time.process_time()
-        value = function(*arguments, **keywords)
+        with placed(variables, directory) if is_placed else nullcontext():
+            value = sendable(function(*arguments, **keywords))
         return Timed(value, started, time.time(), time.process_time() - cpu)
 
     perform.__name__ = perform.__qualname__ = getattr(function, "__name__", "task")
     return perform
 
 
+@contextmanager
+def placed(environment: Mapping[str, str], directory: str | None) -> Iterator[None]:
+    """While this lasts the process has these variables and works in this directory; it runs one call at a time."""
+    before = {name: os.environ.get(name) for name in environment}
+    home = os.getcwd() if directory is not None else ""
+    os.environ.update(environment)
+    try:
+        if directory is not None:
+            os.chdir(directory)
+        yield
+    finally:
+        if directory is not None:
+            os.chdir(home)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def sendable(value: Any) -> Any:
+    """What a task returned, unless it is of a kind that lives only in its own process."""
+    if isinstance(value, (GeneratorType, AsyncGeneratorType, CoroutineType)):
+        if isinstance(value, CoroutineType):
+            value.close()  # it would complain that nobody has waited for it
+        raise InputError(
+            f"it returned a {type(value).__name__}, which cannot be sent", remedy="return a list or a value"
+        )
+    return value
+
+
 def run_command(line: str, environment: Mapping[str, str], directory: str) -> Timed:
     """Runs a command by the shell in the directory of the run; what it writes to standard output is the value."""
+    import subprocess
+
     started, before = time.time(), os.times()
     done = subprocess.run(
         ["/bin/sh", "-c", line],

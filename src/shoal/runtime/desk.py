@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from shoal.flow.net.transition import told
 from shoal.runner.call_pickle import dumps_by_value
-from shoal.runtime.calls import Answered, Called, Driver, Message, Met, make_codec
+from shoal.runtime.lines import AT_ONCE, Answered, Called, Driver, Message, Met, make_codec
 from shoal.wire.access import Role, make_access, narrowed
 from shoal.wire.envelope import BadFrame
 from shoal.wire.post import Post, Route
 
-_AT_ONCE = 8
 _TURN_SECONDS = 1.0
 
 
@@ -38,14 +38,16 @@ class CallDesk:
         self._done: deque[tuple[Route, Answered]] = deque()
         self._gone: deque[str] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        """Of the bell."""
         self._is_closed = False
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shoal-driver-call")
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="shoal-driver-call")
         self._thread = threading.Thread(target=self._run, name="shoal-driver-desk", daemon=True)
         self._thread.start()
 
-    def driver_for(self, task: str) -> Driver:
-        """What a task needs to call here."""
-        return Driver(self._for_tasks, task)
+    def driver_for(self, task: str) -> bytes:
+        """What a task needs to call here, a pickled `Driver`."""
+        return pickle.dumps(Driver(self._for_tasks, task), 5)
 
     def forget(self, task: str) -> None:
         """A task is over: nobody will come to its meetings any more."""
@@ -53,10 +55,18 @@ class CallDesk:
 
     def close(self) -> None:
         self._is_closed = True
-        os.eventfd_write(self._bell, 1)
+        self._ring()
         self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._post.close()
+        with self._lock:  # a function that still runs must not ring a bell of somebody else with this number
+            os.close(self._bell)
+            self._bell = -1
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
 
     # ---- the thread ------------------------------------------------------------------------------------------------
 
@@ -108,7 +118,7 @@ class CallDesk:
 
     def _perform(self, route: Route, message: Called) -> None:
         self._done.append((route, self._outcome(message)))
-        os.eventfd_write(self._bell, 1)
+        self._ring()
 
     def _outcome(self, message: Called) -> Answered:
         function = self._functions.get(message.name)
@@ -118,6 +128,5 @@ class CallDesk:
         try:
             arguments, keywords = pickle.loads(message.arguments)
             return Answered(dumps_by_value(function(*arguments, **keywords)))
-        except Exception as error:  # whatever the user's function raises is told to the task that called it
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            return Answered(problem=f"the driver's function {message.name!r} failed with {said}")
+        except BaseException as error:  # whatever the user's function raises, even an exit, is told to the task
+            return Answered(problem=f"the driver's function {message.name!r} failed with {told(error)}")

@@ -18,9 +18,10 @@ from shoal.futures.options import Wishes
 from shoal.model.resources import FRACTION
 from shoal.model.task import Call
 from shoal.nets.work import Timed, run_command
+from shoal.runner.seats import environment_of
 from shoal.runtime.desk import CallDesk
 from shoal.runtime.system import RuntimeSystem
-from shoal.runtime.work import granted, seat_of
+from shoal.runtime.work import Seat, granted
 from shoal.schedulers.events import Submit
 from shoal.steward.parts import CORE, GPU
 from shoal.steward.ranks import Rank, ranks_of
@@ -43,7 +44,10 @@ class Sender:
 
     def send(self, submit: Submit, key: str) -> list[Future[Any]]:
         """Begins all ranks of a task; if that cannot be done for one of them, none is begun."""
+        profile = submit.task.transition.profile
         function, arguments, keywords = invocation(submit.task, submit.way, self._directory)
+        is_command = function is run_command  # which is told its directory
+        place = os.path.join(self._directory, profile.directory) if profile.directory and not is_command else None
         ranks = ranks_of(submit.grant)
         addresses = [self._runtime.address_of(node) for node in submit.grant.nodes()]
         views = [self._view(rank, submit.task) for rank in ranks]
@@ -52,10 +56,24 @@ class Sender:
             wrapped = self._wrapped[function] = granted(function)
         futures: list[Future[Any]] = []
         for rank, view in zip(ranks, views, strict=True):
-            seat = seat_of(rank, addresses, self._desk.driver_for(key))
-            seat.environment.update(submit.task.transition.profile.environment)
+            variables = dict(environment_of(rank.places, gpus=self._knows_devices(rank)))
+            variables |= dict(rank.environment) | {"SHOAL_ADDRESSES": ",".join(addresses)} | dict(profile.environment)
+            cpus = sorted({cpu for each in rank.places for cpu in each.cpus})
+            seat = Seat(variables, tuple(cpus), self._desk.driver_for(key), place)
             futures.append(view.submit(wrapped, seat, arguments, keywords))
         return futures
+
+    def _knows_devices(self, rank: Rank) -> bool:
+        """Whether the GPUs of this rank have names, or those which are to be hidden from it."""
+        forest = self._runtime.steward.forest
+        held = [unit for place in rank.places for path in place.units if (unit := forest.find(path)) is not None]
+        if any(unit.kind == GPU or unit.total.get(GPU) for unit in held):
+            units = [each for unit in held for each in unit.walk()]
+        else:
+            machine = forest.find(rank.node)
+            units = list(machine.walk()) if machine is not None and machine.total.get(GPU) else []
+        devices = [unit.device for unit in units if unit.kind == GPU]
+        return bool(devices) and None not in devices
 
     def _view(self, rank: Rank, task: Task) -> ConfiguredExecutor:
         """An executor whose calls run on the agent of this rank, with what it was granted there."""
@@ -88,9 +106,13 @@ class Sender:
         self._executors.append(Executor(cluster=self._runtime.home.access))
         return self._executors[-1].with_options(**wishes)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
+        """Waits for what runs, or ends it if that is to be `at_once`."""
         for executor in self._executors:
-            executor.shutdown(cancel_futures=True)
+            if at_once:
+                executor.__exit__(KeyboardInterrupt, None, None)  # left like that, it waits for nothing
+            else:
+                executor.shutdown(cancel_futures=True)
 
 
 def invocation(task: Task, way: str, directory: str) -> Invocation:

@@ -26,6 +26,7 @@ from shoal.memory.handle import Allocation
 from shoal.memory.layout import Range
 from shoal.runner.call_errors import CallError
 from shoal.runtime.desk import CallDesk
+from shoal.runtime.errands import Errands
 from shoal.runtime.sending import Sender
 from shoal.runtime.system import RuntimeSystem
 from shoal.schedulers import named
@@ -81,6 +82,7 @@ class JobServer:
         self._functions = dict(functions or {})
         self._directory = directory or os.getcwd()
         self._inbox: queue.SimpleQueue[Callable[[], Event | None]] = queue.SimpleQueue()
+        self._errands = Errands(self._inbox.put)
         self._told: deque[Told] = deque()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._senders: dict[str, Sender] = {}
@@ -95,24 +97,27 @@ class JobServer:
         first = next(iter(self._runtimes.values()))
         self._desk = CallDesk(self._functions, first.own_address)
         watch = threading.Thread(target=self._watch, name="shoal-runtime-watch", daemon=True)
+        has_ended = False
+        self._errands.open()
         try:
             for location, runtime in self._runtimes.items():
                 self._senders[location] = Sender(runtime, self._desk, self._directory)
                 runtime.hear(self.scheduler.run, partial(self._hear, location))
             watch.start()
             self._loop()
+            has_ended = True
         finally:
-            self._close(watch)
+            self._errands.close()
+            self._close(watch, at_once=not has_ended)
         return self._outcome()
 
     def do(self, action: Callable[[], object]) -> None:
-        """Has something done to the flow between two events, such as putting a token; from any thread."""
+        """Has something done to the flow between two events, such as putting a token; from any thread.
 
-        def perform() -> Event | None:
-            action()
-            return Look()
-
-        self._inbox.put(perform)
+        While the server runs this waits until it is done, and raises what it raised. What was asked for before `run`
+        and cannot be done is one of the `problems`, and the rest of the workflow goes on.
+        """
+        self._errands.ask(action)
 
     def stop(self) -> None:
         """Cancels what runs and ends the loop; from any thread."""
@@ -120,9 +125,8 @@ class JobServer:
 
     def problems(self) -> list[str]:
         """A sentence for everything that failed for good."""
-        if isinstance(self.flow, NetFlow):
-            return self.flow.problems()
-        return list(self.scheduler.failures.values())
+        failed = self.flow.problems() if isinstance(self.flow, NetFlow) else list(self.scheduler.failures.values())
+        return [*self._errands.problems, *failed]
 
     def _outcome(self) -> Any:
         result = self.flow.result if isinstance(self.flow, NetFlow) else None
@@ -249,7 +253,7 @@ class JobServer:
             for runtime in self._runtimes.values():
                 runtime.look()
 
-    def _close(self, watch: threading.Thread) -> None:
+    def _close(self, watch: threading.Thread, *, at_once: bool) -> None:
         self._ended.set()
         if watch.is_alive():
             watch.join()
@@ -258,7 +262,7 @@ class JobServer:
             with runtime.lock:
                 runtime.tell(runtime.steward.depart(self.scheduler.run))
             if location in self._senders:
-                self._senders[location].close()
+                self._senders[location].close(at_once=at_once)
         assert self._desk is not None
         self._desk.close()
 

@@ -140,7 +140,8 @@ class RuntimeSystem:
         """Makes resources of an agent known: those that it offers, or a described part of a machine.
 
         Returns the address of the agent for each resource. Waits for an agent that has not joined yet. An agent does
-        not tell which processors it offers, so nothing is pinned there unless its parts are described or discovered.
+        not tell which processors and GPUs it offers, so nothing is pinned there, and no GPU is named to tasks, unless
+        its parts are described or discovered.
         """
         info = self._joined(node)
         planted = part or part_of(node, info)
@@ -271,7 +272,10 @@ class RuntimeSystem:
 
 
 def part_of(node: str, info: NodeInfo) -> Part:
-    """What an agent offers, as a machine with one socket."""
+    """What an agent offers, as a machine with one socket.
+
+    An agent tells how many processors and GPUs it offers, not which: they have no numbers here.
+    """
     cores = max(1, info.resources.get("cores") // FRACTION)
     gpus = info.resources.get("gpus") // FRACTION
     others = [
@@ -281,7 +285,7 @@ def part_of(node: str, info: NodeInfo) -> Part:
         for at in range(amount // FRACTION)
     ]
     socket = Part(SOCKET, "socket0", tuple(Part(CORE, f"core{at}") for at in range(cores)))
-    devices = [Part(GPU, f"gpu{at}", device=str(at)) for at in range(gpus)]
+    devices = [Part(GPU, f"gpu{at}") for at in range(gpus)]
     labels = tuple(labels_as_text(info.labels))
     return Part(NODE, node, (socket, *devices, *others), info.resources.get("memory"), labels)
 

@@ -1,61 +1,52 @@
 """What a node is sent for a granted task: a function that takes its place first, runs the user's own, and leaves.
 
 Taking the place means: held to the granted processors, with the variables that tell of hosts, ranks and devices, and
-with a line to the driver. Worker processes run one call at a time, and the next one has a place of its own.
+with a line to the driver. Worker processes run one call at a time, and the next one has a place of its own. Every
+worker loads this module: it is kept small.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
-import msgspec
-
-from shoal.nets.work import Timed
+from shoal.nets.work import Timed, placed, sendable
 from shoal.runner.pinning import pinned
-from shoal.runner.seats import environment_of
-from shoal.runtime.calls import Driver, attach
-from shoal.steward.ranks import Rank
+from shoal.runtime.calls import attach
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Seat:
     """Where one process of a task sits."""
 
-    environment: dict[str, str]
-    cpus: tuple[int, ...]
-    driver: Driver | None = None
+    __slots__ = ("cpus", "directory", "driver", "environment")
 
-
-def seat_of(rank: Rank, addresses: Sequence[str], driver: Driver | None) -> Seat:
-    """The seat of a rank; `addresses` are those of its hosts, in the order of `SHOAL_HOSTS`."""
-    variables = {**dict(environment_of(rank.places)), **dict(rank.environment), "SHOAL_ADDRESSES": ",".join(addresses)}
-    cpus = sorted({cpu for place in rank.places for cpu in place.cpus})
-    return Seat(variables, tuple(cpus), driver)
+    def __init__(
+        self,
+        environment: dict[str, str],
+        cpus: tuple[int, ...],
+        driver: bytes | None = None,
+        directory: str | None = None,
+    ) -> None:
+        """`driver` is for `shoal.runtime.calls.attach`."""
+        self.environment, self.cpus = environment, cpus
+        self.driver, self.directory = driver, directory
 
 
 @contextmanager
 def seated(seat: Seat) -> Iterator[None]:
     """While this lasts the process is where the task was granted its place."""
-    before = {name: os.environ.get(name) for name in seat.environment}
-    os.environ.update(seat.environment)
     attach(seat.driver)
     try:
-        with pinned(seat.cpus):
+        with placed(seat.environment, seat.directory), pinned(seat.cpus):
             yield
     finally:
         attach(None)
-        _put_back(before)
-
-
-def _put_back(before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def granted(function: Callable[..., Any]) -> Callable[..., Timed]:
@@ -64,7 +55,7 @@ def granted(function: Callable[..., Any]) -> Callable[..., Timed]:
     def perform(seat: Seat, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Timed:
         started, cpu = time.time(), time.process_time()
         with seated(seat):
-            value = function(*arguments, **keywords)
+            value = sendable(function(*arguments, **keywords))
         if isinstance(value, Timed):  # a command, which times itself
             return value
         return Timed(value, started, time.time(), time.process_time() - cpu)

@@ -14,7 +14,9 @@ from enum import Enum
 import msgspec
 
 from shoal.errors import InputError
+from shoal.flow.net.options import meant
 from shoal.flow.net.records import Task
+from shoal.model.resources import is_label
 from shoal.schedulers.asking import Asking, ByProfile, Wish
 from shoal.schedulers.drawing import Drawing, OneAtATime
 from shoal.schedulers.events import Cancel, Command, Event, Failed, Finished, Look, Stop, Stopped, Submit, Told
@@ -257,7 +259,15 @@ class Scheduler:
             if ticket.state is State.GRANTED:
                 self._granted(drawn, commands)
             return
-        self._give_up(drawn, str(problem), commands)
+        assert problem is not None, "at least one location was asked"
+        self._give_up(drawn, self._refusal(drawn.task, problem), commands)
+
+    def _refusal(self, task: Task, problem: InputError) -> str:
+        """Why nobody can ever grant that; a class that nobody has is perhaps an option written wrong."""
+        names = [name for name in task.transition.profile.resources.names() if not is_label(name)]
+        has = [steward.forest.top.total for steward in self.stewards.values()]
+        unknown = meant(name for name in names if not any(total.get(name) for total in has))
+        return str(InputError(problem.message, remedy=unknown or problem.remedy))
 
     def _granted(self, drawn: Drawn, commands: list[Command]) -> None:
         drawn.grant = self.stewards[drawn.location].grant(drawn.ticket)

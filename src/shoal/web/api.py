@@ -18,6 +18,7 @@ from shoal.engine.workspace import Workspace
 from shoal.web.board import Board
 from shoal.web.chart import MOST_PIXELS, MOST_ROWS, Chart
 from shoal.web.described import ask_net, ask_workflow
+from shoal.web.distant import ask_path
 from shoal.web.metrics import CONTENT_TYPE, metrics
 from shoal.web.refresher import Refresher
 from shoal.web.tasks import MOST_LISTED, STATES, list_tasks, output_of, task_data
@@ -61,6 +62,7 @@ class Api:
             "gantt": self._gantt,
             "tasks": self._tasks,
             "net": self._net,
+            "critical": self._critical,
         }
 
     def answer(self, path: str, query: Query) -> Reply:
@@ -82,7 +84,7 @@ class Api:
             return Reply(metrics(self.watch).encode("utf-8", "replace"), CONTENT_TYPE)
 
     def _about(self, query: Query) -> Reply:
-        paths = ["run", "events", "gantt", "tasks", "tasks/N", "tasks/N/output", "tasks/N/workflow", "net"]
+        paths = ["run", "events", "gantt", "tasks", "tasks/N", "tasks/N/output", "tasks/N/workflow", "net", "critical"]
         return _json({"version": VERSION, "shoal": __version__, "paths": paths})
 
     def _run(self, query: Query) -> Reply:
@@ -133,6 +135,12 @@ class Api:
                 raise Refused("nothing is kept of what it wrote", 404)
             return Reply(written.decode("utf-8", "replace").encode(), PLAIN)
         return _json(found)
+
+    def _critical(self, query: Query) -> Reply:
+        with self.watch.lock:
+            self.watch.refresh()
+            number = self.watch.view.runs
+        return _json(ask_path(self.watch.workspace, number))
 
     def _net(self, query: Query) -> Reply:
         with self.watch.lock:

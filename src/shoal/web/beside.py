@@ -12,10 +12,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 from shoal.web.server import Server, address_of, listen, serve_until
 
 _NICE = 10
+_DYING_SECONDS = 2.0
+"""A run that is killed lets go of its end of the pipe and of its lock at about the same time."""
 
 
 class Beside:
@@ -52,16 +55,20 @@ def main() -> int:
 
     os.nice(_NICE)
     listening = socket.socket(fileno=int(sys.argv[1]))
+    workspace = Workspace(sys.argv[3])
     is_over = threading.Event()
     with os.fdopen(int(sys.argv[2])) as run:
         token = run.readline().strip()
 
         def wait_for_the_end() -> None:
             run.read()
+            deadline = time.monotonic() + _DYING_SECONDS
+            while workspace.holder() is not None and time.monotonic() < deadline:
+                time.sleep(0.01)
             is_over.set()
 
         threading.Thread(target=wait_for_the_end, name="run", daemon=True).start()
-        serve_until(Server(listening, token, Workspace(sys.argv[3])), is_over)
+        serve_until(Server(listening, token, workspace), is_over)
     return 0
 
 

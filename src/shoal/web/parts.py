@@ -42,6 +42,7 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
     found["progress"] = _rounded(msgspec.structs.asdict(told)) | {
         "at": round(now if now is not None else view.last_time, 2),
         "attempts": len(view.attempts),
+        "linked": bool(view.links),
     }
     if view.end is None and watch.live:
         longest = sorted(view.running.values(), key=lambda record: record.time)[:MOST_RUNNING]
@@ -67,13 +68,13 @@ def slow_parts(watch: Watch) -> dict[str, Any]:
     needs = Needs(view) if view.links and len(view.attempts) <= MOST_LINKED and view.highest < MOST_LINKED else None
     found = _timeline(view, shown, needs, now)
     rows = category_rows(view)
-    place = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
+    place = places_of(view, shown)
     categories = [_rounded(msgspec.structs.asdict(row)) | {"place": place[row.name]} for row in rows[:MOST_CATEGORIES]]
     found |= _in_pieces("categories", categories)
     found |= _in_pieces("nodes", [_rounded(msgspec.structs.asdict(row)) for row in node_rows(view, now)[:MOST_NODES]])
     found["failures"] = [msgspec.structs.asdict(cause) for cause in failure_causes(view)]
     found["throttle"] = _throttle(view)
-    found["critical"] = _critical(view, needs, place)
+    found["critical"] = critical_data(view, needs, place)
     found["graph"] = _graph(view, place)
     found["data"] = _data(view)
     return found
@@ -84,6 +85,11 @@ def steady_categories(view: WatchedRun) -> Shown:
     if len(view.categories) <= MOST_SHOWN:
         return Shown(list(view.categories) or [""], np.arange(len(view.categories)))
     return shown_categories(view)
+
+
+def places_of(view: WatchedRun, shown: Shown) -> dict[str, int]:
+    """Which colour each category has."""
+    return {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +189,8 @@ def _throttle(view: WatchedRun) -> list[dict[str, Any]]:
     return found
 
 
-def _critical(view: WatchedRun, needs: Needs | None, place: dict[str, int]) -> dict[str, Any] | None:
+def critical_data(view: WatchedRun, needs: Needs | None, place: dict[str, int]) -> dict[str, Any] | None:
+    """The chain of tasks that ended last, and how much of the longest one is done."""
     path = critical_path(view, needs) if needs is not None else None
     if path is None:
         return None

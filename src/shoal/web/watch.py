@@ -104,7 +104,7 @@ class Watch:
         another, before = self._tail.is_another(), self._tail.offset
         if another:
             self.view, before = WatchedRun(), -1
-        if self.number is None or not before:
+        if self.number is None or before <= 0:
             read_into(self.view, self._tail, last=self.number)
         start = self.view.start
         live = bool(holder and start and holder.run == start.run and self.view.end is None and self.number is None)
@@ -118,6 +118,8 @@ class Watch:
 
     def has_grown(self) -> bool:
         """Whether there is anything to read; cheap enough to be asked ten times a second."""
+        if self.number is not None and self._tail.offset:
+            return False  # an earlier run does not change any more
         try:
             found = os.stat(self.workspace.ledger)
         except OSError:

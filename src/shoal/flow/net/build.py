@@ -13,7 +13,15 @@ import msgspec
 from shoal.errors import InputError
 from shoal.flow.net import drawing, sugar
 from shoal.flow.net.options import Words
-from shoal.flow.net.transition import Function, Transition, check_template, guards_of, ports_in_order
+from shoal.flow.net.transition import (
+    Function,
+    Transition,
+    check_returns,
+    check_template,
+    guards_of,
+    ports_in_order,
+    shortened,
+)
 from shoal.flow.net.words import Failure, Place, eureka, result, take
 from shoal.model.task import Profile
 
@@ -132,6 +140,9 @@ class Net:
         words.named(self.name, kind, name)
         if function is not None and not callable(function):
             raise InputError(f"{words.what} must be a function, not {function!r}")
+        if kind == "task":
+            for each in (function, *(implementation for _, implementation in implementations)):
+                check_returns(words.what, each)
         order, by_keyword = list(words.ports), False
         if function is not None:
             order, by_keyword = ports_in_order(words.what, words.ports, function)
@@ -202,12 +213,10 @@ def check_type(net: str, spec: PlaceSpec, token: object) -> None:
     """Raise `InputError` for a token that the place does not take."""
     if spec.type is not None and not isinstance(token, spec.type):
         kinds = spec.type if isinstance(spec.type, tuple) else (spec.type,)
-        wanted = " or ".join(kind.__name__ for kind in kinds)
-        shown = repr(token)
-        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise InputError(
             f"net {net!r}: the place {spec.place.name!r} takes tokens of type {wanted}, "
-            f"not {shown} of type {type(token).__name__}"
+            f"not {shortened(token)} of type {type(token).__name__}"
         )
 
 

@@ -18,11 +18,12 @@ from shoal.flow.net.agenda import Agenda, Dice
 from shoal.flow.net.build import Net, check_type
 from shoal.flow.net.firing import Firing, prepare
 from shoal.flow.net.places import NOBODY, IndexedPlace, LivePlace, Serials
-from shoal.flow.net.transition import Transition
+from shoal.flow.net.transition import Transition, shortened
 from shoal.flow.net.words import NOTHING, Each, Eureka, Failure, Result
 
 Output = tuple[LivePlace, Sequence[object]]
 Part = Result | Eureka
+_SEEDS = 1 << 63
 
 
 class Flight:
@@ -339,6 +340,8 @@ def _never() -> None:
 
 def first_state(net: Net, seed: int | None) -> r.NetState:
     """The marking with which a net begins; every transition is worth a look."""
+    if seed is not None and (not isinstance(seed, int) or not -_SEEDS <= seed < _SEEDS):
+        raise InputError(f"net {net.name!r}: a seed must be a whole number of 64 bits, not {shortened(seed)}")
     return r.NetState(
         net=net.name,
         marking={name: [(0, token, "") for token in spec.tokens] for name, spec in net.places.items()},
@@ -384,8 +387,3 @@ def check_state(net: Net, state: r.NetState) -> None:
     for name in (*flying, *state.agenda, *state.set_aside, *state.fired_once, *barred):
         if name not in net.transitions:
             raise InputError(f"the saved state has a transition {name!r} that the net {net.name!r} lacks")
-
-
-def shortened(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."

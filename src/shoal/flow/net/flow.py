@@ -121,9 +121,12 @@ class NetFlow(Engine):
             self._record(r.Injected(task=task, result=result, **self._moment()))
         try:
             outputs, parts = self._outputs(flight.firing.spec, self._given(flight, result))
-        except InputError as error:
-            self._fail(flight, str(error))
-            return self._follow(str(error))
+        except Exception as error:  # what a task returned is a user's object, whose own methods may raise anything
+            message = (
+                flight.firing.spec.complaint("the result", error) if not isinstance(error, InputError) else str(error)
+            )
+            self._fail(flight, message)
+            return self._follow(message)
         self._land(flight)
         self._deliver(outputs, parts)
         return self._follow()

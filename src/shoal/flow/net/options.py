@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from shoal.errors import InputError
@@ -18,6 +19,8 @@ TASK_WORDS = (
     *("group", "on_error", "within", "command", "gives", "implementations"),
 )
 _HIGHEST = 1 << 31
+_MEANT = (*TASK_WORDS, "cores", "memory", "disk", "gpus", "nodes")
+_ALIKE = 0.75
 
 
 class Words:
@@ -98,7 +101,6 @@ class Words:
         timeout = self.options.get("timeout")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise InputError(f"{self.what}: timeout= must be a positive number of seconds, not {timeout!r}")
-        prefers = self.options.get("prefers", ())
         asked = Resources.parse(self.amounts)
         return Profile(
             category=self.text("category") or category,
@@ -108,14 +110,30 @@ class Words:
             environment=tuple(sorted(self._environment().items())),
             directory=self.text("directory") or None,
             cores_declared="cores" in self.amounts,
-            prefers=(prefers,) if isinstance(prefers, str) else tuple(prefers),
+            prefers=self._prefers(),
         )
+
+    def _prefers(self) -> tuple[str, ...]:
+        value = self.options.get("prefers", ())
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"{self.what}: prefers= must be a name or label of machines, or a list, not {value!r}")
+        return tuple(names)
 
     def _environment(self) -> dict[str, str]:
         value = self.options.get("environment") or {}
         if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
             raise InputError(f"{self.what}: environment= must be a mapping from names to texts, not {value!r}")
         return dict(value)
+
+
+def meant(words: Iterable[str]) -> str:
+    """What to say of resources that nobody has and whose names look like options; mostly nothing."""
+    for word in words:
+        close = get_close_matches(word, _MEANT, 1, _ALIKE) or [each for each in _MEANT if each.startswith(word[:4])]
+        if close and word not in _MEANT:
+            return f"{word}= is no option, so it is taken for a resource; did you mean {close[0]}=?"
+    return ""
 
 
 def _with_a_core(asked: Resources) -> Resources:

@@ -87,8 +87,20 @@ def told(error: BaseException) -> str:
     """An error as people say it: `ValueError: no such thing`, on one line."""
     if isinstance(error, InputError):
         return str(error)
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # the error is a user's, and what it says of itself as well
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shortened(value: object) -> str:
+    """A user's value in a sentence."""
+    try:
+        shown = repr(value)
+    except Exception:  # a sentence about it must not fail as well
+        shown = object.__repr__(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 def ports_in_order(what: str, ports: Mapping[str, Port], function: Function) -> tuple[list[str], bool]:
@@ -114,6 +126,18 @@ def ports_in_order(what: str, ports: Mapping[str, Port], function: Function) -> 
     if not by_position and any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in named.values()):
         raise InputError(f"{what}: its function has parameters without a name that a port could fill")
     return order, not by_position
+
+
+def check_returns(what: str, function: Function | None) -> None:
+    """Refuse functions whose calls give something that cannot leave its process."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InputError(
+            f"{what}: its function is a generator, whose values cannot be sent", remedy="return a list, or each(list)"
+        )
+    if inspect.iscoroutinefunction(function):
+        raise InputError(
+            f"{what}: its function is a coroutine, which nobody would wait for", remedy="use a plain function"
+        )
 
 
 def guards_of(what: str, when: object, port_names: Sequence[str]) -> tuple[Guard, ...]:

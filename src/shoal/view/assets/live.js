@@ -242,9 +242,15 @@
         if (from === to) continue;
         const [x1, y1] = place[from], [x2, y2] = place[to], up = y2 <= y1;
         const ax = x1 + boxWide / 2, ay = y1 + (up ? 0 : boxHigh), bx = x2 + boxWide / 2, by = y2 + (up ? boxHigh : 0), bend = up ? -24 : Math.max(14, (by - ay) / 2);
-        const line = P.shape("path", { class: "edge", d: `M${ax} ${ay}C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`, "stroke-width": 1.4 });
+        let d = `M${ax} ${ay}C${ax} ${ay + bend} ${bx} ${by - bend} ${bx} ${by}`, tip = up ? [bx, by, 4, 6, -4, 6] : [bx, by, 4, -6, -4, -6];
+        if ((up || by - ay > 60) && Math.abs(ax - bx) < boxWide) {  // around what stands between them
+          const right = Math.max(x1, x2) + boxWide, far = right + 18 + Math.abs(y2 - y1) / 10;
+          d = `M${x1 + boxWide} ${y1 + boxHigh / 2}C${far} ${y1 + boxHigh / 2} ${far} ${y2 + boxHigh / 2} ${x2 + boxWide} ${y2 + boxHigh / 2}`;
+          tip = [x2 + boxWide, y2 + boxHigh / 2, 6, -4, 6, 4];
+        }
+        const line = P.shape("path", { class: "edge", d, "stroke-width": 1.4 });
         line.append(P.shape("title", {}, note));
-        svg.append(line);
+        svg.append(line, P.shape("path", { class: "arrow", d: `M${tip[0]} ${tip[1]}l${tip[2]} ${tip[3]}L${tip[0] + tip[4]} ${tip[1] + tip[5]}Z` }));
       }
       o.nodes.forEach((node, at) => {
         const [x, top] = place[at], group = P.shape("g", node.act ? { class: "tip-able" } : {});
@@ -291,7 +297,7 @@
     room.append(picture, make("div", { class: "side" }, places, tasks), problems);
     const figures = () => {
       const net = parts.net, at = new Map();
-      const nodes = [...shape.places.map((p) => ["place " + p.name, { name: p.name, note: P.count(net.tokens[p.name] || 0) + " tokens", round: true, parts: [[net.tokens[p.name] ? 1 : 0, STATES.ready]] }]),
+      const nodes = [...shape.places.map((p) => ["place " + p.name, { name: p.name, note: P.count(net.tokens[p.name] || 0) + (net.tokens[p.name] === 1 ? " token" : " tokens"), round: true, parts: [[net.tokens[p.name] ? 1 : 0, STATES.ready]] }]),
         ...shape.transitions.map((t) => ["transition " + t.name, { name: t.name, note: t.kind === "task" ? `${P.count(net.running[t.name] || 0)} running, ${P.count(net.done[t.name] || 0)} done` : "step", parts: [[net.running[t.name] ? 1 : 0, STATES.running]] }])];
       nodes.forEach(([key], i) => at.set(key, i));
       const edges = shape.arcs.map((a) => [at.get("place " + a.place), at.get("transition " + a.transition), a.kind]).filter(([p, t]) => p !== undefined && t !== undefined)
@@ -355,15 +361,31 @@
       }
     };
   });
-  section("path", "Critical path", ["critical", "run"], (room) => (mine) => {
-    const c = parts.critical, live = parts.run && parts.run.live;
-    if (!show(mine, Boolean(c)) || is(room)) return;
+  section("path", "Critical path", ["critical", "run", "progress"], (room) => (mine) => {
+    const c = parts.critical, p = parts.progress;
+    const far = !c && p && p.linked && p.attempts > 0 && p.to_run > 50000;  // too many tasks to do it all the time
+    if (!show(mine, Boolean(c) || far)) return;
+    if (c) { if (!is(room)) follow(room, c); } else if (!room.firstChild) {
+      const button = make("button", { onclick: async () => {
+        button.textContent = "Working it out …";
+        try {
+          const found = await get("critical").then((answer) => answer.json());
+          if (found.problem) throw new Error(found.problem);
+          follow(room, found);
+          room.append(text("As of " + new Date().toLocaleTimeString("en-GB") + ".", true));
+        } catch (error) { button.textContent = said(error); }
+      } }, "Work out the critical path");
+      room.append(text("Of so many tasks the path is worked out when you ask for it, which takes some seconds.", true), button);
+    }
+  });
+  function follow(room, c) {
+    const live = parts.run && parts.run.live;
     room.replaceChildren(
       text(live ? `Of the longest chain of tasks ${P.percent(c.done)} is done. What ended last came after ${P.count(c.tasks)} tasks in a row, which ran for ${P.seconds(c.ran)} and waited ${P.seconds(c.waited)}.`
         : `${P.count(c.tasks)} tasks, each waiting for the one before it, ended last. They ran for ${P.seconds(c.ran)} and waited ${P.seconds(c.waited)} in between.`),
       P.chain(c.steps, c.steps.length ? Math.min(0, c.steps[0].start) : 0, parts.time ? parts.time.end : 1, `The critical path: ${P.count(c.tasks)} tasks`),
       P.bars(c.by_category.slice(0, 8).map((row) => ({ name: `${row.name} (${P.count(row.tasks)})`, value: row.seconds, text: P.seconds(row.seconds), colour: P.colour(row.place) })), "time on the path by category"));
-  });
+  }
   tabled("failures", "Failures", ["failures"], "Attempts that did not succeed, grouped by what was said of them; numbers and names are left out of the cause.", [
     { label: "cause", text: true }, { label: "kind", text: true }, { label: "attempts", show: P.count }, { label: "tasks given up", show: P.count }, { label: "time lost", show: P.seconds }, { label: "categories", text: true },
     { label: "examples", text: true, show: (list) => make("div", {}, ...list.map(([name, words]) => make("p", {}, make("code", {}, name), ": " + words))) }],

@@ -1,0 +1,56 @@
+"""The critical path of a run with very many tasks, worked out by a process of its own.
+
+That needs every single dependency in memory, several times over. `python -m shoal.web.distant FILE NUMBER` reads the
+ledger, prints the path as JSON and is gone, with its memory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import msgspec
+
+from shoal.engine.workspace import Workspace
+
+PATIENCE = 120.0
+_one_at_a_time = threading.Lock()
+
+
+def ask_path(workspace: Workspace, number: int) -> dict[str, Any]:
+    """The path of the run of this number; `problem` says what went wrong in place of it."""
+    command = [sys.executable, "-m", "shoal.web.distant", workspace.workflow, str(number)]
+    with _one_at_a_time:
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return {"problem": f"it was not found within {PATIENCE:g} s"}
+    try:
+        return msgspec.json.decode(done.stdout, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"problem": "it could not be found"}
+
+
+def path_of(workspace: Workspace, number: int) -> dict[str, Any]:
+    """Reads the ledger and follows the path."""
+    from shoal.report.reading import LedgerTail, read_into
+    from shoal.view.graph import Needs
+    from shoal.web.parts import critical_data, places_of, steady_categories
+    from shoal.web.watch import WatchedRun
+
+    view = WatchedRun()
+    read_into(view, LedgerTail(workspace.ledger), last=number)
+    found = critical_data(view, Needs(view), places_of(view, steady_categories(view))) if view.links else None
+    return found if found is not None else {"problem": "the ledger does not say what tasks wait for"}
+
+
+def main() -> int:
+    """Prints the path of one run."""
+    sys.stdout.buffer.write(msgspec.json.encode(path_of(Workspace(sys.argv[1]), int(sys.argv[2]))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
