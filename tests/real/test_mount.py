@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -107,25 +108,36 @@ def test_a_full_memory_is_a_full_disk_to_a_program(memory: layer.Memory, there: 
 
 
 @needs_fuse
+def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(memory: layer.Memory, there: Path) -> None:
+    with open(there / "gone", "wb") as file:
+        file.write(b"some")
+        file.flush()
+        (there / "gone").unlink()
+        file.write(b"more")
+    assert os.listdir(there) == [] and memory.objects(memory.run) == []
+
+
+@needs_fuse
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give up a right")
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("before", "right", "why"),
     [
-        (["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"], "Operation not permitted"),
-        (["--reuid", "65534", "--clear-groups"], "Permission denied"),
+        ("true", "sys_admin", "Operation not permitted"),
+        (f"mount --bind closed {mount_module.DEVICE}", "dac_override", "Permission denied"),
     ],
     ids=["without the right to mount", "without access to the device"],
 )
 def test_where_fuse_is_not_permitted_one_sentence_says_so(
-    memory: layer.Memory, tmp_path: Path, words: list[str], why: str
+    memory: layer.Memory, tmp_path: Path, before: str, right: str, why: str
 ) -> None:
-    device = os.stat(mount_module.DEVICE)
-    if why == "Permission denied" and device.st_mode & 0o006 == 0o006:
-        pytest.skip("everybody may use the device here")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    (tmp_path / "closed").touch(0o000)  # seen in place of the device, by the one process that is asked
+    command = shlex.join(["setpriv", f"--bounding-set=-{right}", f"--inh-caps=-{right}", *SHOAL, "mount", "."])
     done = subprocess.run(
-        ["setpriv", *words, *SHOAL, "mount", str(tmp_path)], capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "sh", "-c", f"{before} && exec {command}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr

@@ -24,6 +24,10 @@ BROAD_HANDLERS: set[str] = {
     "shoal.runner.apart.main",  # the top of a process that makes one call
     # A user's guards, steps and commands, and the functions that tasks call, may raise anything.
     "shoal.flow.net.engine.Engine._fire",
+    "shoal.flow.net.flow.NetFlow.inject",
+    "shoal.flow.net.transition._said",
+    "shoal.nets.driver.Driver._let_go",
+    "shoal.runtime.errands.Errands._perform",
     "shoal.flow.net.transition.Transition.rendered",
     "shoal.runtime.desk.CallDesk._outcome",
     # Pickling and unpickling run the user's own code, which may raise anything.

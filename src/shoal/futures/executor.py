@@ -6,13 +6,14 @@ This is the public face; the work is done by `shoal.futures.client` and the engi
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from shoal.errors import InputError
 from shoal.futures.client import Client
@@ -24,6 +25,8 @@ from shoal.futures.remote import Chunked, Definition
 if TYPE_CHECKING:
     from shoal.flow.net import Net
     from shoal.nets.run import NetRun
+
+Name: TypeAlias = str | os.PathLike[str]
 
 active: ContextVar[tuple[Submitter, ...]] = ContextVar("shoal_active_executors", default=())
 """The executors whose `with` blocks we are in, the innermost last."""
@@ -76,16 +79,16 @@ class Submitter(concurrent.futures.Executor):
         """The same executor for calls that ask for something else than one core and no retries."""
         return ConfiguredExecutor(self, {**self._wishes, **wishes})
 
-    def start(self, net: Net, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False) -> NetRun:
+    def start(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> NetRun:
         """Begin a run of a net, whose tasks are calls of this executor.
 
         With `ledger`, a name in the directory `.shoal`, a run that was cut short is gone on with, unless `afresh`.
         """
         from shoal.nets.run import start
 
-        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh)
+        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh, wishes=self._wishes)
 
-    def run(self, net: Net, *, ledger: str | None = None, seed: int | None = None, afresh: bool = False) -> Any:
+    def run(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> Any:
         """Run a net to its end and return its result."""
         return self.start(net, ledger=ledger, seed=seed, afresh=afresh).result()
 

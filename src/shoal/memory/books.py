@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+import msgspec
+
 from shoal.errors import InputError
 from shoal.memory.layout import FullError, Record, merged, shown
 from shoal.model.resources import show_bytes
@@ -56,10 +58,7 @@ class Books:
         return max(0, self.limit - self.used)
 
     def reserve(self, record: Record, indexes: Collection[int], now: float, *, coming: bool = False) -> list[int]:
-        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`.
-
-        Who else holds them is believed then, too: what was coming may never come.
-        """
+        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`."""
         held = self.held.get(record.id)
         new = [index for index in indexes if held is None or index not in held.indexes]
         amount = sum(record.extents[index].end - record.extents[index].begin for index in new)
@@ -71,7 +70,7 @@ class Books:
             )
         if held is None:
             held = self.held[record.id] = Held(record, now)
-        elif not coming:
+        else:
             held.record = merged(held.record, record)
         if record.kept == "run" and record.run in self.runs:
             held.unkept_since = None
@@ -81,18 +80,26 @@ class Books:
         self.used += amount
         return new
 
-    def take_back(self, identity: str, indexes: Collection[int]) -> None:
-        """Extents that were reserved could not be made; what was here before stays."""
-        held = self.held.get(identity)
+    def take_back(self, record: Record, indexes: Collection[int], before: Record | None) -> None:
+        """Extents that were reserved could not be made; what was here and known before stays."""
+        held = self.held.get(record.id)
         if held is None:
             return
-        before = held.bytes()
+        bytes_before = held.bytes()
         for index in indexes:
             held.indexes.pop(index, None)
             held.coming.discard(index)
-        self.used -= before - held.bytes()
+        self.used -= bytes_before - held.bytes()
         if not held.indexes:
-            del self.held[identity]
+            del self.held[record.id]
+        elif before is not None:
+            held.record = msgspec.structs.replace(
+                held.record,
+                extents=tuple(
+                    before.extents[index] if index in indexes and extent == record.extents[index] else extent
+                    for index, extent in enumerate(held.record.extents)
+                ),
+            )
 
     def update(self, record: Record) -> list[int]:
         """Extents have found other holders; those that have come here by that."""

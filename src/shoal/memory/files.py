@@ -236,8 +236,10 @@ class Files:
                 self._set_aside(found, length)
                 if not any(isinstance(each, Aside) and each.path == where for each in self._open.values()):
                     number = self.open(path, anew=False)
-                    self.keep(number)
-                    self.close(number)
+                    try:
+                        self.keep(number)
+                    finally:
+                        self.close(number)
                 return
             os.ftruncate(aside.descriptor, length)
             aside.is_changed = True

@@ -53,6 +53,8 @@ class Here:
         if any(not 0 <= index < len(record.extents) for index in indexes):
             raise InputError(f"allocation {shown(record)} has no such extent")
         with self._guard:
+            held = self._books.held.get(record.id)
+            before = None if held is None else held.record
             new = self._books.reserve(record, indexes, time.monotonic(), coming=coming)
         try:
             for index in new:
@@ -60,7 +62,7 @@ class Here:
                 self.segments.make(record.id, index, size, coming=coming)
         except BaseException:
             with self._guard:
-                self._books.take_back(record.id, new)
+                self._books.take_back(record, new, before)
             for index in new:
                 self.segments.remove(record.id, index)
             raise

@@ -35,8 +35,7 @@ class Operations:
         self._begun()
         if config is not None:
             config.direct_io = True
-            config.hard_remove = True  # what is removed while it is open cannot be renamed until it is closed
-            config.nullpath_ok = True  # and has no path any more
+            config.hard_remove = True  # an object cannot be renamed until it is closed
         if connection is not None:
             connection.max_write = connection.max_read = REQUEST_BYTES
 

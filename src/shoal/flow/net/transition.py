@@ -87,20 +87,22 @@ def told(error: BaseException) -> str:
     """An error as people say it: `ValueError: no such thing`, on one line."""
     if isinstance(error, InputError):
         return str(error)
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # the error is a user's, and what it says of itself as well
-        text = ""
+    text = " ".join(_said(str, error, "").split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shortened(value: object) -> str:
     """A user's value in a sentence."""
-    try:
-        shown = repr(value)
-    except Exception:  # a sentence about it must not fail as well
-        shown = object.__repr__(value)
+    shown = _said(repr, value, object.__repr__(value))
     return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def _said(say: Callable[[object], str], value: object, otherwise: str) -> str:
+    """What a user's object says of itself."""
+    try:
+        return say(value)
+    except Exception:  # a sentence about it must not fail as well
+        return otherwise
 
 
 def ports_in_order(what: str, ports: Mapping[str, Port], function: Function) -> tuple[list[str], bool]:
