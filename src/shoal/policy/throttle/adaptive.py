@@ -23,6 +23,9 @@ START_SHARE = 4
 """A new category begins on this part of the processors, beside whatever runs."""
 OWN = 0.85
 """A resource that is used beyond this share is the node's own bottleneck and not a server's behind it."""
+BUSY_DISK = 0.5
+"""The same for a disk of which the tasks use more than of anything else: it is seldom busy all the time, since tasks
+start and end, and how busy it looks says little of what it could still do."""
 CLEAR = 0.95
 """A category that goes at this part of full speed is free of contention."""
 CALM = 0.6
@@ -176,6 +179,8 @@ class Adaptive:
     def _is_own(self, category: str, period: Period) -> bool:
         """Whether something that its tasks use is short on the node itself; all of them compute."""
         profile = self.model.profile(category)
+        if profile.dominant == DISK and period.use[DISK].mean > BUSY_DISK:
+            return True
         known = [name for name, use in profile.use.items() if use > max(FLOOR, KNOWN * profile.error[name])]
         return any(period.use[name].mode > OWN for name in (CPU, *known))
 

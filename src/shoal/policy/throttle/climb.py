@@ -25,7 +25,7 @@ FULL_GAIN = 0.8
 """A level is free of contention if the tasks it added brought at least this, within the error."""
 SHORT = 0.85
 """Tasks that go at less than this part of full speed lack something."""
-GROWS = 1.1
+GROWS = 1.08
 """Where the node's own resource is short, twice as many tasks are still better if they get so many times as much done:
 a disk is busy with one task already, and yet serves many at once faster than one after another."""
 AS_GOOD = 0.97
@@ -171,7 +171,7 @@ class Climber:
 
     def _still_grows(self, mean: Effect, before: Effect) -> bool:
         """Whether more tasks get more done although there is too little for them, and nobody else suffers from it."""
-        if not (self.unchallenged and self.alone) or mean.value - mean.error < GROWS * before.value:
+        if not (self.unchallenged and self.alone) or mean.value < GROWS * before.value:
             return False
         self._bends = self._bends or before.share < SHORT
         return True
