@@ -7,14 +7,14 @@ show, so that a million tasks fit in a small page.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from shoal.model.resources import FRACTION, show_bytes
-from shoal.view.critical import CriticalPath, critical_path
+from shoal.view.critical import CriticalPath, Step, critical_path
 from shoal.view.figures import Figures, figures
 from shoal.view.gantt import PIXELS, ROWS, Slots, gantt, node_name, slots_of
 from shoal.view.graph import Needs
@@ -55,6 +55,7 @@ def run_data(
         foreseen,
     )
     slots = slots_of(view, now)
+    places = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
     return {
         "format": FORMAT,
         "run": _run(view, workflow, now),
@@ -68,7 +69,7 @@ def run_data(
         "categories": [_trimmed(msgspec.structs.asdict(row)) for row in known.categories],
         "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now)[:MOST_NODES]],
         "failures": [msgspec.structs.asdict(cause) for cause in known.causes],
-        "critical": _path(known.path, shown, view),
+        "critical": path_data(known.path, known.path.steps, places) if known.path is not None else None,
         "replayed": _replayed(known.replayed, foreseen),
         "throttle": throttle_data(view),
         "data": _files(view),
@@ -174,10 +175,8 @@ def _row_names(view: RunView, slots: Slots) -> list[tuple[str, int]]:
     return [(node_name(view, node), order) for node, order in zip(slots.nodes, slots.order, strict=True)]
 
 
-def _path(path: CriticalPath | None, shown: Shown, view: RunView) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    place = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
+def path_data(path: CriticalPath, steps: Sequence[Step], place: Mapping[str, int]) -> dict[str, Any]:
+    """A chain of tasks, of which these steps are shown; `place` says where the colour of a category stands."""
     return {
         "tasks": path.length,
         "ran": short(path.ran),
@@ -189,6 +188,7 @@ def _path(path: CriticalPath | None, shown: Shown, view: RunView) -> dict[str, A
         ],
         "steps": [
             {
+                "task": step.task,
                 "name": step.name[:120],
                 "category": step.category,
                 "place": place.get(step.category, 0),
@@ -196,7 +196,7 @@ def _path(path: CriticalPath | None, shown: Shown, view: RunView) -> dict[str, A
                 "end": short(step.ended),
                 "waited": short(step.waited),
             }
-            for step in path.steps
+            for step in steps
         ],
     }
 

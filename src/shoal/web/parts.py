@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import critical_path
-from shoal.view.data import numbers, short, throttle_data
+from shoal.view.data import numbers, path_data, short, throttle_data
 from shoal.view.graph import Needs
 from shoal.view.progress import progress
 from shoal.view.tables import category_rows, failure_causes, node_rows
@@ -195,28 +195,7 @@ def critical_data(view: WatchedRun, needs: Needs | None, place: dict[str, int]) 
     if path is None:
         return None
     steps = sorted(path.steps, key=lambda step: step.started)[-MOST_STEPS:]
-    return {
-        "tasks": path.length,
-        "ran": short(path.ran),
-        "waited": short(path.waited),
-        "done": short(path.done),
-        "by_category": [
-            {"name": name, "tasks": tasks, "seconds": short(spent), "place": place.get(name, 0)}
-            for name, tasks, spent in path.by_category
-        ],
-        "steps": [
-            {
-                "task": step.task,
-                "name": step.name[:120],
-                "category": step.category,
-                "place": place.get(step.category, 0),
-                "start": short(step.started),
-                "end": short(step.ended),
-                "waited": short(step.waited),
-            }
-            for step in steps
-        ],
-    }
+    return path_data(path, steps, place)
 
 
 def _graph(view: WatchedRun, place: dict[str, int]) -> dict[str, Any]:
