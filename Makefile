@@ -3,6 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
+VALIDATOR := $(VENV)/validator
 
 .PHONY: demo test lint bench clean packages
 
@@ -13,6 +14,11 @@ $(READY): pyproject.toml hatch_build.py $(wildcard src/shoal/runner/native/*.[ch
 
 $(DEV_READY): $(READY)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VALIDATOR)/.ready: $(READY)  # of RO-Crates; its libraries do not agree with those of the linters
+	tools/make-venv $(PYTHON) $(VALIDATOR)
+	$(VALIDATOR)/bin/python -m pip install --quiet --disable-pip-version-check 'roc-validator>=0.13'
 	@touch $@
 
 packages:  # what the tests need from Debian; only root can install it
@@ -27,7 +33,7 @@ lint: $(DEV_READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-test: packages $(DEV_READY) lint
+test: packages $(DEV_READY) $(VALIDATOR)/.ready lint
 	$(VENV)/bin/python -m pytest -n 4 --dist loadgroup  # many tests wait for something: more processes than cores make use of that
 
 bench: $(DEV_READY)

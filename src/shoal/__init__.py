@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.frontend.rules.api import directory, file, files, include, namespace, param, rule, task
     from shoal.frontend.rules.paths import pathmap
     from shoal.futures import Executor, function
+    from shoal.notebook.watching import start, watch
     from shoal.runner.action import CommandFailed, capture, sh
 
 _HOMES = {
@@ -24,6 +25,7 @@ _HOMES = {
     "shoal.frontend.rules.api": ("directory", "file", "files", "include", "namespace", "param", "rule", "task"),
     "shoal.frontend.rules.paths": ("pathmap",),
     "shoal.futures": ("Executor", "function"),
+    "shoal.notebook.watching": ("start", "watch"),
     "shoal.runner.action": ("CommandFailed", "capture", "sh"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -50,8 +52,10 @@ __all__ = [
     "read",
     "rule",
     "sh",
+    "start",
     "take",
     "task",
+    "watch",
 ]
 
 

@@ -16,10 +16,15 @@ def node(name: str, **labels: str) -> NodeInfo:
 def test_a_single_group_needs_no_heading() -> None:
     found = ClusterTold({0: node("a", group="main", site="x")}, [], {0: NodeNote(2, 3)})
     assert described(found, Started(groups=[Group()]), {"main": ["  factory from 0 to 3 nodes"]}) == [
-        "1 nodes",
+        "1 node",
         "     0  a/7  tcp://a:1  cores 2  site=x  (2 run, 3 wait)",
         "  factory from 0 to 3 nodes",
     ]
+
+
+def test_what_a_node_has_fetched_is_told_in_a_unit_that_fits() -> None:
+    found = ClusterTold({0: node("a", group="main")}, [], {0: NodeNote(fetched=195 << 10)})
+    assert described(found, Started(groups=[Group()]), {})[1].endswith("(0 run, 0 wait, 195 KiB fetched)")
 
 
 def test_several_groups_have_one_each_with_what_is_missing_from_it() -> None:

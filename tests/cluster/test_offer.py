@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cluster.machine import this_machine
+from shoal.cluster.machine import shares_of_machine, this_machine
 from shoal.cluster.offer import MEGABYTE, Declared, Machine, Offer, offer
 from shoal.errors import InputError
 from shoal.model.resources import FRACTION, Resources
@@ -184,3 +184,19 @@ def test_the_reader_knows_groups_of_the_first_version(tmp_path: Path) -> None:
     (tmp_path / "own").write_text("4:memory:/job\n3:cpu,cpuacct:/job\n")
     found = this_machine(str(tmp_path), str(tmp_path / "groups"), str(tmp_path / "own"))
     assert (found.group_cores, found.group_memory) == (2.0, 5000000)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_agents_on_one_machine_divide_it_among_them(count: int, tmp_path: Path) -> None:
+    cores, memory = (int(word.partition("=")[2]) for word in shares_of_machine([], count))
+    machine = this_machine(str(tmp_path))
+    assert cores == max(1, (machine.affinity or machine.cores) // count)
+    assert (
+        (memory + 1) * count << 20 > min(machine.memory, machine.group_memory or machine.memory) >= memory * count << 20
+    )
+
+
+def test_who_says_how_much_an_agent_has_is_right() -> None:
+    (cores,) = shares_of_machine(["--memory=100"], 2)
+    assert cores.startswith("--cores=")
+    assert shares_of_machine(["--memory", "2G", "--cores=4"], 2) == []

@@ -140,10 +140,18 @@ def test_status_without_a_run_is_a_sentence(tmp_path: Path) -> None:
 def test_why_tells_where_each_task_of_a_live_run_stands(tmp_path: Path) -> None:
     with running(tmp_path):
         assert "'fast.txt' was done at" in shoal(tmp_path, "why", "fast.txt").stdout
-        assert "'slow.txt' is running since" in shoal(tmp_path, "why", "slow.txt").stdout
-        assert "'last.txt' waits for 2 unfinished tasks" in shoal(tmp_path, "why", "last.txt").stdout
+        assert "'slow.txt' has been running since" in shoal(tmp_path, "why", "slow.txt").stdout
+        last = shoal(tmp_path, "why", "last.txt").stdout
+        assert "'last.txt' waits for 2 tasks that are not done" in last
         idle = shoal(tmp_path, "why", "idle.txt").stdout
-        assert "'idle.txt' is ready and waits for cores: it asks for 1, and of 2 2 are in use" in idle
+        assert "'idle.txt' is ready and waits for cores: it declares none, 1 is reckoned with, and 0 of 2 are" in idle
+        assert "held by 'slow.txt' (1" in idle
+        whole = shoal(tmp_path, "why").stdout
+        assert whole.startswith("2 run, 1 is ready, 1 waits for others.")
+        told = json.loads(shoal(tmp_path, "why", "idle.txt", "--json").stdout)
+        assert (told["cause"], told["shortage"]["resource"], told["ahead"]) == ("resources", "cores", 0)
+        assert told["names"][str(told["shortage"]["holders"][0]["task"])] == "slow.txt"
+        assert json.loads(shoal(tmp_path, "why", "--json").stdout)["running"] == 2
 
 
 def test_why_tells_what_the_next_run_would_do(made: Path) -> None:
@@ -180,7 +188,8 @@ def test_output_of_each_attempt_can_be_had(tmp_path: Path) -> None:
     assert everything.count("try\n") == 2
     assert "attempt 1," in everything
     assert "exit status 1" in everything
-    assert "attempt 3 of 'flaky'" in shoal(tmp_path, "output", "flaky", "--attempt", "3", expect=1).stderr
+    said = shoal(tmp_path, "output", "flaky", "--attempt", "3", expect=1).stderr
+    assert said == "shoal: attempt 3 of 'flaky' has not been recorded; there are attempts 1 and 2\n"
 
 
 def test_output_of_a_running_task_is_what_it_wrote_so_far(tmp_path: Path) -> None:

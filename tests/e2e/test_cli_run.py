@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -63,6 +64,18 @@ def test_failed_task_is_status_1_and_shows_its_last_words(tmp_path: Path) -> Non
     assert (tmp_path / "good.txt").exists()
 
 
+def test_an_attempt_that_is_made_again_is_told_where_there_is_no_terminal(tmp_path: Path) -> None:
+    flow = 'from shoal import task\ntask("flaky", run="test -e seen && exit 0; touch seen; exit 3", retries=1)\n'
+    (tmp_path / "flow.py").write_text(flow)
+    assert "\nagain: flaky: attempt 1: exit status 3\n" in shoal(tmp_path, "run", "flaky").stderr
+
+
+def test_a_line_of_progress_says_what_its_times_are(tmp_path: Path) -> None:
+    flow = 'from shoal import task\ntask("one", run="sleep 1.2")\ntask("two", needs=["one"], run="sleep 0.5")\n'
+    (tmp_path / "flow.py").write_text(flow)
+    assert re.search(r"^50 %: 1 of 2 done, .*, \d\.\d s so far", shoal(tmp_path, "run", "two").stderr, re.MULTILINE)
+
+
 def test_quiet_shows_failures_and_nothing_else(tmp_path: Path) -> None:
     done = shoal(write(tmp_path, ONE_FAILS), "run", "--quiet", expect=1)
     assert done.stdout == ""
@@ -116,7 +129,6 @@ BAD_COMMANDS = [
     (["run", "--trace", "no/such/trace"], "cannot write the trace"),
     (["rnu"], "did you mean 'run'?"),
     (["--verison"], "did you mean '--version'?"),
-    (["why"], "no task was named"),
     (["output", "a.txt", "--attempt", "0"], "--attempt must be at least 1"),
 ]
 

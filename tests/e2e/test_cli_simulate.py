@@ -216,7 +216,7 @@ def test_a_finished_run_is_shown_beside_what_was_predicted_of_it(tmp_path: Path)
         (("bag:tasks=none",), "tasks of the workload bag must be a whole number, not 'none'"),
         (("nothing.makeflow", "--nodes", "2"), "the workflow file 'nothing.makeflow' does not exist"),
         ((".shoal/gone/ledger",), "there is no ledger of a run in '.shoal/gone/ledger'"),
-        (("flow.makeflow", "--like", "no.py"), "'no.py' does not exist, so nothing can be like it"),
+        (("flow.makeflow", "--like", "no.py"), "the workflow file 'no.py' does not exist"),
         (("flow.makeflow", "--like", "flow.makeflow"), "'flow.makeflow' has not been run yet"),
         (("untimed.json",), "untimed.json: the trace says of no task how long it took; use one of a real run"),
         (("untimed.json", "--nodes", "2"), "the trace says of no task how long it took"),

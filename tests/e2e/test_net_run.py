@@ -290,7 +290,8 @@ def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None
     told = json.loads(inside("status", "newton.py", "--json").stdout)
     assert told["net"] == "newton" and told["outcome"] == "ok" and told["tokens"]["guesses"] == 0
     assert told["done"]["improve"] == len(accepted(flow))
-    assert inside("why", "improve", "newton.py").stdout == "improve: waits for 1 token on 'guesses'\n"
+    ended = f"improve: has ended with the net: {len(accepted(flow))} tasks done, no token left over\n"
+    assert inside("why", "improve", "newton.py").stdout == ended
     assert "no transition 'nobody'" in inside("why", "nobody", "newton.py", expect=2).stderr
 
 
@@ -367,3 +368,41 @@ def test_tokens_may_be_of_classes_that_the_file_defines_also_after_a_kill(tmp_pa
     process.wait()
     (tmp_path / "go").touch()
     assert shoal(tmp_path, "run", "shapes.py", "-q").stdout == "[10, 20]\n"
+
+
+TRIED = """\
+import os
+
+from shoal import Net, take
+
+net = Net("tried")
+todo, made = net.place("todo", ["good", "bad"]), net.place("made")
+
+
+@net.task(word=take(todo), put=made, retries=2)
+def attempt(word):
+    number = len([name for name in os.listdir() if name.startswith(word)]) + 1
+    print(f"{word} for the {number}. time")
+    open(f"{word}{number}", "w").close()
+    if word == "bad" or number < 3:
+        raise ValueError(f"not at the {number}. time")
+    return word
+"""
+
+
+def test_attempts_of_tasks_are_recorded_with_what_they_wrote(tmp_path: Path, inside: Inside) -> None:
+    (tmp_path / "net.py").write_text(TRIED)
+    inside("run", "net.py", "--quiet", expect=1)
+    tasks = json.loads(inside("status", "net.py", "--tasks", "--json").stdout)
+    good = next(task for task in tasks if task["state"] == "done")
+    bad = next(task for task in tasks if task["state"] == "failed")
+    assert good["attempts"] == bad["attempts"] == 3 and good["seconds"] > 0 and bad["seconds"] > 0
+    assert inside("output", good["name"], "net.py").stdout == "good for the 3. time\n"
+    first = inside("output", good["name"], "net.py", "--attempt", "1").stdout
+    assert first.startswith("good for the 1. time\nTraceback") and first.endswith("ValueError: not at the 1. time\n")
+    said = inside("output", bad["name"], "net.py").stdout
+    assert said.startswith("bad for the 3. time\nTraceback") and "in attempt" in said
+    assert json.loads(inside("status", "net.py", "--json").stdout)["done"] == {"attempt": 1}
+    (tmp_path / "net.py").write_text(TRIED.replace('word == "bad" or', ""))
+    inside("run", "net.py", "--quiet")
+    assert json.loads(inside("status", "net.py", "--json").stdout)["done"] == {"attempt": 2}

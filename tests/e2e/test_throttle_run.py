@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from shoal.engine.sizes import read_kept
 from shoal.engine.workspace import Workspace
 from shoal.ledger.records import ThrottleDecided
@@ -88,7 +90,7 @@ def test_why_and_status_name_the_throttle_that_holds_a_task_back(tmp_path: Path)
             "a task runs",
         )
         said = "".join(shoal(tmp_path, "why", f"o{number}").stdout for number in range(4))
-        assert "waits for the throttle: 1 of category 'wait' runs at a time" in said
+        assert "held back by the throttle while 1 of its category runs: 1 of category 'wait' runs at a time" in said
         status = shoal(tmp_path, "status").stdout
         assert "throttle:\n  wait: 1 run, 1 may (profiling)" in status
         assert json.loads(shoal(tmp_path, "status", "--json").stdout)["throttle"][0]["state"] == "profiling"
@@ -101,3 +103,16 @@ def test_a_throttle_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> N
     write_sleepers(tmp_path, 1, 0.0)
     said = shoal(tmp_path, "run", "flow.py", "--throttle", "fast", expect=2).stderr
     assert said == "shoal: there is no throttle 'fast'; write adaptive, weasel, contract or slots=N\n"
+
+
+def test_tasks_that_only_wait_hold_their_cores_unless_more_run_than_there_are(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        'from shoal import task\nfor i in range(4):\n    task(f"t{i}", run="sleep 0.3")\n'
+        'task("all", needs=[f"t{i}" for i in range(4)])\n'
+    )
+    words = ("run", "flow.py", "all", "--jobs", "2", "--throttle", "adaptive", "--json")
+    lines = shoal(tmp_path, *words).stdout.splitlines()
+    (last,) = [told for told in map(json.loads, lines) if "utilisation" in told]
+    report = json.loads(shoal(tmp_path, "report", "flow.py", "--json").stdout)
+    assert last["utilisation"] == pytest.approx(report["figures"]["utilisation"], abs=0.1)
+    assert last["utilisation"] > 0.2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.broker.broker import Lane
-from shoal.broker.explain import explain
 from shoal.broker.messages import CapsChanged, Kill, Start
+from shoal.explain.held import explain_held
 from shoal.model.resources import Resources
 from shoal.policy.contract import Contract
 from shoal.policy.sizing.panel import NONE_TRIED, NOTHING
@@ -159,7 +159,5 @@ def test_a_task_that_the_throttle_holds_back_is_told_with_its_reason() -> None:
     case.tell(CapsChanged({"a": 2}))
     case.ready(*range(5))
     reasons = {"a": "2 of category 'a' run together; a third was tried and brought nothing"}
-    assert (
-        explain(case.broker, 4, reasons) == f"it is ready, but the throttle holds it back while 2 run: {reasons['a']}"
-    )
-    assert "2 may run together" in explain(case.broker, 4)
+    cap = explain_held(case.broker, 4, 0.0, reasons=reasons).cap
+    assert cap is not None and (cap.most, cap.running, cap.reason) == (2, 2, reasons["a"])

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from shoal.cli.parser import CommandParser
+from shoal.cli.run import add_arguments, kept_options
 from shoal.cli.summary import summarise
 from shoal.engine.follow import RunState
 from shoal.engine.statistics import Failure, Statistics
-from shoal.ledger.records import RunEnded, RunStarted, TaskEnded, TasksPlanned, TaskStarted
+from shoal.ledger.records import (
+    NetBegun,
+    NetMarked,
+    Record,
+    RunEnded,
+    RunStarted,
+    TaskEnded,
+    TasksLinked,
+    TasksPlanned,
+    TaskStarted,
+)
 
 
 def run_started(to_run: int, up_to_date: int = 0) -> RunStarted:
@@ -22,7 +36,11 @@ def ended(
     return TaskEnded(task, attempt, outcome, final, 0, began, end, 0.0, 0.0, 0, 0, 0, message, b"", b"", b"", [], None)
 
 
-def state_of(*records: RunStarted | TasksPlanned | TaskStarted | TaskEnded | RunEnded) -> RunState:
+def column(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}i", *numbers)
+
+
+def state_of(*records: Record) -> RunState:
     state = RunState()
     for record in records:
         state.take(record)
@@ -63,15 +81,45 @@ def test_another_run_begins_anew() -> None:
 
 def test_rate_looks_at_the_last_seconds_only() -> None:
     state = state_of(run_started(100), *(ended(task, 100.0, 100.0 + task / 10) for task in range(1, 51)))
-    assert state.rate(105.0) == pytest.approx(10.0)
-    assert state.rate(110.0) == pytest.approx(5.0)
-    assert state.rate(200.0) == 0.0
+    assert state.progress(105.0).rate == pytest.approx(10.0)
+    assert state.progress(110.0).rate == pytest.approx(5.0)
+    late = state_of(run_started(900), *(ended(task, 100.0, 100.0 + task / 10) for task in range(1, 501)))
+    assert late.progress(150.0).rate == pytest.approx(10.0)
+    assert late.progress(158.0).rate == pytest.approx(2.0, abs=0.3)
 
 
 def test_time_left_goes_by_category() -> None:
     state = state_of(run_started(4), PLANNED, ended(0, 100.0, 101.0), ended(2, 100.0, 110.0))
-    # One short and one long are left: 11 seconds of work, at 11 task seconds in the 10 seconds so far.
-    assert state.time_left(110.0) == pytest.approx(10.0)
+    told = state.progress(110.0)
+    # One short and one long are left: 11 seconds of work, one task at a time lately.
+    assert told.left == pytest.approx(11.0)
+    assert told.left is not None and told.least is not None and told.most is not None
+    assert told.least < told.left < told.most
+    assert told.utilisation == pytest.approx(11.0 / 20.0)
+
+
+def test_what_runs_counts_with_what_it_has_behind_it() -> None:
+    begun = TaskStarted(3, 1, 110.0, 7, 0.0, 0)
+    state = state_of(run_started(4), PLANNED, ended(0, 100.0, 101.0), ended(2, 100.0, 110.0), begun)
+    assert (state.progress(114.0).left or 0.0) == pytest.approx(7.0)
+    assert state.progress(114.0).running == 1
+
+
+def test_what_needs_a_failed_task_is_over_too() -> None:
+    links = TasksLinked(column(1, 2), column(1, 1), column(0, 1))  # b needs a, c needs b
+    state = state_of(run_started(4), PLANNED, links, ended(0, 100.0, 101.0, "failed"))
+    assert (state.over(), state.cannot_run(), state.waiting()) == (3, 2, 1)
+    state.take(ended(3, 101.0, 102.0, "failed"))
+    assert (state.over(), state.waiting(), state.progress(103.0).cannot_run) == (4, 0, 2)
+
+
+def test_who_goes_on_is_told_the_options_that_matter() -> None:
+    parser = CommandParser("run", "", "", "")
+    add_arguments(parser)
+    words = ["flow.py", "--cluster", "nu", "--files", "managed", "--resource", "a=1", "--resource", "b=2", "--force"]
+    given = parser.parse(words)
+    assert given is not None
+    assert kept_options(given) == [*words[1:5], *words[5:9]]
 
 
 def totals(done: int, failed: int, left: int, up_to_date: int = 0) -> Statistics:
@@ -79,7 +127,8 @@ def totals(done: int, failed: int, left: int, up_to_date: int = 0) -> Statistics
     for task in range(done + failed):
         statistics.running += 1
         statistics.attempt_ended(task, statistics.category("work"), 1.0 + task, 0.5, 1 << 20, 1.0)
-    statistics.done = statistics.category("work").done = done
+    for task in range(done):
+        statistics.task_done(statistics.category("work"), 1.0 + task)
     for task in range(done, done + failed):
         statistics.task_failed(Failure(task, f"t{task}", 1, "exit status 9", b"one\ntwo\n"))
     statistics.ended = 110.0
@@ -105,8 +154,7 @@ def test_summary_of_failures_has_their_output_and_how_to_go_on() -> None:
     assert text.startswith("not everything could be made: 1 task done, 7 failed, 2 not run\n")
     assert "failed (7):\n  t1: exit status 9\n    | one\n    | two\n" in text
     assert "  and 2 more, which 'shoal status' lists" in text
-    assert "'shoal run my.mf all'" in text
-    assert "'shoal output t1 my.mf'" in text
+    assert "\nto go on with what is left: shoal run my.mf all\nwhat t1 wrote: shoal output t1 my.mf" in text
 
 
 def test_summary_of_a_stopped_run_says_why_it_stopped() -> None:
@@ -117,3 +165,41 @@ def test_summary_of_a_stopped_run_says_why_it_stopped() -> None:
 
 def test_summary_of_nothing_is_one_line() -> None:
     assert summarise(totals(0, 0, 0, up_to_date=5), NAMES, "", [], []) == "nothing to do: 5 tasks are up to date"
+
+
+def test_the_mean_in_the_summary_is_of_attempts_that_succeeded() -> None:
+    """It could be longer than the longest, when all attempts were counted and divided by the tasks."""
+    found = Statistics(4, 0, 0.0, 2.0)
+    category = found.category("work")
+    for task in range(4):
+        for seconds in (2.0, 2.0, 1.0):
+            found.attempt_ended(task, category, seconds, 0.1, 0, 1.0)
+        found.task_done(category, 1.0)
+    found.ended = 10.0
+    lines = summarise(found, ["a", "b", "c", "d"], "", [], []).split("\n")
+    assert lines[3].split()[:6] == ["work", "4", "1.0", "s", "2.0", "s"]
+
+
+def test_cancelled_tasks_are_counted_apart_unless_the_run_was_stopped() -> None:
+    found = Statistics(6, 0, 0.0, 2.0)
+    found.task_done(found.category("work"), 1.0)
+    found.cancelled, found.ended = 2, 10.0
+    names = [f"t{number}" for number in range(6)]
+    assert summarise(found, names, "", [], []).startswith(
+        "not everything could be made: 1 task done, 2 cancelled, 3 not run\n"
+    )
+    assert summarise(found, names, "received SIGINT", [], []).startswith(
+        "stopped (received SIGINT): 1 task done, 5 not run\n"
+    )
+
+
+def test_running_tasks_of_a_net_are_those_of_its_last_mark() -> None:
+    state = state_of(
+        run_started(0),
+        NetBegun("n", "digest", None),
+        TasksPlanned([0, 1, 2], ["t 0", "t 1", "t 2"], ["t"] * 3),
+        ended(0, 100.0, 101.0),
+        NetMarked(102.0, {"p": 3}, {"t": 2}, {"t": 1}, []),
+    )
+    told = state.progress(103.0)
+    assert (told.done, told.running, told.left) == (1, 2, None)

@@ -9,7 +9,7 @@ import msgspec
 from shoal.cli.tables import categories_as_data, category_table, node_table, task_table, tasks_as_data
 from shoal.engine.follow import Follower, Phase
 from shoal.engine.workspace import Workspace
-from shoal.ledger.records import CategoriesDeclared, RunStarted, TaskEnded, TasksPlanned, TaskStarted, Usage
+from shoal.ledger.records import CategoriesDeclared, RunStarted, TaskEnded, TasksPlanned, TaskStarted, Usage, encode
 
 MB = 1 << 20
 
@@ -83,6 +83,18 @@ def test_every_task_is_listed_with_its_last_attempt(tmp_path: Path) -> None:
     assert [task["state"] for task in tasks] == ["done", "done", "running", "waiting"]
     assert (tasks[1]["attempts"], tasks[1]["memory"], tasks[1]["memory_limit"]) == (2, 150 * MB, 600 * MB)
     assert len(task_table(follower_of(tmp_path), Phase.RUNNING)) == 5
+
+
+def test_attempts_are_counted_and_their_number_is_not_taken_for_that(tmp_path: Path) -> None:
+    """It also rises when a task is handed back before it has begun."""
+    follower = follower_of(tmp_path)
+    follower.state.take(ended(3, "ok", 100, 100, attempt=2))
+    assert [task["attempts"] for task in tasks_as_data(follower, Phase.RUNNING)] == [1, 2, 1, 1]
+    Path(follower.workspace.directory).mkdir(parents=True)
+    Path(follower.workspace.ledger).write_bytes(encode(RunStarted("r", 9.0, 1, 2, "boot", "here", "0", [], [], 1, 1)))
+    follower.refresh()  # another ledger is there
+    follower.state.take(TasksPlanned([0], ["a"], ["known"]))
+    assert [task["attempts"] for task in tasks_as_data(follower, Phase.RUNNING)] == [0]
 
 
 def test_the_machine_is_one_row(tmp_path: Path) -> None:

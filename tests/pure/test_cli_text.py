@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.text import clip, count, show_left, show_percent, show_rate, show_seconds, some, table, tail_lines
+from shoal.cli.text import clip, count, show_rate, show_seconds, some, table, tail_lines
+from shoal.view.words import share_of
 
 
 @pytest.mark.parametrize(
@@ -33,21 +34,13 @@ def test_counts_are_grouped_and_agree_with_their_noun() -> None:
 
 
 def test_percentage_is_100_only_when_all_is_there() -> None:
-    assert show_percent(9999, 10_000) == "99 %"
-    assert show_percent(10_000, 10_000) == "100 %"
-    assert show_percent(0, 0) == "100 %"
+    assert share_of(9999, 10_000) == "99 %"
+    assert share_of(10_000, 10_000) == "100 %"
+    assert share_of(0, 0) == "100 %"
 
 
 def test_rates_change_their_unit() -> None:
     assert [show_rate(rate) for rate in (1234.5, 2.54, 0.25)] == ["1,234/s", "2.5/s", "15/min"]
-
-
-def test_time_left_is_not_more_exact_than_it_can_be() -> None:
-    assert [show_left(seconds) for seconds in (0.3, 12.4, 130.0)] == [
-        "nearly done",
-        "about 12 s left",
-        "about 2 min 10 s left",
-    ]
 
 
 def test_long_lists_are_cut_with_how_many_are_left_out() -> None:

@@ -14,6 +14,7 @@ from shoal.errors import InputError
 from shoal.model.resources import Resources
 from shoal.policy.order import TaskColumns
 from shoal.policy.retry import Outcome
+from shoal.policy.throttle.controller import State
 from shoal.policy.throttle.profile import Profile
 from shoal.policy.throttle.readings import Sample
 from shoal.policy.throttle.regime import regime
@@ -106,6 +107,17 @@ def test_it_begins_with_what_an_earlier_run_found() -> None:
     assert len(machine.broker.running) == 12
 
 
+def test_what_an_earlier_run_measured_without_finding_a_number_holds_nobody_back() -> None:
+    known = {"a": Profile({"cpu": 0.05}, {"cpu": 0.001}, 1.0)}
+    machine = Machine("adaptive", 4, {"a": 1.0}, use=0.05, known=known)
+    machine.bring("a", 400)
+    machine.run(0.5)
+    (told,) = machine.governor.standing()
+    assert told.verdict.state is State.PROFILING and told.running == 4
+    machine.run(30.0)
+    assert machine.most > 8
+
+
 def test_what_is_declared_is_never_exceeded() -> None:
     machine = Machine("adaptive", 8, {"a": 0.5}, resources=node(licence=1))
     machine.broker.contract.resize(node(cores=8, licence=3))
@@ -159,6 +171,19 @@ def test_a_category_that_comes_later_begins_beside_the_others_at_once() -> None:
     machine.run(0.5)
     machine.bring("b", 80)
     assert machine.governor.running() == {"a": 8, "b": 4}
+
+
+def test_a_category_still_at_its_beginning_takes_over_what_others_have_left() -> None:
+    machine = Machine("adaptive", 8, {"short": 1.0, "long": 3.0})
+    machine.bring("short", 8)
+    machine.run(0.3)
+    machine.bring("long", 40)
+    machine.run(0.6)
+    assert machine.governor.running()["long"] == 4
+    machine.run(1.3)
+    assert machine.governor.running() == {"long": 8}
+    (told,) = machine.governor.standing()
+    assert told.verdict.reason == "8 of category 'long' run together until it is known what one of them uses"
 
 
 @pytest.mark.parametrize("throttle", ["adaptive", "weasel"])

@@ -161,6 +161,11 @@ def test_a_target_that_only_exists_needs_no_task() -> None:
     ("text", "targets", "message"),
     [
         ("task('build')", ["biuld"], "nothing makes the target 'biuld'; did you mean 'build'?"),
+        (
+            "rule('fit/{x}.txt', run='fit')\ntask('all', needs=['fit/3.txt'])",
+            ["fit/3.tx"],
+            "nothing makes the target 'fit/3.tx'; did you mean 'fit/3.txt'?",
+        ),
         ("rule('{x}.o', run='cc')", ["zzzzzzz"], "nothing makes the target 'zzzzzzz'; there are '{x}.o'"),
         ("rule('{x}.o', run='cc')", [], "the file has rules but no target"),
         ("x = 1", [], "the file defines no task, file or rule"),

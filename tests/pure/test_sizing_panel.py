@@ -8,7 +8,7 @@ from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.policy.sizing.cores import CoreNeed, LearnedCores
 from shoal.policy.sizing.labels import Labels, labelled_category
-from shoal.policy.sizing.panel import NONE_TRIED, SIZED, Durations, Panel
+from shoal.policy.sizing.panel import NONE_TRIED, SIZED, Durations, Panel, Part
 from shoal.policy.sizing.parts import new_part, open_resources
 from shoal.policy.sizing.workqueue import STEADY_TASKS, first_allocation
 
@@ -151,3 +151,16 @@ def test_work_queue_retries_with_the_largest_seen_and_then_with_all() -> None:
     assert labels.hopeless(((), (first, second, 8192 * MB), ()))
     labels.resize(Resources.parse({"cores": 8, "memory": "1G"}))
     assert labels.ask(((), (first,), ()))[1] == 1024 * MB
+
+
+def test_tasks_of_one_category_that_ask_for_different_cores_leave_each_other_room() -> None:
+    """One task that asks for all cores must not have the others get all of the memory and disk."""
+    node = Resources.parse({"cores": 2, "memory": "4G", "disk": "8G"})
+    for order in ((1, 2), (2, 1)):
+        shared: dict[str, Part] = {
+            name: new_part(name, node.get(name), "max-throughput", None) for name in ("memory", "disk")
+        }
+        panels = [Panel(node, cores * FRACTION, shared) for cores in order]
+        for panel in panels:
+            _, memory, disk = panel.ask(NONE_TRIED)
+            assert (memory, disk) == (2 << 30, 4 << 30)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from shoal.ledger.records import (
     NodeTold,
     Record,
     TaskEnded,
+    TasksCancelled,
     TasksPlanned,
     TaskStarted,
     ThrottleDecided,
@@ -18,11 +21,14 @@ from shoal.ledger.records import (
     decode,
     encode,
 )
-from shoal.view.ends import End, Used
+from shoal.view.causes import cause_of
+from shoal.view.ends import End, Used, columns_of
+from shoal.view.graph import Needs
+from shoal.view.nodes import node_rows
 from shoal.view.progress import progress
 from shoal.view.run import UNKNOWN, RunView
-from shoal.view.tables import category_rows, cause_of, failure_causes, node_rows
-from support.views import BEGAN, GIB, diamond, ended, over, planned, started, view_of
+from shoal.view.tables import MOST_CAUSES, category_rows, failure_causes
+from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
 
 CORES = [("cores", 40_000)]
 
@@ -32,7 +38,7 @@ def test_a_batch_is_the_same_as_one_after_another() -> None:
     ends = [ended(0, 0.0, 1.0), ended(1, 0.5, 2.0, "failed", message="exit status 1"), ended(2, 1.0, 2.5)]
     together, apart = RunView(), view_of(*head, *ends)
     together.feed_all(head)
-    together.feed_ends(ends)
+    together.feed_ends(columns_of(ends))
     assert together.attempts.category.tolist() == apart.attempts.category.tolist() == [0, 1, 0]
     assert together.attempts.ended.tolist() == apart.attempts.ended.tolist()
     assert together.last_time == apart.last_time == BEGAN + 2.5
@@ -70,7 +76,7 @@ def test_categories_tell_time_waste_and_retries() -> None:
     first, second = category_rows(view)
     assert (first.name, first.done, first.failed, first.retries) == ("a", 2, 0, 1)
     assert (first.mean, first.longest, first.lost) == (3.0, 4.0, 1.0)
-    assert first.memory_waste == pytest.approx(1 - (2 * 1 + 4 * 2) / (7 * 4))
+    assert first.memory_waste == pytest.approx(1 - (2 * 1 + 1 * 4 + 4 * 2) / (7 * 4)), "what was lost had been used"
     assert (second.name, second.memory_waste) == ("b", None)
 
 
@@ -87,6 +93,22 @@ def test_failures_are_grouped_by_what_was_said_without_names_and_numbers() -> No
     assert (first.text, first.attempts, first.given_up, first.categories) == ("its output '…' is missing", 2, 2, ["a"])
     assert first.examples[1] == ("t1", "its output 'x2' is missing")
     assert (second.text, second.given_up) == ("exit status 3", 0)
+
+
+def test_many_causes_are_told_by_the_most_frequent_and_quickly() -> None:
+    words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(19_000)]
+    said = [*words, *words, words[7], words[8]]
+    ends = [ended(task, 0.0, 1.0, "failed", message=f"no {word}") for task, word in enumerate(said)]
+    view = view_of(started(len(ends)), planned(["a"] * len(ends)), *ends)
+    began = process_time()
+    found = failure_causes(view)
+    assert process_time() - began < 1.5, "and not four seconds and more, for each cause once through all attempts"
+    assert len(found) == MOST_CAUSES
+    assert [(cause.text, cause.attempts, cause.examples[2][0]) for cause in found[:2]] == [
+        ("no h", 3, "t38000"),
+        ("no i", 3, "t38001"),
+    ]
+    assert (found[2].text, found[2].attempts) == ("no a", 2), "of those as frequent the first in the order of words"
 
 
 def test_a_cause_keeps_the_exit_status_and_drops_other_numbers() -> None:
@@ -191,3 +213,65 @@ def test_a_throttle_that_is_still_growing_may_bring_the_end_nearer() -> None:
     told = progress(view_of(started(30), planned(["a"] * 30), grows, *ends), BEGAN + 10)
     assert told.left is not None and told.least is not None
     assert told.least <= told.left / 4
+
+
+@pytest.mark.parametrize("passes_idle", [True, False])
+def test_a_run_that_had_nothing_to_do_may_leave_the_one_before_it_in_sight(passes_idle: bool) -> None:
+    view = RunView(passes_idle=passes_idle)
+    view.feed_all([started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2), over(2)])
+    view.feed_all([msgspec.structs.replace(started(0, total=2), run="def"), over(3)])
+    view.settle()
+    assert (view.runs, view.number, len(view.attempts)) == ((2, 1, 2) if passes_idle else (2, 2, 0))
+    assert view.end is not None and view.end.time == (BEGAN + 2 if passes_idle else BEGAN + 3)
+    view.feed_all([started(1), planned(["a"]), ended(0, 0, 1)])
+    view.settle()
+    assert (view.runs, view.number, len(view.attempts)) == (3, 3, 1)
+
+
+def test_what_is_passed_over_needs_something_before_it_and_is_never_a_net() -> None:
+    view = RunView(passes_idle=True)
+    view.feed_all([started(0, total=2), over(1)])
+    assert (view.number, view.end is None) == (1, False)
+    view.feed_all([msgspec.structs.replace(started(0), total=0)])
+    assert (view.number, view.end) == (2, None)
+
+
+def test_a_run_that_did_not_come_to_its_end_is_not_kept_in_sight_by_one_that_goes_on_with_it() -> None:
+    head: list[Record] = [started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2)]
+    idle = msgspec.structs.replace(started(0, total=2), run="def")
+    for end in ([], [over(2, "detached")]):
+        view = RunView(passes_idle=True)
+        view.feed_all([*head, *end, idle, over(3)])
+        assert (view.number, view.end and view.end.outcome) == (2, "ok")
+    again = RunView(passes_idle=True)  # the same run, attached again
+    again.feed_all([*head, over(2), started(0, total=2), over(3)])
+    assert again.number == 2
+
+
+def test_what_is_passed_over_adds_nothing_although_the_beginning_of_the_next_run_is_damaged() -> None:
+    view = RunView(passes_idle=True)
+    view.feed_all([started(1), planned(["a"]), ended(0, 0, 1), over(1)])
+    view.feed_all([msgspec.structs.replace(started(0, total=1), run="def"), over(2)])
+    view.feed_ends(columns_of([ended(0, 0, 1), ended(1, 0, 1)]))
+    view.settle()
+    assert len(view.attempts) == 1
+
+
+def test_a_cancelled_group_is_no_task_and_what_was_cancelled_is_not_ready() -> None:
+    view = view_of(
+        started(3),
+        planned(["a", "a", "a"]),
+        linked({0: [], 1: [], 2: [], 3: [0, 1, 2]}),
+        TasksCancelled([1, 3]),
+    )
+    assert (view.cancelled_now(), view.cannot_run()) == (1, 0)
+    needs = Needs(view)
+    assert [int(needs.tasks[row]) for row in needs.ready(view).nonzero()[0]] == [0, 2]
+    (row,) = node_rows(view, BEGAN + 1, needs)
+    assert (row.wait, row.local) == (0, 2)
+
+
+def test_earlier_ledgers_say_only_at_the_end_how_many_were_cancelled() -> None:
+    end = msgspec.structs.replace(over(2, "failed"), cancelled=1)
+    told = progress(view_of(started(2), planned(["a", "a"]), ended(0, 0, 1), end))
+    assert (told.done, told.cancelled, told.not_run) == (1, 1, 0)

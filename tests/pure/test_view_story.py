@@ -8,11 +8,12 @@ from array import array
 import msgspec
 import pytest
 
-from shoal.ledger.records import CategoriesDeclared, Record, TasksLinked, TaskStarted, ThrottleDecided
+from shoal.ledger.records import CategoriesDeclared, TasksLinked, TaskStarted, ThrottleDecided
 from shoal.report.page import embedded, page
-from shoal.view.critical import critical_path, path_progress
-from shoal.view.data import run_data, short
+from shoal.view.critical import critical_path
+from shoal.view.data import run_data
 from shoal.view.graph import Needs
+from shoal.view.plain import short
 from shoal.view.run import RunView
 from shoal.view.schedule import BOUND, SCHEDULE, Replayed, replay
 from shoal.view.timeline import shown_categories, timeline
@@ -73,12 +74,6 @@ def test_a_long_chain_is_told_in_part_and_summed_up_whole() -> None:
     assert path.ran == pytest.approx(1000.0)
 
 
-def test_the_share_of_the_path_that_is_done_grows() -> None:
-    head: list[Record] = [started(3), planned(["a"] * 3), linked({1: [0], 2: [1]})]
-    assert path_progress(Needs(view_of(*head, ended(0, 0.0, 1.0)))) == pytest.approx(1 / 3)
-    assert path_progress(Needs(view_of(*head, ended(0, 0.0, 1.0), ended(1, 1.0, 2.0)))) == pytest.approx(2 / 3)
-
-
 def test_what_if_knows_which_category_matters() -> None:
     found = replayed(diamond())
     # 0, then 1 beside 2, then 3: seven seconds without the two of waiting, of eight from first start to last end.
@@ -109,7 +104,7 @@ def test_of_a_very_large_run_the_bound_is_asked(monkeypatch: pytest.MonkeyPatch)
 def test_the_data_of_a_run_is_plain_json_and_names_all_that_is_shown() -> None:
     throttle = ThrottleDecided(BEGAN + 1, "", "first", 3, 2, 5, "growing", "cores", 0.5, 2.0, "so")
     view = diamond()
-    view.throttle.append(throttle)
+    view.throttle.add(throttle)
     data = run_data(view, workflow="flow.py", foreseen=9.5)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert data["run"]["outcome"] == "ok"
@@ -176,6 +171,13 @@ def test_advice_names_the_cause_of_failures_first() -> None:
     ends = [ended(0, 0.0, 1.0, "failed", message="exit status 3"), ended(1, 0.0, 1.0)]
     data = run_data(view_of(started(2), planned(["a", "a"]), *ends, over(1.0, "failed")), workflow="flow.py")
     assert data["advice"][0].startswith("1 task failed. Mend the cause (exit status 3)")
+
+
+def test_advice_tells_the_most_frequent_cause_and_how_many_others_there_are() -> None:
+    messages = ["exit status 5", *["exit status 7"] * 2]
+    ends = [ended(task, 0.0, 1.0, "failed", message=message) for task, message in enumerate(messages)]
+    advice = run_data(view_of(started(3), planned(["a"] * 3), *ends, over(1.0, "failed")), workflow="flow.py")["advice"]
+    assert advice[0].startswith("3 tasks failed, 2 of them for this reason: exit status 7. There is 1 other cause.")
 
 
 def test_numbers_keep_what_a_drawing_can_show() -> None:

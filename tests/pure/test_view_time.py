@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.ledger.records import NodeSeen, TaskStarted, ThrottleDecided
+from shoal.ledger.records import NodeSeen, Record, TaskStarted, ThrottleDecided
 from shoal.view.figures import figures
 from shoal.view.gantt import gantt, slots_of
 from shoal.view.graph import Needs
 from shoal.view.spread import even_edges, rank_of, spread
 from shoal.view.timeline import OTHERS, shown_categories, timeline
-from support.views import BEGAN, diamond, ended, over, planned, started, view_of
+from support.views import BEGAN, diamond, ended, linked, over, planned, started, view_of
 
 spans = st.lists(
     st.tuples(st.floats(-5, 15), st.floats(0, 8), st.floats(0.1, 4), st.integers(0, 2)), min_size=1, max_size=30
 )
+
+
+def going(*tasks: int) -> list[Record]:
+    """They began with the run."""
+    return [TaskStarted(task, 1, BEGAN, 1, 0.0, 0) for task in tasks]
 
 
 @settings(max_examples=80, deadline=None)
@@ -55,6 +60,43 @@ def test_the_timeline_adds_up_to_the_work_that_was_done() -> None:
     assert found.idle_nothing_ready == pytest.approx(10.0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.floats(0, 4), st.floats(0, 4), st.floats(0.01, 4)), min_size=1, max_size=12),
+    buckets=st.integers(2, 40),
+    now=st.floats(1.0, 14.0),
+)
+def test_no_task_counts_in_two_states(rows: list[tuple[float, float, float]], buckets: int, now: float) -> None:
+    """Tasks wait, then run; every second of them fails. What lies behind `now` has not happened yet."""
+    ends: list[Record] = [started(len(rows)), planned(["a"] * len(rows)), linked({0: [-1]})]
+    for task, (ready, waits, runs) in enumerate(rows):
+        begin, outcome = ready + waits, "failed" if task % 2 else "ok"
+        if begin + runs <= now:
+            ends.append(ended(task, begin, begin + runs, outcome))
+        elif begin < now:
+            ends.append(TaskStarted(task, 1, BEGAN + begin, 1, 0.0, 0))
+    view = view_of(*ends)
+    found = timeline(view, shown_categories(view), Needs(view), until=BEGAN + now, buckets=buckets)
+    assert (found.done + found.failed + found.running + found.ready <= len(rows) + 1e-2).all()
+    over = view.attempts.outcome
+    assert (found.done[-1], found.failed[-1]) == ((over == 0).sum(), (over != 0).sum()), "how it stands now"
+
+
+def test_at_the_end_what_ran_is_done_and_nothing_runs_though_a_task_did_not() -> None:
+    ends = [ended(task, task // 2, task // 2 + 1.0) for task in range(15)]
+    view = view_of(started(16), planned(["a"] * 16), *ends, over(8.0))
+    found = timeline(view, shown_categories(view), buckets=7)
+    assert (found.done + found.running).max() == pytest.approx(15.0)
+    assert (found.done[-1], found.running[-1]) == (15, 0)
+
+
+def test_the_last_bucket_of_a_page_is_not_over_and_its_means_are_of_a_part() -> None:
+    """Whoever draws it divides them by that part."""
+    view = view_of(started(3), planned(["a"] * 3), ended(0, 0.0, 4.1), *going(1, 2))
+    found = timeline(view, shown_categories(view), until=BEGAN + 4.5, window=(0.0, 5.0), buckets=5)
+    assert (found.done[-1], found.running[-1]) == (1, pytest.approx(2 * 0.5))
+
+
 def test_a_window_shows_only_what_lies_in_it() -> None:
     view = diamond()
     over_time = timeline(view, shown_categories(view), window=(3.0, 4.0), buckets=10)
@@ -66,6 +108,13 @@ def test_attempts_under_way_count_up_to_now() -> None:
     view = view_of(started(1), planned(["a"]), TaskStarted(0, 1, BEGAN + 1, 1, 0.0, 0))
     over_time = timeline(view, shown_categories(view), until=BEGAN + 3, buckets=3)
     assert over_time.running.tolist() == pytest.approx([0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("measured", "drawn"), [(1, 0), (30, 30 << 20)])
+def test_memory_is_drawn_only_if_it_was_measured_for_a_good_part_of_the_time(measured: int, drawn: int) -> None:
+    ends = [ended(task, 0.0, 1.0, memory=(1 << 20) if task < measured else 0) for task in range(100)]
+    view = view_of(started(100), planned(["a"] * 100), *ends, over(1.0))
+    assert timeline(view, shown_categories(view), buckets=1).memory.sum() == pytest.approx(drawn)
 
 
 def test_cores_that_are_shared_count_with_the_processor_time_that_was_used() -> None:
@@ -83,6 +132,12 @@ def test_many_categories_are_drawn_as_a_few_and_the_others() -> None:
     shown = shown_categories(view_of(started(30), planned(names), *ends))
     assert len(shown.names) == 12
     assert (shown.names[0], shown.names[-1]) == ("c29", OTHERS)
+
+
+def test_few_categories_have_their_colours_in_the_order_of_the_plan() -> None:
+    ends = [ended(0, 0.0, 1.0), ended(1, 0.0, 9.0), ended(2, 0.0, 5.0)]
+    shown = shown_categories(view_of(started(3), planned(["simulate", "fit", "merge"]), *ends))
+    assert shown.names == ["simulate", "fit", "merge"]
 
 
 def test_slots_are_as_many_as_ran_together_on_each_node() -> None:

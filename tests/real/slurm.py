@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from shoal.runner.proc import read_small
+from support import command
 
 PATIENCE = 60.0
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
@@ -46,10 +47,7 @@ def find(program: str) -> str | None:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
+    command.wait_until(lambda: bool(condition()), what, seconds)
 
 
 def free_ports(count: int) -> list[int]:

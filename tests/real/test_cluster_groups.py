@@ -27,7 +27,7 @@ def test_groups_are_added_resized_and_removed_one_by_one(tmp_path: Path) -> None
     with local_cluster(tmp_path / "cluster", 1) as cluster:
         first = cluster.agents()
         words = ("cluster", "add", NAME, "--group", "big")
-        assert "1 nodes are there" in cluster.shoal(*words, "--local", "1", "--label", "site=alpha")
+        assert "1 node is there" in cluster.shoal(*words, "--local", "1", "--label", "site=alpha")
         assert sizes(cluster) == {"main": 1, "big": 1}
         assert "site=alpha" in cluster.shoal("cluster", "status", NAME)
         assert "has a group 'big' already" in cluster.shoal(*words, "--local", "1", expect=2)
@@ -38,7 +38,7 @@ def test_groups_are_added_resized_and_removed_one_by_one(tmp_path: Path) -> None
         assert "group big is removed; 2 nodes end" in cluster.shoal("cluster", "remove", NAME, "--group", "big")
         wait_until(lambda: cluster.agents() == first, "only the first group is left")
         assert "no group 'small'" in cluster.shoal("cluster", "remove", NAME, "--group", "small", expect=2)
-        assert "1 nodes are there" in cluster.shoal(*words, "--local", "1"), "the name is free again"
+        assert "1 node is there" in cluster.shoal(*words, "--local", "1"), "the name is free again"
         assert "ended 2 nodes" in cluster.shoal("cluster", "stop", NAME)
 
 

@@ -23,7 +23,8 @@ WHOLE_NODE = ("--sbatch=--exclusive", "--sbatch=--time=10")
 FAN = """
 from shoal import rule
 for i in range({count}):
-    rule(f"part{{i}}", run=f"echo begun >> begun{{i}}; sleep {seconds}; echo {{i}} >> part{{i}}")
+    begin = f"echo job $SLURM_ARRAY_JOB_ID'_'$SLURM_ARRAY_TASK_ID >> begun{{i}}"
+    rule(f"part{{i}}", run=f"{{begin}}; sleep {seconds}; echo {{i}} >> part{{i}}")
 rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
 """
 
@@ -59,6 +60,13 @@ def fan(folder: Path, count: int, seconds: float) -> Path:
     folder.mkdir()
     (folder / "flow.py").write_text(FAN.format(count=count, seconds=seconds))
     return folder
+
+
+def jobs_with_tasks(folder: Path) -> list[str]:
+    """The jobs in which tasks were begun, that of the last one at the end; a node may have none for a while."""
+    begun = sorted((path for path in folder.glob("begun*")), key=lambda path: path.stat().st_mtime_ns)
+    words = [path.read_text().split() for path in begun]
+    return list(dict.fromkeys(each[-1] for each in reversed(words) if each))[::-1]
 
 
 def expect_whole(folder: Path, count: int) -> None:
@@ -134,29 +142,37 @@ def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
             lambda: "its begin time has not come" in cluster.shoal("cluster", "status", NAME), "the reason is told"
         )
         assert re.search(r"waiting  job \d+  ", cluster.shoal("cluster", "status", NAME))
+        folder = fan(tmp_path / "w", 2, 1)
+        cluster.shoal("run", "--cluster", NAME, "flow.py", "part0", "--detach", where=folder)
+        said = cluster.shoal("why", "part0", "flow.py", where=folder)
+        assert "waits for a node: the cluster has none (a node of group" in said
+        assert "that was asked for: waiting: its begin time has not come (BeginTime))" in said
+        whole = cluster.shoal("why", "flow.py", where=folder)
+        assert whole.startswith("Nothing runs: the cluster has no node.") and "its begin time has not come" in whole
         cluster.shoal("cluster", "scale", NAME, "0")
         wait_until(lambda: not jobs(slurm, "PENDING"), "the job is cancelled")
 
 
 def test_an_allocation_taken_away_in_the_midst_of_a_task_loses_nothing(slurm: Slurm, tmp_path: Path) -> None:
-    folder = fan(tmp_path / "w", 16, 2)
+    count, longer_than_slurm_waits = 6, 6.0
+    folder = fan(tmp_path / "w", count, longer_than_slurm_waits)
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
         wait_for_nodes(cluster, 2)
         client = follow(cluster, folder)
-        wait_until(lambda: len(list(folder.glob("begun*"))) >= 4, "tasks run on both nodes")
-        slurm.ask("scancel", jobs(slurm)[0])
+        wait_until(lambda: len(jobs_with_tasks(folder)) == 2, "tasks run on both nodes")
+        slurm.ask("scancel", jobs_with_tasks(folder)[-1])
         ends_well(client, cluster)
-        expect_whole(folder, 16)
-        attempts = [len(path.read_text().split()) for path in folder.glob("begun*")]
+        expect_whole(folder, count)
+        attempts = [path.read_text().count("job") for path in folder.glob("begun*")]
         assert max(attempts) == 2, "what was cut short was run again"
-        assert sum(attempts) <= 16 + 2, "and nothing else was"
-        for number in range(16):
+        assert sum(attempts) <= count + 2, "and nothing else was"
+        for number in range(count):
             assert (folder / f"part{number}").read_text() == f"{number}\n"
         assert nodes_of(cluster) == 1
 
 
 def test_with_all_jobs_cancelled_nothing_is_left_and_a_run_waits_for_a_node(slurm: Slurm, tmp_path: Path) -> None:
-    folder = fan(tmp_path / "w", 8, 1)
+    folder = fan(tmp_path / "w", 8, 2)
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
         wait_for_nodes(cluster, 2)
         client = follow(cluster, folder)

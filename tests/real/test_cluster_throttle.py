@@ -53,7 +53,7 @@ def test_a_node_finds_out_how_many_and_says_so(cluster: LocalCluster) -> None:
         wait_until(
             lambda: "throttle: wait: " in cluster.shoal("cluster", "status", NAME), "the node tells of its throttle"
         )
-        assert "the throttle holds it back" in "".join(
+        assert "held back by the throttle" in "".join(
             cluster.shoal("why", f"part{number}", where=flow.parent) for number in (0, 59)
         )
     finally:

@@ -8,6 +8,7 @@ import random
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -350,6 +351,23 @@ def test_a_task_gets_a_large_range_of_another_node_and_from_a_replica_when_that_
         nodes.pop(0).close()
         assert task.get(made, 0, made.size) == data
         task.close()
+
+
+def test_a_replica_on_a_node_that_the_other_holder_has_not_heard_of_yet_is_written() -> None:
+    data = os.urandom(MB)
+    with opened(2) as (first, second):
+        places = dict(first.service.nodes)
+        first.service.nodes, first.service._seen = {0: places[0]}, {0}  # as if the second had just joined
+        timer = threading.Timer(0.3, lambda: first.service.tell(0, places))
+        timer.start()
+        made = second.service.alloc(len(data), data, replicas=2, run=RUN)
+        timer.join()
+        assert {holder for extent in made.extents for holder in extent.holders} == {0, 1}
+        for each, number in ((first, 0), (second, 1)):
+            each.service.nodes = {number: places[number]}
+            assert each.service.get(made, 0, len(data)) == data, f"node {number} has all of it"
+            each.service.nodes = places
+        second.service.free(made)
 
 
 def test_what_was_fetched_ahead_does_not_travel_again(three: list[Served]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.monitor.launch import EXHAUSTED, MONITOR_FAILED, OVER_LIMIT, OVER_WALL_TIME, quick_start
+from shoal.monitor.spawn import start as start_command
 from support.command import environment, shoal, wait_until
 
 MONITOR = [sys.executable, "-m", "shoal.monitor"]
@@ -109,6 +110,13 @@ def test_short_peaks_of_memory_are_not_missed(tmp_path: Path) -> None:
 
 def test_small_commands_are_told_from_the_monitor_itself(tmp_path: Path) -> None:
     assert measured(tmp_path, "--", "sleep", "0.2")["memory"][0] <= 5
+
+
+def test_what_a_small_command_inherits_is_never_taken_for_its_own() -> None:
+    for _ in range(50):  # the kernel's counts of pages are off by a little, and differently each time
+        command = start_command("/bin/true", ["true"], [])
+        _, status, spent = os.wait4(command.pid, 0)
+        assert status == 0 and spent.ru_maxrss * 1024 <= command.floor
 
 
 def test_cpu_time_of_grandchildren_is_counted(tmp_path: Path) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-from html import unescape
 from pathlib import Path
 
 import pytest
 
 from shoal.agent.messages import NodeNote
 from shoal.cluster.roll import Roll
+from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader, LedgerWriter
 from shoal.ledger.records import (
     NodeLeft,
@@ -31,8 +29,11 @@ from shoal.report.reading import LedgerTail, read_into
 from shoal.store.directory import NodeInfo
 from shoal.view.graph import Needs
 from shoal.view.run import RunView
+from shoal.web.metrics import metrics
+from shoal.web.watch import Watch
+from support.browser import PROGRAM, browser
 from support.clusters import NAME, local_cluster
-from support.command import PATIENCE, environment, shoal
+from support.command import shoal, start, wait_until
 from support.ledgers import ledger_path, records
 from support.views import ended, over, planned, started
 
@@ -45,7 +46,6 @@ rule("whole", [f"part{i}" for i in range(6)], run="cat part* > whole", category=
 rule("bad", ["whole"], run="echo no >&2; exit 3", retries=1)
 task("all", needs=["bad"])
 """.replace("HOSTILE", repr(HOSTILE))
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,9 @@ def test_the_last_run_is_meant_unless_another_is_named(ran: Path) -> None:
 
 
 def test_two_runs_are_compared(ran: Path) -> None:
-    shoal(ran, "report", "--compare", "flow.py@1", "flow.py", "-o", "both.html")
+    said = shoal(ran, "report", "--compare", "flow.py@1", "flow.py", "-o", "both.html").stdout.splitlines()
+    assert said[0] == "wrote both.html" and said[1].startswith("  flow.py@1: 7 tasks done, 1 failed")
+    assert said[2].startswith("  flow.py: 0 tasks done") and all("did not finish (failed)" in line for line in said[1:])
     assert "a comparison of runs" in (ran / "both.html").read_text()
     data = json.loads(shoal(ran, "report", "--compare", "flow.py@1", "flow.py@2", "--json").stdout)
     assert [run["run"]["number"] for run in data["runs"]] == [1, 2]
@@ -102,7 +104,9 @@ def test_two_runs_are_compared(ran: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("absent.py",), "'absent.py' does not exist"),
+        (("absent.py",), "the workflow file 'absent.py' does not exist"),
+        (("flow.py@x",), "'x' in 'flow.py@x' is no number of a run; the first run is @1"),
+        (("--compare", "flow.py@1"), "--compare needs 2 runs; write it as '--compare RUN RUN'"),
         (("flow.py@9",), "there is no run 9 of 'flow.py'; its ledger has 2 runs"),
         (("flow.py", "--compare", "flow.py", "flow.py@1"), "--compare names both runs itself"),
         (("flow.py", "-o", "nowhere/x.html"), "the report 'nowhere/x.html' cannot be written"),
@@ -110,6 +114,38 @@ def test_two_runs_are_compared(ran: Path) -> None:
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(ran: Path, words: tuple[str, ...], sentence: str) -> None:
     assert sentence in shoal(ran, "report", *words, expect=2).stderr
+
+
+def test_of_a_killed_run_report_page_and_status_say_the_same(tmp_path: Path) -> None:
+    flow = tmp_path / "flow.py"
+    flow.write_text(
+        "from shoal import rule, task\n"
+        "parts = [rule(f'p{i}', run=f'sleep {300 if i else 0}; echo > p{i}') for i in range(4)]\n"
+        "task('all', needs=[f'p{i}' for i in range(4)])\n"
+    )
+    process = start(tmp_path, "run", "flow.py", "all", "-j2", "--quiet")
+    wait_until(lambda: ledger_path(flow).exists() and stands(flow) == (1, 2), "one task is done and two go on")
+    going = json.loads(shoal(tmp_path, "report", "flow.py", "--json").stdout)
+    assert going["progress"]["running"] == 2 and "2 running and 1 waiting" in going["summary"][0]
+    assert "did not finish" not in shoal(tmp_path, "report", "flow.py").stdout
+    process.kill()
+    process.wait()
+    assert shoal(tmp_path, "report", "flow.py").stdout.endswith("It did not finish (killed).\n")
+    told = json.loads(shoal(tmp_path, "report", "flow.py", "--json").stdout)
+    assert "1 task done, 3 not run" in told["summary"][0]
+    assert (told["progress"]["running"], told["progress"]["left"]) == (0, 0.0)
+    assert told["progress"]["utilisation"] == pytest.approx(told["figures"]["utilisation"], abs=0.01)
+    assert "3 not run" in shoal(tmp_path, "status", "flow.py").stdout
+    watch = Watch(Workspace(str(flow)))
+    watch.refresh()
+    assert 'shoal_tasks{state="not run"} 3\n' in metrics(watch)
+
+
+def stands(flow: Path) -> tuple[int, int]:
+    """Tasks that have ended, and those that go on."""
+    over = {record.task for record in records(flow) if isinstance(record, TaskEnded)}
+    begun = {record.task for record in records(flow) if isinstance(record, TaskStarted)}
+    return len(over), len(begun - over)
 
 
 def test_a_ledger_is_followed_as_it_grows_and_read_anew_when_it_was_replaced(tmp_path: Path) -> None:
@@ -175,6 +211,17 @@ def test_nodes_that_come_go_and_fetch_are_noted_once_each(tmp_path: Path) -> Non
     ]
 
 
+def test_a_node_that_is_gone_with_work_is_told(tmp_path: Path) -> None:
+    nodes = {at: NodeInfo("", name, Resources(()), {}, None, "", "") for at, name in enumerate(("busy", "idle", "new"))}
+    writer = LedgerWriter(str(tmp_path / "ledger"), str(tmp_path / "ballast"))
+    roll = Roll(writer)
+    notes = {0: NodeNote(run="r", running=2, places=2, up_seconds=1.0), 1: NodeNote(run="r", up_seconds=1.0)}
+    assert roll.take(1.0, nodes, notes) == []
+    assert roll.take(2.0, {}, {}) == ["busy"]
+    assert roll.take(3.0, {}, {}) == []
+    writer.close()
+
+
 def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     flow = tmp_path / "w" / "flow.py"
@@ -191,27 +238,28 @@ def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> No
     assert data["figures"]["utilisation"] > 0
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+def test_a_run_with_nothing_to_do_is_reported_only_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    for _ in range(2):
+        shoal(tmp_path, "run", "flow.py", "whole", "-j2", "--quiet")
+    last, second = (json.loads(shoal(tmp_path, "report", word, "--json").stdout) for word in ("flow.py", "flow.py@2"))
+    assert (last["run"]["number"], last["progress"]["done"]) == (1, 7)
+    assert (second["run"]["number"], second["progress"]["done"], second["progress"]["up_to_date"]) == (2, 0, 7)
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")
 def test_a_browser_draws_every_section_and_runs_nothing_of_what_names_contain(ran: Path) -> None:
     shoal(ran, "report", "flow.py@1", "-o", "drawn.html")
-    drawn = subprocess.run(
-        [
-            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"),
-            *("--virtual-time-budget=4000", "--dump-dom", f"--user-data-dir={ran / 'browser'}"),
-            (ran / "drawn.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=PATIENCE,
-    )
-    assert "CONSOLE" not in drawn.stderr, drawn.stderr
-    text = drawn.stdout
-    heads = [unescape(head) for head in re.findall(r"<h2[^>]*>(.*?)</h2>", text)]
+    with browser(ran / "browser") as page:
+        page.open((ran / "drawn.html").as_uri())
+        page.wait_for("document.querySelectorAll('svg').length >= 4 && !!document.querySelector('canvas')")
+        heads = page.evaluate("[...document.querySelectorAll('h2')].map((head) => head.textContent)")
+        marked = page.evaluate("document.querySelectorAll('[onclick]').length")
+        text = page.evaluate("document.body.innerText")
+        asked, complaints = page.requests, page.complaints
     assert heads == [
         *("Summary", "Utilisation", "Who ran what when", "Categories", "Critical path", "Predicted and actual"),
         *("Data", "Failures", "Environment"),
     ]
-    assert "<b onclick" not in text.replace(text[text.index('id="data"') : text.index("</script>")], "")
-    assert text.count("<svg") >= 4 and "<canvas" in text
-    assert unescape(text).count(HOSTILE) >= 2
+    assert marked == 0 and text.count(HOSTILE) >= 2
+    assert complaints == [] and all(address.startswith(("file:", "data:", "about:")) for address in asked), asked

@@ -1,35 +1,19 @@
-"""The live page over real runs: who is let in, what a real browser draws, and how soon it shows what happens."""
+"""The live page over real runs in a real browser: what it draws, and how soon it shows what happens."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import re
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from support.browser import PROGRAM, Browser, browser
-from support.command import PATIENCE, SHOAL, environment, shoal, wait_until
+from support.browser import Browser, browser
+from support.command import PATIENCE, shoal
+from support.web import HOSTILE, STEPS, Shown, needs_browser, run_hostile, running, web
 
-HOSTILE = "</script><img src=x onerror=window.caught=1>"
-FLOW = """
-from shoal import rule, task
-HOSTILE = "HOSTILE"
-for i in range(6):
-    rule(f"part{i}", run=f"sleep 0.0{i}; echo '{HOSTILE}' {i} | tee part{i}", category="part")
-rule("whole", [f"part{i}" for i in range(6)], run="cat part* > whole", category=HOSTILE)
-rule(HOSTILE.replace("/", ""), ["whole"], run=f"echo '{HOSTILE}'; exit 3 # {HOSTILE}", retries=1)
-task("all", needs=[HOSTILE.replace("/", "")])
-""".replace('"HOSTILE"', repr(HOSTILE))
 NET = """
 from shoal import Net, take
 net = Net("mill")
@@ -40,96 +24,16 @@ grain, flour = net.place("grain", [1, 2, 3]), net.place("flour")
 def grind(x):
     return x
 """
-STEPS = """
-from shoal import rule
-rule("one", run="while ! test -e go1; do sleep 0.01; done; echo done > one", category="step")
-rule("two", ["one"], run="while ! test -e go2; do sleep 0.01; done; echo done > two", category="step")
-"""
 SECTIONS = [
     *("Progress", "Utilisation", "Who ran what when", "Graph", "Categories", "Nodes", "Critical path", "Failures"),
     *("Tasks", "Data and environment"),
 ]
-needs_browser = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")
-
-
-class Shown:
-    """A server that was started, and its address."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        parts = urlsplit(address)
-        self.port = parts.port
-        self.token = parts.path.strip("/")
-
-    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
-        """One request, exactly as it is written here."""
-        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            line.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
-            answer = line.getresponse()
-            return answer.status, answer.read(), answer.headers
-        finally:
-            line.close()
-
-    def data(self, path: str) -> Any:
-        status, body, _ = self.ask(f"/{self.token}/api/v1/{path}")
-        assert status == 200, body
-        return json.loads(body)
-
-
-@contextmanager
-def web(folder: Path, *words: str) -> Iterator[Shown]:
-    """`shoal web` in a folder, until the end of the block."""
-    process = subprocess.Popen(
-        [*SHOAL, "web", *words],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/\S+/", said)
-        assert found, said
-        yield Shown(found[0])
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-        process.stdout.close()
-
-
-@contextmanager
-def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], Shown]]:
-    """`shoal run --web` in a folder; ended with the block if it is not over by then."""
-    process = subprocess.Popen(
-        [*SHOAL, "run", "--web", "--plain", *words],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        found = re.search(r"live page: (http://127\.0\.0\.1:\d+/\S+/)", process.stderr.readline())
-        assert found
-        yield process, Shown(found[1])
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        process.stderr.close()
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workflow that was run; its last task fails."""
-    folder = tmp_path_factory.mktemp("web")
-    (folder / "flow.py").write_text(FLOW)
-    shoal(folder, "run", "flow.py", "all", "-j2", "--quiet", expect=1)
-    return folder
+    return run_hostile(tmp_path_factory.mktemp("web"))
 
 
 @pytest.fixture(scope="module")
@@ -153,142 +57,9 @@ def page(one_browser: Browser) -> Iterator[Browser]:
     yield one_browser
 
 
-# ---- who is let in ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["/", "/api/v1/run", "/metrics", "/assets/live.js", "/x/", "/api/v1/events", "//"])
-def test_without_the_token_nothing_is_served(shown: Shown, path: str) -> None:
-    status, body, headers = shown.ask(path)
-    assert status == 403
-    assert b"flow.py" not in body and b"<script" not in body
-    assert "default-src 'none'" in headers["Content-Security-Policy"]
-
-
-def test_a_token_that_is_nearly_right_is_wrong(shown: Shown) -> None:
-    for token in (shown.token[:-1], shown.token + "x", shown.token.swapcase(), "é", "%00"):
-        assert shown.ask(f"/{token.encode().hex() if token == 'é' else token}/")[0] == 403
-    assert shown.ask("/metrics", Authorization=f"Bearer {shown.token[:-1]}")[0] == 403
-
-
-def test_a_page_from_elsewhere_cannot_come_in_under_its_own_name(shown: Shown) -> None:
-    path = f"/{shown.token}/"
-    assert shown.ask(path, Host="evil.example")[0] == 403
-    assert shown.ask(path, Host=f"127.0.0.1.evil.example:{shown.port}")[0] == 403
-    assert shown.ask(path, Host="localhost:4711")[0] == 200, "as through a tunnel"
-
-
-def test_programs_may_send_the_token_in_a_header(shown: Shown) -> None:
-    status, body, headers = shown.ask("/metrics", Authorization=f"Bearer {shown.token}")
-    assert status == 200 and body.endswith(b"# EOF\n")
-    assert headers["Content-Type"].startswith("application/openmetrics-text")
-    assert json.loads(shown.ask("/api/v1/", Authorization=f"Bearer {shown.token}")[1])["version"] == 1
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_can_be_changed(shown: Shown, method: str) -> None:
-    assert shown.ask(f"/{shown.token}/api/v1/run", method)[0] == 501
-
-
-@pytest.mark.parametrize("path", ["assets/../server.py", "assets/report.js", "../", "etc/passwd", "api/v2/run"])
-def test_there_is_no_way_to_other_files(shown: Shown, path: str) -> None:
-    assert shown.ask(f"/{shown.token}/{path}")[0] == 404
-
-
-def test_only_the_loopback_address_listens(shown: Shown) -> None:
-    listening = f"{shown.port:04X}"
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    assert [line[1] for line in lines if line[1].endswith(f":{listening}") and line[3] == "0A"] == [
-        f"0100007F:{listening}"
-    ]
-    assert listening not in {
-        line.split()[1].rsplit(":", 1)[1] for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]
-    }
-
-
-# ---- what is told ----------------------------------------------------------------------------------------------------
-
-
-def test_a_task_is_told_with_command_files_output_and_reason(shown: Shown) -> None:
-    tasks = {row["name"]: row["task"] for row in shown.data("tasks")["tasks"]}
-    number = tasks["whole"]
-    told = shown.data(f"tasks/{number}/workflow")
-    assert (told["command"], told["outputs"], told["problem"]) == ("cat part* > whole", ["whole"], None)
-    assert "part3" in told["inputs"] and "is up to date" in told["why"]
-    status, body, headers = shown.ask(f"/{shown.token}/api/v1/tasks/{tasks['part3']}/output")
-    assert (status, body.decode()) == (200, f"{HOSTILE} 3\n")
-    assert headers["Content-Type"].startswith("text/plain") and headers["X-Content-Type-Options"] == "nosniff"
-
-
-def test_the_critical_path_can_be_had_from_a_process_of_its_own(shown: Shown) -> None:
-    apart, within = shown.data("critical"), shown.data("run")["parts"]["critical"]
-    assert apart == within and within["steps"][-2]["name"] == "whole"
-
-
-def test_a_workflow_that_cannot_be_loaded_any_more_is_said_to_be_so(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text("from shoal import rule\nrule('a', run='touch a')\n")
-    shoal(tmp_path, "run", "flow.py", "a", "--quiet")
-    (tmp_path / "flow.py").write_text("this is no Python")
-    with web(tmp_path) as told:
-        assert "flow.py" in told.data("tasks/0/workflow")["problem"]
-        assert told.data("run")["parts"]["progress"]["done"] == 1
-
-
-def test_an_earlier_run_can_be_shown(ran: Path, shown: Shown) -> None:
-    with web(ran, "flow.py@1") as first:
-        assert first.data("run")["parts"]["run"]["id"] == shown.data("run")["parts"]["run"]["id"]
-    assert "there is no run 9" in shoal(ran, "web", "flow.py@9", expect=2).stderr
-    assert "does not exist" in shoal(ran, "web", "absent.py", expect=2).stderr
-    assert "cannot be used" in shoal(ran, "web", "--port", str(shown.port), expect=2).stderr
-    assert "at most 65535" in shoal(ran, "web", "--port", "70000", expect=2).stderr
-
-
-def test_events_tell_of_a_run_as_it_goes_on_and_of_its_end(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(STEPS)
-    heard: list[tuple[float, dict[str, Any]]] = []
-    with running(tmp_path, "flow.py", "two") as (process, told):
-        line = http.client.HTTPConnection("127.0.0.1", told.port, timeout=PATIENCE)
-        line.request("GET", f"/{told.token}/api/v1/events")
-        answer = line.getresponse()
-
-        def listen() -> None:
-            for row in answer:
-                if row.startswith(b"data: {"):
-                    heard.append((time.time(), json.loads(row[6:])))
-
-        listener = threading.Thread(target=listen)
-        listener.start()
-
-        def done() -> int:
-            return max((parts["progress"]["done"] for _, parts in heard if parts.get("progress")), default=-1)
-
-        wait_until(lambda: any(parts.get("running") for _, parts in heard), "the first task runs")
-        (tmp_path / "go1").touch()
-        wait_until(lambda: done() == 1, "the first task is done")
-        (tmp_path / "go2").touch()
-        assert process.wait(PATIENCE) == 0
-        listener.join(PATIENCE)
-        line.close()
-    assert not listener.is_alive(), "the server beside the run ends with it"
-    outcomes = [parts["run"]["outcome"] for _, parts in heard if parts.get("run")]
-    assert outcomes[-1] == "ok" and done() == 2
-
-
-def test_the_server_beside_a_run_that_is_killed_tells_so_and_goes(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(STEPS)
-    with running(tmp_path, "flow.py", "two") as (process, told):
-        wait_until(lambda: bool(told.data("run")["parts"].get("running")), "the first task runs")
-        line = http.client.HTTPConnection("127.0.0.1", told.port, timeout=PATIENCE)
-        line.request("GET", f"/{told.token}/api/v1/events")
-        answer = line.getresponse()
-        process.kill()
-        rows = [row for row in answer if row.startswith((b"data: {", b"event: "))]
-        line.close()
-    assert rows[-2] == b"event: over\n"
-    outcomes = [parts["run"]["outcome"] for row in rows[:-2] if (parts := json.loads(row[6:])).get("run")]
-    assert outcomes[-1] == "killed"
-
-
-# ---- in a browser ----------------------------------------------------------------------------------------------------
+def press(page: Browser, key: str) -> None:
+    page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    page.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
 
 @needs_browser
@@ -351,9 +122,7 @@ def test_the_page_can_be_used_with_the_keyboard_and_heard(shown: Shown, page: Br
     )
     assert unnamed == []
     page.evaluate("document.querySelector('#gantt canvas').focus()")
-    for key in ("+", "ArrowRight"):
-        page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
-        page.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+    press(page, "+")
     page.wait_for("document.querySelector('#gantt .heard').textContent.includes(' to ')")
     page.evaluate("document.querySelector('#utilisation svg').focus()")
     page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
@@ -365,6 +134,126 @@ def test_the_page_can_be_used_with_the_keyboard_and_heard(shown: Shown, page: Br
     page.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", windowsVirtualKeyCode=27)
     page.wait_for("!document.querySelector('dialog').open")
     assert page.complaints == []
+
+
+@needs_browser
+def test_bars_are_picked_and_opened_with_the_keyboard(shown: Shown, page: Browser) -> None:
+    page.size(1280)
+    page.open(shown.address)
+    page.wait_for("document.querySelector('#gantt .legend').textContent.includes('part')")
+    page.evaluate("document.querySelector('#gantt canvas').focus()")
+    heard = "document.querySelector('#gantt .heard').textContent"
+    press(page, "ArrowRight")
+    first = page.wait_for(f"{heard}.includes('part') && {heard}")
+    press(page, "ArrowRight")
+    second = page.wait_for(f"{heard} !== {json.dumps(first)} && {heard}")
+    assert first.split(",")[0] == second.split(",")[0], "along the same slot"
+    press(page, "ArrowDown")
+    other = page.wait_for(f"{heard} !== {json.dumps(second)} && {heard}")
+    assert other.split(",")[0] != second.split(",")[0]
+    press(page, "Enter")
+    name = other.split(", ")[1]
+    page.wait_for(
+        f"document.querySelector('dialog').open && document.querySelector('#task-head').textContent === '{name}'"
+    )
+    page.wait_for("document.querySelector('#task-course p').textContent.includes('less than a second')")
+    assert page.complaints == []
+
+
+@needs_browser
+def test_few_tasks_are_drawn_one_by_one_and_reached_with_the_keyboard(shown: Shown, page: Browser) -> None:
+    page.size(1280)
+    page.open(shown.address)
+    page.wait_for("document.querySelectorAll('#graph .node-box').length === 8")
+    states = "[...document.querySelectorAll('#graph .box')].map((box) => box.className.baseVal.split('-')[1]).sort()"
+    assert page.evaluate(states) == ["done"] * 7 + ["failed"]
+    assert page.evaluate("document.querySelectorAll('#graph .edge').length") == 7
+    page.evaluate("document.querySelector('#graph .node-box[tabindex=\"0\"]').focus()")
+    reached = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(reached).startswith("part")
+    press(page, "ArrowDown")
+    page.wait_for(f"{reached} === {json.dumps(f'whole: done, {HOSTILE}')}")
+    press(page, "Enter")
+    page.wait_for(
+        "document.querySelector('dialog').open && document.querySelector('#task-head').textContent === 'whole'"
+    )
+    page.evaluate("document.querySelector('dialog').close()")
+    page.evaluate(
+        "[...document.querySelectorAll('#graph button')].find((one) => one.textContent === 'Categories').click()"
+    )
+    page.wait_for("document.querySelectorAll('#graph .node-box').length === 3")
+    assert "6 of 6" in page.evaluate("document.querySelector('#graph svg').textContent")
+    assert page.complaints == []
+
+
+@needs_browser
+def test_what_a_task_uses_is_drawn_while_it_runs_and_afterwards(tmp_path: Path, page: Browser) -> None:
+    grow, burn = (
+        'import os, time; x = b"x" * (40 << 20)',
+        'while not os.path.exists("go"): x.count(1), time.sleep(0.02)',
+    )
+    command = f"python3 -c '{grow}\n{burn}'"
+    (tmp_path / "flow.py").write_text(f"from shoal import task\ntask('burn', run={command!r}, category='burning')\n")
+    plots = "document.querySelectorAll('#task-course svg').length === 2"
+    with running(tmp_path, "flow.py", "burn") as (process, told):
+        page.open(told.address)
+        page.wait_for("document.querySelector('#progress .link') !== null")
+        page.evaluate("document.querySelector('#progress .link').click()")
+        page.wait_for(plots)
+        going = told.data("tasks/0/course")
+        assert going["going"] and going["points"][0][1] > 40 << 20
+        (tmp_path / "go").touch()
+        assert process.wait(PATIENCE) == 0
+    with web(tmp_path, "flow.py") as told:
+        course = told.data("tasks/0/course")
+        assert (course["going"], course["attempt"]) == (False, 1)
+        ages = [point[0] for point in course["points"]]
+        assert 2 <= len(ages) <= 60 and ages == sorted(ages) and ages[-1] >= 1.0
+        assert max(point[1] for point in course["points"]) > 40 << 20 and course["points"][-1][2] > 0.1
+        page.open(told.address)
+        page.wait_for("document.querySelector('#tasks .link') !== null")
+        page.evaluate("document.querySelector('#tasks .link').click()")
+        page.wait_for(plots)
+        assert "of memory" in page.evaluate("document.querySelector('#task-course p').textContent")
+    assert [line for line in page.complaints if "ERR_" not in line] == [], "but that a server has gone may be said"
+
+
+@needs_browser
+def test_the_list_of_tasks_follows_the_run_and_keeps_the_keyboards_place(tmp_path: Path, page: Browser) -> None:
+    (tmp_path / "flow.py").write_text(STEPS)
+    with running(tmp_path, "flow.py", "two") as (process, told):
+        page.size(1280)
+        page.open(told.address)
+        states = "[...document.querySelectorAll('#tasks .state')].map((one) => one.textContent).join()"
+        page.wait_for(f"{states} === 'running,waiting'")
+        page.evaluate("document.querySelector('#tasks select').focus()")
+        (tmp_path / "go1").touch()
+        page.wait_for(f"(document.querySelector('#tasks').scrollIntoView(), {states} === 'done,running')")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "every state"
+        (tmp_path / "go2").touch()
+        assert process.wait(PATIENCE) == 0
+        page.wait_for(f"{states} === 'done,done'")
+    assert [line for line in page.complaints if "ERR_" not in line] == []
+
+
+@needs_browser
+def test_what_an_earlier_attempt_wrote_can_be_read(tmp_path: Path, page: Browser) -> None:
+    command = "if test -e seen; then echo better; else touch seen; echo worse; exit 3; fi"
+    (tmp_path / "flow.py").write_text(f"from shoal import task\ntask('twice', run={command!r}, retries=1)\n")
+    shoal(tmp_path, "run", "flow.py", "twice", "--quiet")
+    with web(tmp_path, "flow.py") as told:
+        page.open(told.address)
+        page.wait_for("document.querySelector('#tasks .link') !== null")
+        page.evaluate("document.querySelector('#tasks .link').click()")
+        wrote = "document.querySelector('dialog pre[aria-label=\"what it wrote\"]').textContent"
+        page.wait_for(f"{wrote} === 'better\\n'")
+        page.evaluate(
+            "(() => { const one = document.querySelector('dialog select'); one.value = '1'; "
+            "one.dispatchEvent(new Event('change')); })()"
+        )
+        page.wait_for(f"{wrote} === 'worse\\n'")
+        assert page.evaluate("document.querySelector('dialog').textContent.includes('Output of attempt 1')")
+        assert page.complaints == []
 
 
 @needs_browser
@@ -386,7 +275,7 @@ def test_a_net_is_drawn_with_its_marking(tmp_path: Path, page: Browser) -> None:
     with web(tmp_path, "mill.py") as told:
         assert told.data("run")["parts"]["net"]["tokens"] == {"grain": 0, "flour": 3}
         page.open(told.address)
-        page.wait_for("document.querySelectorAll('#net svg g').length === 3")
+        page.wait_for("document.querySelectorAll('#net svg .node-box').length === 3")
         words = page.evaluate("document.querySelector('#net svg').textContent")
         assert "flour3 tokens" in words and "grind0 running, 3 done" in words
         assert page.evaluate("document.querySelectorAll('#net svg path.edge').length") == 2
@@ -401,6 +290,9 @@ def test_what_happens_is_on_the_page_within_a_second(tmp_path: Path, page: Brows
         page.open(told.address)
         shown_done = "document.querySelector('#tile-done b').textContent"
         page.wait_for(f"{shown_done} === '0' && document.querySelector('#tile-running b').textContent === '1'")
+        page.evaluate("document.querySelector('#ask-why').click()")
+        page.wait_for("/^1 (task )?runs?, /.test(document.querySelector('#run-why').textContent)")
+        assert told.data("why")["running"] == 1 and "waits for the task 'one'" in told.data("tasks/1/why")["text"]
         delays = []
         for number, go in (("1", "go1"), ("2", "go2")):
             (tmp_path / go).touch()

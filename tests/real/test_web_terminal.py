@@ -1,99 +1,202 @@
-"""`shoal top` in a real pseudo-terminal: it follows the run and the size of the window, and leaves all as it was."""
+"""`shoal top` on an emulated terminal: what is on the screen in every size, after keys, and when it has left."""
 
 from __future__ import annotations
 
-import fcntl
+import getpass
 import os
-import pty
 import re
-import select
+import shlex
 import signal
-import struct
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.command import PATIENCE, SHOAL, environment, shoal, start
+import pytest
 
-STEPS = """
+from real.test_ssh_starter import Server, server
+from shoal.engine.workspace import Workspace
+from support.command import PATIENCE, SHOAL, shoal, start, wait_until
+from support.terminal import Terminal, on_terminal
+
+__all__ = ["server"]
+SHELL = ("sh", "-c", 'trap : INT QUIT; echo before; shift; "$@"; echo "left with $?"; exec cat', "sh", "sh")
+HOSTILE = "\\x1b[2J\\x1b]0;title\\x07\\u202egnp\\u4e2d\\u6587\\u4e2d\\u6587"
+FLOW = """
 from shoal import rule
-rule("one", run="while ! test -e go; do sleep 0.01; done; echo done > one", category="step")
+for number in range(6):
+    rule(f"a{number}", run=f"echo > a{number}", category="align")
+rule("bad", run="echo last words; exit 3", category="align")
+rule("one", ["a0"], run="echo first line; while ! test -e go; do sleep 0.02; done; echo > one", category="NAME")
+rule("two", ["one"], run="echo > two", category="join")
+rule("all", ["two", "bad", *(f"a{number}" for number in range(6))], run="echo > all", category="join")
 """
 
 
-class Terminal:
-    """What a program shows on a terminal."""
-
-    def __init__(self, pid: int, line: int) -> None:
-        self.pid, self.line = pid, line
-        self.seen = ""
-
-    def read_until(self, condition: Callable[[str], bool], what: str) -> str:
-        deadline = time.monotonic() + PATIENCE
-        while not condition(self.seen):
-            assert time.monotonic() < deadline, f"waited in vain: {what}; {self.seen[-2000:]!r}"
-            if select.select([self.line], [], [], 0.1)[0]:
-                try:
-                    self.seen += os.read(self.line, 1 << 16).decode("utf-8", "replace")
-                except OSError:  # the program has gone
-                    assert condition(self.seen), f"{what}; {self.seen[-2000:]!r}"
-        return self.seen
-
-    def frame(self) -> list[str]:
-        """What was drawn last, as lines without colours."""
-        last = self.seen.rsplit("\x1b[H", 1)[-1].split("\x1b[J")[0]
-        return re.sub(r"\x1b\[[0-9;]*[mK]", "", last).split("\r\n")
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self.line, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
 @contextmanager
-def top(folder: Path, *words: str) -> Iterator[Terminal]:
-    pid, line = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        surroundings = environment({"TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "77"})
-        os.execve(SHOAL[0], [*SHOAL, "top", *words], surroundings)
-    terminal = Terminal(pid, line)
+def flow_under_way(folder: Path, name: str = "step") -> Iterator[None]:
+    """A run in which all is done or failed but the task `one` and what needs it."""
+    (folder / "flow.py").write_text(FLOW.replace("NAME", name))
+    run = start(folder, "run", "flow.py", "all", "--quiet")
+    wait_until(lambda: "6 done" in shoal(folder, "status", "flow.py", expect=None).stdout, "only one task runs")
     try:
-        terminal.resize(100, 24)
-        yield terminal
+        yield
     finally:
-        try:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
-        os.close(line)
+        (folder / "go").touch()
+        assert run.wait(PATIENCE) == 1
 
 
-def test_it_follows_a_run_fits_the_window_and_leaves_with_q(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(STEPS)
-    run = start(tmp_path, "run", "flow.py", "one", "--quiet")
-    with top(tmp_path, "flow.py") as terminal:
-        terminal.read_until(lambda seen: "0 of 1 done, 0 failed, 1 running" in seen, "the task runs")
-        assert terminal.seen.startswith("\x1b[?1049h")
-        os.write(terminal.line, b"r")
-        terminal.read_until(lambda seen: re.search(r"one +1 +", seen) is not None, "the table of running tasks")
-        terminal.resize(40, 10)
-        terminal.read_until(
-            lambda seen: len(terminal.frame()) > 5 and max(map(len, terminal.frame())) <= 39, "a narrow window"
+def the_essentials(terminal: Terminal) -> bool:
+    found = terminal.lines
+    return found[0].startswith("flow.py  running") and found[2].startswith("6 of 10 done")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12), (200, 60)])
+def test_every_size_shows_the_essentials_and_every_view(tmp_path: Path, size: tuple[int, int]) -> None:
+    with flow_under_way(tmp_path), on_terminal(tmp_path, "top", "flow.py", size=size) as terminal:
+        terminal.until(lambda: the_essentials(terminal) and "> align" in terminal.text, "progress and a table")
+        assert terminal.emulator.alternate and terminal.emulator.cursor.hidden
+        cores = re.compile(r"cores +[▁-█]+ +[012]\.\d of [\d.]+")
+
+        def is_whole() -> bool:
+            """What is drawn may be read in several pieces; the last line comes last."""
+            return any(map(cores.fullmatch, terminal.lines)) and terminal.lines[-1].startswith("q leaves  ? help")
+
+        terminal.until(is_whole, "the cores over time")
+        assert re.fullmatch(r"[█▒░]+ 80 %", terminal.lines[1])
+        assert "failures: exit status 3 (1)" in terminal.text
+        if size[0] >= 80:
+            assert "1 failed, 1 running, 1 waiting, 1 cannot run" in terminal.text
+            assert re.search(r"critical path: \d+ % done", terminal.text)
+            assert "running longest: one " in terminal.text
+        for key, word in ((b"r", "> one "), (b"f", "> exit status 3"), (b"n", "> "), (b"t", "> a0"), (b"c", "> align")):
+            terminal.press(key)
+            terminal.until(lambda word=word: word in terminal.text, f"the view {key!r}")  # type: ignore[misc]
+        terminal.press(b"q")
+        assert terminal.until_end() == 0
+        assert not terminal.emulator.alternate and not terminal.emulator.cursor.hidden
+
+
+def test_it_follows_the_window_and_the_run(tmp_path: Path) -> None:
+    with on_terminal(tmp_path, "top", "flow.py", size=(80, 24), COLUMNS="77") as terminal:
+        with flow_under_way(tmp_path):
+            terminal.until(lambda: the_essentials(terminal), "the run")
+            for size in ((40, 12), (200, 60), (20, 5), (7, 2), (80, 24)):
+                terminal.resize(*size)
+                if size[0] >= 20:
+                    terminal.until(
+                        lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q leaves"), f"{size}"
+                    )
+            assert terminal.lines.count(terminal.lines[0]) == 1
+        terminal.until(lambda: terminal.lines[0].startswith("flow.py  failed"), "the run is over")
+        assert "8 of 10 done, 1 failed, 1 not run" in terminal.lines[2]
+        terminal.press(b"q")
+        assert terminal.until_end() == 0
+
+
+def test_one_task_is_opened_with_its_reason_and_its_output(tmp_path: Path) -> None:
+    with flow_under_way(tmp_path), on_terminal(tmp_path, "top", "flow.py") as terminal:
+        terminal.until(lambda: the_essentials(terminal), "the run")
+        terminal.press(b"?")
+        terminal.until(lambda: terminal.lines[0] == "keys of shoal top", "help")
+        terminal.press(b"xr\r")
+        terminal.until(lambda: terminal.lines[0] == "one  running", "the running task")
+        terminal.until(lambda: "why: " in terminal.text and "asking" not in terminal.text, "the workflow's answer")
+        assert "  first line" in terminal.lines and "needs: a0 (done)" in terminal.lines
+        terminal.press(b"\x1b")
+        terminal.until(lambda: "> one " in terminal.text, "back in the table")
+        terminal.press(b"f\r")
+        terminal.until(lambda: re.search(r"> bad +failed", terminal.text) is not None, "failed tasks")
+        terminal.press(b"\x1bOB\x1b[A\n")
+        terminal.until(lambda: terminal.lines[0] == "bad  failed" and "  last words" in terminal.lines, "a failed task")
+        terminal.press(b"\x1b[D\x7fs")
+        terminal.until(lambda: "category▾" in terminal.text, "back in all categories, sorted")
+
+
+def test_names_cannot_break_the_screen(tmp_path: Path) -> None:
+    with flow_under_way(tmp_path, HOSTILE), on_terminal(tmp_path, "top", "flow.py") as terminal:
+        terminal.until(lambda: the_essentials(terminal), "the run")
+        for key in (b"c", b"r", b"t", b"s", b"s"):
+            terminal.press(key)
+            terminal.until(lambda: "?[2J?]0;title??gnp" in terminal.text, f"the name in {key!r}")
+            assert the_essentials(terminal) and terminal.lines[-1].startswith("q leaves")
+        assert terminal.emulator.title == "" and "\u202e" not in terminal.text
+        terminal.press(b"r\r")
+        terminal.until(lambda: "category ?[2J?]0;title??gnp" in terminal.text, "the task")
+
+
+@pytest.mark.parametrize(
+    ("term", "how"),
+    [
+        *(("xterm", "key"), ("xterm", "ctrl-c"), ("xterm", "ctrl-\\"), ("screen", "SIGTERM"), ("vt100", "SIGTERM")),
+        ("xterm", "SIGHUP"),
+    ],
+)
+def test_the_terminal_is_left_as_it_was(tmp_path: Path, term: str, how: str) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    with on_terminal(tmp_path, *SHOAL, "top", "flow.py", command=SHELL, TERM=term) as terminal:
+        before = termios.tcgetattr(terminal.line)
+        terminal.until(lambda: "nothing has been run yet" in terminal.text, "it is there")
+        assert termios.tcgetattr(terminal.line) != before
+        if how.startswith("SIG"):
+            children = Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()
+            os.kill(int(children[0]), signal.Signals[how])
+        else:
+            terminal.press({"key": b"q", "ctrl-c": b"\x03", "ctrl-\\": b"\x1c"}[how])
+        terminal.until(lambda: "left with" in terminal.text, "it has left")
+        status = {"key": 0, "ctrl-c": 0, "ctrl-\\": 131, "SIGTERM": 143, "SIGHUP": 129}[how]
+        above = [] if term in ("vt100", "linux") else ["before"]  # those have no second screen
+        assert [line for line in terminal.lines if line] == [*above, f"left with {status}"]
+        assert termios.tcgetattr(terminal.line) == before
+        assert not terminal.emulator.cursor.hidden
+
+
+def test_a_ledger_that_cannot_be_read_ends_it_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    Path(Workspace(str(tmp_path / "flow.py")).ledger).mkdir(parents=True)
+    with on_terminal(tmp_path, *SHOAL, "top", "flow.py", command=SHELL) as terminal:
+        before = termios.tcgetattr(terminal.line)
+        terminal.until(lambda: "left with 1" in terminal.text, "it has left")
+        assert "Is a directory" in terminal.text and "Traceback" not in terminal.text
+        assert termios.tcgetattr(terminal.line) == before
+        assert not terminal.emulator.alternate and not terminal.emulator.cursor.hidden
+
+
+def test_a_stopped_program_gives_the_terminal_back_until_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    with on_terminal(tmp_path, "top", "flow.py") as terminal:
+        before = termios.tcgetattr(terminal.line)
+        terminal.until(lambda: "nothing has been run yet" in terminal.text, "it is there")
+        os.kill(terminal.pid, signal.SIGTSTP)  # as Ctrl-Z does
+        terminal.until(lambda: Path(f"/proc/{terminal.pid}/stat").read_text().split()[2] == "T", "it is stopped")
+        terminal.read()
+        assert not terminal.emulator.alternate and termios.tcgetattr(terminal.line) == before
+        os.kill(terminal.pid, signal.SIGCONT)
+        terminal.until(
+            lambda: terminal.emulator.alternate and "nothing has been run yet" in terminal.text, "it goes on"
         )
-        assert len(terminal.frame()) <= 10
-        terminal.resize(100, 24)
-        (tmp_path / "go").touch()
-        terminal.read_until(lambda seen: "1 of 1 done, 0 failed" in seen, "the task is done")
-        assert run.wait(PATIENCE) == 0
-        terminal.read_until(lambda seen: "flow.py  ok" in "\n".join(terminal.frame()), "the run is over")
-        os.write(terminal.line, b"q")
-        terminal.read_until(lambda seen: seen.endswith("\x1b[?25h\x1b[?1049l"), "the screen as it was")
-        assert os.waitpid(terminal.pid, 0)[1] == 0
+        terminal.press(b"q")
+        assert terminal.until_end() == 0
 
 
-def test_without_a_terminal_it_says_what_to_do_instead(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(STEPS)
+def test_over_ssh_it_is_the_same(tmp_path: Path, server: Server) -> None:
+    there = f"cd {shlex.quote(str(tmp_path))} && LC_ALL=C.UTF-8 {shlex.join([*SHOAL, 'top', 'flow.py'])}"
+    words = ["ssh", "-tt", *server.client().prefix[2:], f"{getpass.getuser()}@127.0.0.1", there]
+    with flow_under_way(tmp_path), on_terminal(tmp_path, *words[1:], command=words[:1]) as terminal:
+        terminal.until(lambda: the_essentials(terminal) and "> align" in terminal.text, "the run")
+        terminal.resize(40, 12)
+        terminal.until(lambda: the_essentials(terminal) and "q leaves  ? help" in terminal.lines[-1], "a small window")
+        terminal.press(b"r\x1b[B\r")
+        terminal.until(lambda: terminal.lines[0] == "one  running", "the running task")
+        terminal.press(b"q")
+        assert terminal.until_end() == 0
+        assert not terminal.emulator.alternate
+
+
+def test_where_it_cannot_be_drawn_it_says_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
     assert "needs a terminal; 'shoal status'" in shoal(tmp_path, "top", "flow.py", expect=2).stderr
     assert "does not exist" in shoal(tmp_path, "top", "absent.py", expect=2).stderr
+    with on_terminal(tmp_path, "top", "flow.py", TERM="dumb") as terminal:
+        assert terminal.until_end() == 2
+    assert "this terminal cannot be drawn on" in terminal.text and b"\x1b" not in terminal.written

@@ -34,7 +34,7 @@ from shoal.sim.scenario import Scenario
 from shoal.sim.trace import Trace
 from support.graphs import graph_of
 
-SEEDS = 2_500
+SEEDS = 1_500
 """`python -m shoal.sim --seeds 0..5000` runs more of them."""
 CHUNK = 250
 FOUND = [

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 SHOAL = [sys.executable, "-m", "shoal"]
 PATIENCE = 60.0
@@ -41,15 +42,16 @@ def shoal(directory: Path, *words: str, expect: int | None = 0) -> subprocess.Co
     return done
 
 
-def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Starts `shoal WORDS` in the background; it is ended with the test, if not before."""
+def start(directory: Path, *words: str, output: IO[bytes] | int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Starts `shoal WORDS` in the background; it is ended with the test, if not before. What it says goes nowhere,
+    or to a file."""
     process = subprocess.Popen(
         [*SHOAL, *words],
         cwd=directory,
         env=environment(),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
     )
     _started.append(process)
     return process
@@ -66,8 +68,10 @@ def end_started() -> None:
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Waits for a condition; says what did not come true in time."""
     deadline = time.monotonic() + patience
-    pause = 0.001
+    pause, asked = 0.001, time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {patience} s in vain: {what}"
-        time.sleep(pause)  # polls a condition with a deadline; not a fixed wait
-        pause = min(pause * 1.5, 0.05)
+        now = time.monotonic()
+        assert now < deadline, f"waited {patience} s in vain: {what}"
+        # Polls a condition with a deadline; not a fixed wait. One that starts a program is not asked without a break.
+        time.sleep(max(pause, min(2 * (now - asked), 1.0)))
+        pause, asked = min(pause * 1.5, 0.05), time.monotonic()

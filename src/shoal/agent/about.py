@@ -79,6 +79,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     memory_limit: int = 0
     made: tuple[int, ...] = ()
     """Bytes of each file that it made; only told where nodes share no files."""
+    course: bytes = b""
+    """What was seen of it over time, as in `TaskCourse`."""
 
 
 _deeds = msgspec.msgpack.Decoder(list[Deed])

@@ -15,9 +15,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 from shoal.agent.about import Deeds, Entry, decode_about, encode
+from shoal.agent.answers import whole_share, why_in_share
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk, memory_places
@@ -26,8 +25,10 @@ from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Sa
 from shoal.agent.share import Share
 from shoal.agent.skew import ahead, sentence
 from shoal.agent.surroundings import Clock
+from shoal.agent.telling import Telling
 from shoal.agent.trouble import VARIABLE, Trouble
 from shoal.errors import ShoalError
+from shoal.explain.answer import Answer, RunAnswer
 from shoal.memory.client import VARIABLE as MEMORY
 from shoal.memory.protocol import Place
 from shoal.memory.serving import Served
@@ -74,8 +75,7 @@ class Agent:
         self.number = -1
         self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
-        self._moved_before = (0, 0)
-        """Tasks stolen and pushed in runs that are over here."""
+        self._telling = Telling(self.clock)
         self._early: deque[Said] = deque(maxlen=MOST_EARLY)
         """What others said of a run in which we have no share yet."""
         self._declined: set[tuple[int, str]] = set()
@@ -85,7 +85,6 @@ class Agent:
         self._versions = (-1, -1)
         self._is_run_on = False
         self._next_beat = 0.0
-        self._idle_since = self.clock()
         self._ahead = 0.0
         """Seconds by which our clock is wrong; 0 as long as that is not worth a word."""
         self._done_since: float | None = None
@@ -125,6 +124,7 @@ class Agent:
         share, self.share = self.share, None
         if share is not None:
             self.wakeup.discard(share.launcher.descriptor)
+            self._telling.share_ends(share)
             share.close()
         self._versions, before, self.number = (-1, -1), self.number, NOBODY
         self._next_beat = self.clock() + BEAT_SECONDS
@@ -217,6 +217,7 @@ class Agent:
 
     def _join(self) -> None:
         self.number = self.books.directory.join(self.info)
+        self._telling.joined()
         self._versions = (-1, -1)
         self._beat()
 
@@ -268,41 +269,16 @@ class Agent:
 
     def _doing(self) -> NodeNote:
         """How this node is doing, for those who look and for whoever decides how many nodes there are."""
-        now, share, fetched = self.clock(), self.share, self.depot.fetcher.bytes_fetched
-        calls = self.farm.at_work()
-        memory, plain = (self.memory.address, not self.memory.encrypted) if self.memory is not None else ("", False)
-        if calls:
-            self._idle_since = now
-        if share is None:
-            idle = None if calls else now - self._idle_since
-            return NodeNote(
-                calls,
-                held=calls,
-                idle_seconds=idle,
-                draining=self.leaving,
-                ahead=self._ahead,
-                fetched=fetched,
-                memory=memory,
-                memory_plain=plain,
-                stolen=self._moved_before[0],
-                pushed=self._moved_before[1],
-            )
-        broker, tiers = share.member.broker, share.member.tiers
-        if broker.state:
-            self._idle_since = now
-        idle = None if broker.state or calls else now - self._idle_since
-        own = len(tiers.local)
-        waiting = (len(tiers) - own, own, len(broker.state))
-        told = (self._ahead, fetched, share.limiting.words())
-        stolen, pushed = self._moved()
-        note = NodeNote(share.running(), *waiting, idle, broker.draining, *told, memory, plain)
-        return msgspec.structs.replace(note, stolen=stolen, pushed=pushed)
-
-    def _moved(self) -> tuple[int, int]:
-        """Tasks that this node has stolen and that were pushed to it, in all runs."""
-        parcels = self.share.member.parcels if self.share is not None else None
-        stolen, pushed = self._moved_before
-        return (stolen + parcels.stolen, pushed + parcels.pushed) if parcels is not None else (stolen, pushed)
+        memory = self.memory
+        return self._telling.note(
+            self.share,
+            calls=self.farm.at_work(),
+            draining=self.leaving,
+            ahead=self._ahead,
+            fetched=self.depot.fetcher.bytes_fetched,
+            memory=memory.address if memory is not None else "",
+            memory_plain=memory is not None and not memory.encrypted,
+        )
 
     def _bury(self, lost: Sequence[int]) -> None:
         """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
@@ -377,7 +353,7 @@ class Agent:
     def _close_share(self) -> None:
         if self.share is not None:
             self.wakeup.discard(self.share.launcher.descriptor)
-            self._moved_before = self._moved()
+            self._telling.share_ends(self.share)
             self.share.close()
             self.share = None
 
@@ -422,12 +398,18 @@ class Agent:
         if self.share is not None and self.share.run == run:
             self.share.cancel(tasks)
 
-    def explain(self, run: str, task: int) -> str | None:
+    def explain(self, run: str, task: int) -> Answer | None:
         """What our broker says of a task, if it has it."""
         share = self.share
         if share is None or share.run != run or not share.has(task):
             return None
-        return f"{share.why(task)}, on {self.info.name}"
+        answer = why_in_share(share, task)
+        answer.node = self.info.name
+        return answer
+
+    def explain_run(self, run: str) -> RunAnswer | None:
+        share = self.share
+        return whole_share(share, self.info.name) if share is not None and share.run == run else None
 
     def running_of(self, run: str) -> int:
         return self.share.running() if self.share is not None and self.share.run == run else 0

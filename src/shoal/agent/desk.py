@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from shoal.agent.about import ONE, About, decode_about, encode
+from shoal.agent.answers import served_first, standings, whole_run, why_by_books
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.goods import SOURCE, object_name
 from shoal.agent.messages import (
     MAY_ASK,
+    NO_RUN,
     Bring,
     Cancel,
     ClusterAsked,
@@ -29,8 +31,10 @@ from shoal.agent.messages import (
     Forget,
     Piece,
     Refused,
+    RunAsked,
     RunTold,
     SourcePart,
+    StandingsAsked,
     StopAsked,
     TaskAsked,
     TaskTold,
@@ -40,13 +44,14 @@ from shoal.agent.messages import (
 from shoal.agent.submission import IncompleteError, Submissions
 from shoal.broker.dealing import ALL
 from shoal.errors import InputError, ShoalError
+from shoal.explain.answer import Answer, RunAnswer
 from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
 from shoal.memory.asking import MemoryAsked, MemoryTold
 from shoal.memory.protocol import Place
 from shoal.model.labels import parse_label
 from shoal.policy.balance import policy_named
 from shoal.policy.order import ORDERS
-from shoal.store.base import Standing, Store
+from shoal.store.base import Store
 from shoal.store.directory import Directory, RunInfo
 from shoal.wire.access import Role
 from shoal.wire.envelope import BadFrame
@@ -77,8 +82,11 @@ class Owner(Protocol):
     def running_of(self, run: str) -> int:
         """How many tasks of a run run here."""
 
-    def explain(self, run: str, task: int) -> str | None:
+    def explain(self, run: str, task: int) -> Answer | None:
         """Why a task is where it is, if it is here."""
+
+    def explain_run(self, run: str) -> RunAnswer | None:
+        """What of a run is here, and why it waits."""
 
     def leave(self, *, at_once: bool) -> None:
         """It is to end."""
@@ -144,6 +152,12 @@ class Desk:
                 return self._entries(run, start)
             case TaskAsked(run, task):
                 return self._why(run, task)
+            case StandingsAsked(run, tasks):
+                return standings(self._known(run)[0], tasks)
+            case RunAsked(run):
+                gone = self.books.directory.expired()
+                first = served_first(self.books.directory.runs(), run)
+                return whole_run(self._known(run)[0], lambda: self.owner.explain_run(run), gone, first)
             case Cancel(run, tasks):
                 self._cancel(run, tasks)
             case Forget(run):
@@ -220,32 +234,22 @@ class Desk:
         store = self._store_of(run.run)
         return RunTold(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
 
-    def _why(self, run: str, task: int) -> TaskTold:
-        """Why a task is where it is, as far as can be told from here."""
-        here = self.owner.explain(run, task)
-        if here is not None:
-            return TaskTold(here)
+    def _known(self, run: str) -> tuple[Store, RunInfo]:
+        """The books of a run, and what is known of it; an error if there is none."""
         info = self._info_of(run)
         if info is None:
-            return TaskTold("the cluster does not have this run")
-        if not 0 <= task < decode_about(info.about).tasks:
-            return TaskTold("the run has no such task")
-        standing, waits_for, node = self._store_of(run).whereabouts(task)
-        match standing:
-            case Standing.WAITING:
-                return TaskTold(f"it waits for {waits_for} other {'task' if waits_for == 1 else 'tasks'}")
-            case Standing.DONE:
-                return TaskTold("it is done")
-            case Standing.FAILED:
-                return TaskTold("it has failed or was cancelled")
-            case Standing.DOOMED:
-                return TaskTold("something that it needs has failed or was cancelled")
-        nodes = self.books.directory.nodes()
-        if not nodes:
-            return TaskTold("it is ready, but the cluster has no node")
-        if node not in nodes:
-            return TaskTold("it is ready, and no node has it at the moment: it is placed anew")
-        return TaskTold(f"it is with {nodes[node].name}", nodes[node].address)
+            raise InputError(NO_RUN)
+        return self._store_of(run), info
+
+    def _why(self, run: str, task: int) -> TaskTold:
+        """Why a task is where it is, as far as can be told from here."""
+        store, info = self._known(run)
+        directory = self.books.directory
+        gone = directory.expired()
+        nodes = {number: node for number, node in directory.nodes().items() if number not in gone}
+        return why_by_books(
+            store, info, nodes, task, self.owner.explain(run, task), served_first(directory.runs(), run)
+        )
 
     def _cancel(self, run: str, tasks: list[int]) -> None:
         info = self._info_of(run)

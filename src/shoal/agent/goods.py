@@ -18,10 +18,12 @@ import msgspec
 
 from shoal.agent.about import Deed
 from shoal.agent.inflow import Inflow
+from shoal.agent.reads import Reads
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.job import Cause, Fetched
 from shoal.depot.protocol import Grant
+from shoal.depot.shelf import AbsentError
 from shoal.errors import ShoalError
 from shoal.model.work import Work
 from shoal.store.base import Store
@@ -91,6 +93,7 @@ class Goods:
         """By file: its object, if that was here when somebody looked. As long as it is, nobody makes the file anew."""
         self._clock = clock
         self.inflow = Inflow()
+        self.reads = Reads()
 
     # ---- before a task -------------------------------------------------------------------------------------------
 
@@ -115,7 +118,7 @@ class Goods:
                 missing[name] = file
                 self._fetch(name, file, made)
         if not missing:
-            self._pins[task] = pinned
+            self._furnished(task, pinned)
             return True
         self._wanted[task] = _Wanted(attempt, missing, pinned)
         for name in missing:
@@ -160,6 +163,7 @@ class Goods:
             if fetched.description is not None:
                 self.inflow.arrived(self._clock(), fetched.description.size, len(self._files))
                 self._here_already[file] = fetched.name
+                self.reads.arrived(fetched.name)
                 self._store.copied(file, self._here)
             self._report_absent(file, fetched)
             for task in self._waiting.pop(fetched.name, ()):
@@ -187,14 +191,27 @@ class Goods:
             del wanted.missing[fetched.name]
             if not wanted.missing:
                 del self._wanted[task]
-                self._pins[task] = wanted.pinned
+                self._furnished(task, wanted.pinned)
                 ready.append((task, wanted.attempt))
         else:
             self.forget(task)
             failed.append((task, wanted.attempt))
 
+    def _furnished(self, task: int, pinned: list[str]) -> None:
+        """All that a task reads is here, and is kept for it."""
+        self._pins[task] = pinned
+        for name in pinned:
+            try:
+                self.reads.read(name, self._cache.size(name))
+            except AbsentError:
+                pass  # somebody has tidied up; whoever prepares the folder says so
+
     def is_coming(self, task: int) -> bool:
         return task in self._wanted
+
+    def coming(self) -> int:
+        """How many tasks wait for what they read."""
+        return len(self._wanted)
 
     def forget(self, task: int) -> None:
         """It does not start after all, or has ended."""

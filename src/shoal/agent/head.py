@@ -16,6 +16,7 @@ from shoal.agent.desk import Desk
 from shoal.agent.messages import RunsChanged, StoreAsked, StoreTold, TasksUnwanted, WireMessage
 from shoal.agent.surroundings import Clock
 from shoal.errors import ShoalError
+from shoal.explain.answer import Answer, RunAnswer
 from shoal.runner.wakeup import Wakeup
 from shoal.wire.post import Post
 
@@ -102,7 +103,10 @@ class Head:
         for node in self.books.directory.nodes().values():
             self.post.send(node.address, TasksUnwanted(run, tasks))
 
-    def explain(self, run: str, task: int) -> str | None:
+    def explain(self, run: str, task: int) -> Answer | None:
+        return None
+
+    def explain_run(self, run: str) -> RunAnswer | None:
         return None
 
     def running_of(self, run: str) -> int:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.broker.peers import Message, Ticket
+from shoal.explain.answer import Answer, RunAnswer
 from shoal.futures.farming import CallsAsked, CallsTold, FarmsAsked, FarmsTold
 from shoal.memory.asking import MemoryAsked, MemoryTold
 from shoal.store.directory import NodeInfo
@@ -162,8 +163,46 @@ class TaskAsked(msgspec.Struct, frozen=True, tag=True):
 class TaskTold(msgspec.Struct, frozen=True, tag=True):
     """What is known of it here; `address` is that of an agent that knows more."""
 
-    text: str
+    status: int = 0
+    """As in `shoal.flow.dag.Status`."""
+    answer: Answer | None = None
+    """Of a task that is ready."""
     address: str = ""
+    problem: str = ""
+    """Why nothing can be said: there is no such run, or no such task."""
+
+
+class StandingsAsked(msgspec.Struct, frozen=True, tag=True):
+    """Where do tasks stand?"""
+
+    run: str
+    tasks: list[int]
+
+
+class StandingsTold(msgspec.Struct, frozen=True, tag=True):
+    """A byte for each, as in `shoal.flow.dag.Status`; perhaps not of all."""
+
+    statuses: bytes
+
+
+class RunAsked(msgspec.Struct, frozen=True, tag=True):
+    """Why is a run where it is?"""
+
+    run: str
+
+
+NO_RUN = "the cluster does not have this run"
+"""What is said of one that it has forgotten, or never had."""
+
+
+class RunSaid(msgspec.Struct, frozen=True, tag=True):
+    """What the books have, and of the agent's own share what runs there and what waits for what."""
+
+    whole: RunAnswer
+    gone: list[int] = []
+    """Nodes that have not been heard of for so long that they count as lost."""
+    first: str = ""
+    """The name of another run that is served before this one."""
 
 
 class ClusterAsked(msgspec.Struct, frozen=True, tag=True):
@@ -206,6 +245,28 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     stolen: int = 0
     """Tasks that it has taken from others, and those that others have sent to it."""
     pushed: int = 0
+    up_seconds: float = 0.0
+    """For how long it has been one of the cluster; another one with every beat."""
+    run: str = ""
+    """What it has a share in."""
+    places: int = 0
+    """How many of its running tasks run at this moment: of those that were handed over together, one does."""
+    fetching: int = 0
+    """Among those, tasks whose inputs are on their way."""
+    resting: int = 0
+    """Tasks that it has and that cannot start: they wait for their next attempt, or for a node that can run them."""
+    cores_held: int = 0
+    """As in `Resources`: 10,000 are one core."""
+    memory_used: float = 0.0
+    """The share of its machine's memory that is in use."""
+    fetched_files: int = 0
+    hits: int = 0
+    """How often a task has read a file for which nothing had to be fetched."""
+    hit_bytes: int = 0
+    doing: tuple[tuple[str, int], ...] = ()
+    """How many tasks it runs of which category, those with most first."""
+    lasting: tuple[tuple[int, int, float], ...] = ()
+    """Attempts that it has been at for a while, the longest first: task, attempt, and for how many seconds."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):
@@ -247,6 +308,10 @@ WireMessage: TypeAlias = (
     | Entries
     | TaskAsked
     | TaskTold
+    | StandingsAsked
+    | StandingsTold
+    | RunAsked
+    | RunSaid
     | ClusterAsked
     | ClusterTold
     | Done
@@ -258,7 +323,7 @@ WireMessage: TypeAlias = (
     | MemoryAsked
     | MemoryTold
 )
-_VIEWERS: tuple[type, ...] = (Follow, TaskAsked, ClusterAsked)
+_VIEWERS: tuple[type, ...] = (Follow, TaskAsked, StandingsAsked, RunAsked, ClusterAsked)
 _ASK_FOR_NODES: tuple[type, ...] = (FarmsAsked, CallsAsked, MemoryAsked)
 _CLIENTS = (*_VIEWERS, *_ASK_FOR_NODES, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from shoal.agent.about import ONE, About, Deeds, Entry, encode
+from shoal.agent.answers import Since
 from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
@@ -24,7 +25,6 @@ from shoal.agent.making import make_member
 from shoal.agent.messages import LookAround, Promised, Said
 from shoal.agent.stranded import Stranded
 from shoal.agent.surroundings import Clock, Post
-from shoal.broker.explain import explain
 from shoal.broker.member import Event, MemberCommand
 from shoal.broker.messages import (
     Accept,
@@ -113,7 +113,10 @@ class Share:
         self.results: list[TaskResult] = []
         """What came about while commands were done; it is told at the next turn."""
         self._ended: dict[int, Entry] = {}
+        self._courses: dict[tuple[int, int], bytes] = {}
+        """Of attempts that have ended, by task and number."""
         """Attempts that have ended and that the broker has not judged yet."""
+        self.since = Since()
         self._idle_since = clock()
         self._little_left = False
         self.ending = Ending(nodes[here].ends_at)
@@ -401,6 +404,8 @@ class Share:
         told = self.launcher.collect()
         if told is None:
             return self._replace_launcher()
+        self.since.hear(told, self.member.broker.running)
+        self._courses |= {row[1:3]: row[3] for row in told if row[0] == "course"}
         ended = self.ending.sift([row for row in told if row[0] == "ended"], self.clock())
         return [self._process_ended(row) for row in ended]
 
@@ -438,7 +443,8 @@ class Share:
         output = self.chores.output_of(at, size, tail)
         sizes = tuple(size for _, size, _ in made)
         self._ended[task] = Entry(
-            task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes
+            *(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes),
+            course=self._courses.pop((task, attempt), b""),
         )
         return TaskResult(task, attempt, outcome, ended - started)
 
@@ -463,16 +469,11 @@ class Share:
             why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
             self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
 
-    def why(self, task: int) -> str:
-        """Why a task that is here is where it is."""
-        if task in self.stranded:
-            return self.stranded.why(task, self._capacities())
-        if self.goods is not None and self.goods.is_coming(task):
-            return "what it reads is being fetched from other nodes"
-        return explain(self.member.broker, task, self.limiting.throttling.governor.reasons())
+    def why_stranded(self, task: int) -> str:
+        return self.stranded.why(task, self._capacities())
 
     def has(self, task: int) -> bool:
-        return task in self.member.broker.state or task in self.stranded
+        return task in self.member.broker.state or task in self.stranded or task in self._ended
 
     def running(self) -> int:
         return len(self.member.broker.running)

@@ -27,6 +27,9 @@ class Stranded:
     def __contains__(self, task: int) -> bool:
         return task in self._tickets
 
+    def __len__(self) -> int:
+        return len(self._tickets)
+
     def keep(self, ticket: Ticket, nodes: Iterable[Resources]) -> str | None:
         """Keeps a task that none of these nodes can run; a sentence about that if it is the first of its category."""
         self._tickets[ticket.task] = ticket

@@ -69,6 +69,9 @@ class Governor:
         """Categories in the order in which they came."""
         self._weights: dict[str, int] = {}
         """Most memory that a task of a category was seen to use, where nobody sizes it."""
+        self._elastic: dict[str, bool] = {}
+        """By cap, whether a task may leave open how many cores it needs; of the lanes that were looked at."""
+        self._seen_lanes = 0
         self._last_sample = float("-inf")
         self._news: list[Told] = []
         self._newest: dict[str, tuple[float, int | None, str]] = {}
@@ -91,7 +94,17 @@ class Governor:
         known = self._known.get(name)
         if known is not None and known.level:
             return known.level
+        if self._declares_cores(name):
+            together = 1  # the contract divides the cores among those that say how many they need
         return max(1, -(-self.cores // (max(1, together) * self._needs.get(name, 1))))
+
+    def _declares_cores(self, name: str) -> bool:
+        """Whether no task of a category leaves open how many cores it needs."""
+        lanes = self.broker.lanes
+        for lane in lanes[self._seen_lanes :]:
+            self._elastic[lane.cap] = lane.elastic or self._elastic.get(lane.cap, False)
+        self._seen_lanes = len(lanes)
+        return not self._elastic.get(name, True)
 
     def _meet(self, names: Iterable[str]) -> dict[str, int | None]:
         """Categories are here for the first time: they go on with what they have begun with. Others will begin with
@@ -99,10 +112,20 @@ class Governor:
         for name in names:
             if name not in self._met:
                 self._met[name] = cap = self._caps.get(name) or self._start(name, 1)
-                known = self._known.get(name, NOTHING_KNOWN)
-                known = known if known.level else msgspec.structs.replace(known, level=cap)
-                self.throttle.controller.know(name, known)
+                self.throttle.controller.know(name, self._known.get(name, NOTHING_KNOWN), cap)
         return {name: self._start(name, len(self._here) + 1) for name in self._caps if name not in self._met}
+
+    def _widen(self) -> None:
+        """Those that are still at their beginning take over what falls to them since others have left."""
+        for name in self._here:
+            verdict = self.throttle.verdicts.get(name)
+            if verdict is None or verdict.state is not State.PROFILING:
+                continue
+            start = self._start(name, len(self._here))
+            if start > self._met[name]:
+                self._met[name] = start
+                if self.throttle.controller.widen(name, start):
+                    del self.throttle.verdicts[name]  # so that it is decided anew at once
 
     # ---- what happens --------------------------------------------------------------------------------------------
 
@@ -141,6 +164,7 @@ class Governor:
         running, waiting = self.running(), self._waiting()
         self._here = {name: waiting.get(name, 0) for name in self._in_order(running, waiting)}
         caps = self._meet(self._here)
+        self._widen()
         tiny = self._tiny()
         present = {name: count for name, count in self._here.items() if name not in tiny}
         new = any(name not in self.throttle.verdicts for name in present)

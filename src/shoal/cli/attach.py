@@ -64,5 +64,6 @@ def execute(arguments: argparse.Namespace) -> int:
     status = exit_status(run)
     display.end(session, run, status)
     if not (arguments.quiet or arguments.json):
-        print_summary(session, run, [named] if named else [], words)
+        options = ["--cluster", note.cluster, *(["--files", "managed"] if note.managed else [])]
+        print_summary(session, run, [named] if named else [], words or note.words, options)
     return status

@@ -63,13 +63,15 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import json
 
+    from shoal.cli.cells import printable_lines
+
     network = network_of(arguments.bandwidth)
     readings = READINGS if arguments.reading == "all" else (arguments.reading,)
     if arguments.words and arguments.words[0] in WORKLOADS and arguments.workflow is None:
         found = of_workload(arguments, readings, network)
     else:
         found = of_workflow(arguments, readings, network)
-    print(json.dumps(found) if arguments.json else "\n".join(as_text(found)))
+    print(json.dumps(found) if arguments.json else printable_lines("\n".join(as_text(found))))
     return 0
 
 

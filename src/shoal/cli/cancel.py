@@ -14,8 +14,6 @@ SUMMARY = """Asks the process that runs a workflow to stop: tasks that run are e
 next 'shoal run' goes on from there. With TASKs only these and what needs them are given up; the run goes on."""
 USAGE = "[FILE] [TASK...] [OPTION...]"
 EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
-BROUGHT = "brought"
-"""Beside the ledger while the run is on a cluster."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -33,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
     workspace = Workspace(path)
-    if workspace.holder() is None and os.path.exists(os.path.join(workspace.directory, BROUGHT)):
+    if workspace.holder() is None and os.path.exists(workspace.brought):
         return _cancel_on_cluster(workspace, path, tasks)
     if tasks and workspace.holder() is not None:
         tasks = names_in_run(workspace, path, tasks)

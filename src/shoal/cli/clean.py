@@ -75,12 +75,13 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
 
 
 def _say(cleaning: Cleaning, verb: str, every: bool) -> None:
+    from shoal.cli.cells import printable
     from shoal.cli.text import count
     from shoal.model.resources import show_bytes
 
     print(f"{verb} {count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)}) and the records of the runs")
     for name in cleaning.files[: None if every else _SHOWN]:
-        print(f"  {name}")
+        print(f"  {printable(name)}")
     if not every and len(cleaning.files) > _SHOWN:
         print(f"  and {len(cleaning.files) - _SHOWN:,} more (--verbose names them)")
     for kept in cleaning.kept[: None if every else _SHOWN]:

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--group", metavar="NAME", help="the group of nodes that is meant (default: the only one; for 'start': main)"
     )
     where = parser.add_argument_group("for 'start' and 'add': where the nodes are")
-    where.add_argument("--local", metavar="N", help="so many agents on this machine, which share its cores")
+    where.add_argument("--local", metavar="N", help="so many agents on this machine, which share its cores and memory")
     where.add_argument("--ssh", metavar="HOSTS", help="hosts with commas between them, or a file of 'host [slots]'")
     where.add_argument(
         "--ssh-option", metavar="OPTION", action="append", default=[], help="an option for every ssh, such as -p2222"
@@ -93,7 +93,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
             keep(home)
         case "stop":
-            print(f"ended {manage.stop(home)} nodes and the head of {arguments.name}")
+            ended = manage.stop(home)
+            print(f"ended {ended} node{'s' * (ended != 1)} and the head of {arguments.name}")
     return 0
 
 
@@ -165,8 +166,10 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[Group, Bounds | 
         raise InputError("--partition is for nodes of Slurm", remedy="give --slurm as well")
     bounds = _bounds(kind, arguments)
     if kind == "local":
+        from shoal.cluster.machine import shares_of_machine
+
         count = _number(arguments.local, "--local")
-        _share_cores(group, beside + max(count, bounds.maximum if bounds else 0))
+        group.agent += shares_of_machine(group.agent, beside + max(count, bounds.maximum if bounds else 0))
     elif kind == "ssh":
         group.options = _hosts(arguments.ssh)
         count = bounds.minimum if bounds else _room(group)
@@ -178,14 +181,6 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[Group, Bounds | 
         group.options = [*partition, *arguments.sbatch]
         count = _number(arguments.slurm, "--slurm") if arguments.slurm else int(bounds is None)
     return group, bounds, count
-
-
-def _share_cores(group: Group, count: int) -> None:
-    """Agents on one machine share its cores, unless somebody says how many each has."""
-    import os
-
-    if not any(word.startswith("--cores") for word in group.agent):
-        group.agent.append(f"--cores={max(1, len(os.sched_getaffinity(0)) // max(1, count))}")
 
 
 def _room(group: Group) -> int:

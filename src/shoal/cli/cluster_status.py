@@ -18,6 +18,7 @@ OTHERS = ""
 def show(name: str) -> None:
     """Prints it; what was asked for and is not there is known only where the cluster was started."""
     from shoal.agent.messages import make_codec
+    from shoal.cli.cells import printable
     from shoal.cluster.groups import told
     from shoal.cluster.home import ClusterHome, Started
     from shoal.wire.access import read
@@ -31,7 +32,7 @@ def show(name: str) -> None:
     started = home.read_started() if home is not None else Started()
     lines = {} if home is None else _of_starts(home, started, found)
     for line in described(found, started, lines):
-        print(line)
+        print(printable(line))
 
 
 def _of_starts(home: ClusterHome, started: Started, found: ClusterTold) -> dict[str, list[str]]:
@@ -66,7 +67,7 @@ def described(found: ClusterTold, started: Started, more: Mapping[str, list[str]
     kept = {group.name: group for group in started.groups}
     shown = [name for name in groups if groups[name] or more.get(name) or not (name in kept and kept[name].closing)]
     plain = not {*shown} - {MAIN, OTHERS} or shown == [OTHERS]
-    lines = [f"{len(found.nodes)} nodes"]
+    lines = [f"{len(found.nodes)} node{'s' * (len(found.nodes) != 1)}"]
     for name in sorted(shown, key=lambda name: name == OTHERS):
         if not plain:
             kind = f", {kept[name].kind}" if name in kept else ""
@@ -96,6 +97,8 @@ def _row(number: int, node: NodeInfo, found: ClusterTold) -> str:
 
 def _doing(note: NodeNote, ends_at: float | None) -> str:
     """What a node does, in words."""
+    from shoal.model.resources import show_bytes
+
     words = f"{note.running} run, {note.shared + note.local} wait"
     if note.idle_seconds is not None:
         words = f"idle for {note.idle_seconds:.0f} s"
@@ -104,7 +107,7 @@ def _doing(note: NodeNote, ends_at: float | None) -> str:
     if note.ahead:
         words += f", its clock is {abs(note.ahead):.0f} s {'ahead' if note.ahead > 0 else 'behind'}"
     if note.fetched:
-        words += f", {note.fetched / 1e6:,.0f} MB fetched"
+        words += f", {show_bytes(note.fetched)} fetched"
     if ends_at is not None:
         words += f", there for {max(0.0, ends_at - time.time()):.0f} s"
     return f"({words})"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from shoal.cli.parser import CommandParser
 from shoal.cli.settings import add_settings
-from shoal.errors import InputError
 
 SUMMARY = """Writes a workflow in another language: makeflow, json (as 'makeflow --json' reads it), wfformat (with what
 its last run took) or rules (Python). The language of FILE is found by its content. What the new language cannot say is
@@ -27,18 +25,16 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cli.destination import STANDARD_OUTPUT, check_destination, write_to
     from shoal.engine.convert import convert
     from shoal.engine.load import find_workflow
+    from shoal.engine.workspace import Workspace
 
-    target = os.path.abspath(arguments.output) if arguments.output else None
-    data = convert(find_workflow(arguments.file), arguments.words, arguments.to, jx=arguments.jx_settings)
-    if target is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return 0
-    try:
-        with open(target, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise InputError(f"cannot write {arguments.output!r}: {error.strerror}") from None
+    path = find_workflow(arguments.file)
+    target = STANDARD_OUTPUT if arguments.output is None else arguments.output
+    check_destination(target, "-o", Workspace(path), with_files=False)
+    if target != STANDARD_OUTPUT:
+        target = os.path.abspath(target)
+    data = convert(path, arguments.words, arguments.to, jx=arguments.jx_settings)
+    write_to(target, data, f"cannot write {arguments.output!r}")
     return 0

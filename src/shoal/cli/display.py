@@ -7,18 +7,40 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 
+from shoal.cli.cells import printable, printable_lines
 from shoal.cli.screen import Screen
-from shoal.cli.text import count, show_percent, show_rate, show_seconds, tail_lines
+from shoal.cli.text import count, show_rate, show_seconds, tail_lines
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.pace import Pace
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
+from shoal.view.words import share_of, time_left
 
 FULL_FAILURES = 20
 NAMED_FAILURES = 200
 TAIL_LINES = 4
 PLAIN_SECONDS = 10.0
+
+
+class Tracked:
+    """The pace of a session's run; what is planned is counted when it is first asked for, not before the run starts."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pace: Pace | None = None
+
+    def pace(self, statistics: Statistics, now: float) -> Pace:
+        """With the totals of this moment."""
+        if self._pace is None:
+            plan, graph = self._session.plan, self._session.plan.graph
+            planned: Counter[str] = Counter()
+            for profile, number in Counter(map(graph.profile.__getitem__, plan.to_run())).items():
+                planned[graph.profiles[profile].category] += number
+            self._pace = Pace(statistics.started, planned, lambda task: graph.profile_of(task).category)
+        self._pace.update(statistics, now)
+        return self._pace
 
 
 class QuietDisplay:
@@ -36,7 +58,7 @@ class QuietDisplay:
 
     def explain(self, name: str, reason: str) -> None:
         """A task will run for this reason."""
-        self.screen.say(f"{name}: {reason}")
+        self.screen.say(printable(f"{name}: {reason}"))
 
     def tick(self, statistics: Statistics, now: float) -> None:
         """Called about ten times a second."""
@@ -48,50 +70,63 @@ class QuietDisplay:
         self._failures += 1
         if self._failures > NAMED_FAILURES:
             return
-        lines = [self.screen.paint(f"failed: {name}: {attempt.message}", "red")]
+        lines = [self.screen.paint(printable(f"failed: {name}: {attempt.message}"), "red")]
         if self._failures <= FULL_FAILURES:
-            lines += [f"    | {line}" for line in tail_lines(attempt.tail, TAIL_LINES)]
+            lines += [f"    | {printable(line)}" for line in tail_lines(attempt.tail, TAIL_LINES)]
         if self._failures == NAMED_FAILURES:
             lines.append("shoal: further failures are only counted; 'shoal status' lists them")
         self.screen.say("\n".join(lines))
 
     def note(self, text: str) -> None:
-        self.screen.say(f"shoal: {text}")
+        self.screen.say(printable_lines(f"shoal: {text}"))
 
     def end(self, session: Session, run: Run, status: int) -> None:
         """The run is over."""
 
 
 class PlainDisplay(QuietDisplay):
-    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second."""
+    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second; and one
+    for each attempt that is made again, as long as there are not too many of them."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
         self._next_time = 0.0
         self._next_share = 0.1
-        self._pace: Pace | None = None
+        self._retries = 0
+        self._tracked: Tracked | None = None
+
+    def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
+        if verdict == "retry" and self._retries < FULL_FAILURES:
+            self._retries += 1
+            self.screen.say(printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}"))
+        super().attempt_over(name, attempt, verdict)
 
     def begin(self, session: Session) -> None:
+        self._tracked = Tracked(session)
         to_run = len(session.plan.to_run())
         if to_run:
             cores = session.total_cores()
             self.screen.say(f"running {count(to_run, 'task')} on {cores:g} core{'s' * (cores != 1)}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
-        if self._pace is None:
-            self._pace = Pace(statistics.started)
+        if self._tracked is None:
+            return
+        pace = self._tracked.pace(statistics, now)
+        if not self._next_time:
             self._next_time = statistics.started + PLAIN_SECONDS
-        self._pace.update(now, statistics.done, statistics.running)
         over, to_run = statistics.over(), statistics.to_run()
         much = over >= self._next_share * to_run and now >= self._next_time - PLAIN_SECONDS + 1.0
         if now < self._next_time and not much:
             return
         self._next_time = now + PLAIN_SECONDS
         self._next_share = (10 * over // max(1, to_run) + 1) / 10
-        failed = f", {statistics.failed:,} failed" if statistics.failed else ""
+        told = pace.progress(statistics, now)
+        lost = ((told.failed, "failed"), (told.cancelled, "cancelled"), (told.cannot_run, "cannot run"))
+        others = "".join(f", {number:,} {word}" for number, word in lost if number)
+        left = f", {time_left(told.left, told.least, told.most)}" if told.left is not None else ""
         self.screen.say(
-            f"{show_percent(over, to_run)}: {statistics.done:,} of {to_run:,} done{failed}, "
-            f"{statistics.running:,} running, {show_rate(self._pace.rate)}, {show_seconds(now - statistics.started)}"
+            f"{share_of(over, to_run)}: {told.done:,} of {to_run:,} done{others}, {told.running:,} running, "
+            f"{show_rate(told.rate)}, {show_seconds(told.elapsed)} so far{left}"
         )
 
 

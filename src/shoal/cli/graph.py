@@ -31,18 +31,24 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import json
 
+    from shoal.cli.destination import STANDARD_OUTPUT, check_destination, write_to
     from shoal.cli.drawing import as_data, by_category, by_task, to_dot
     from shoal.engine.load import find_workflow
     from shoal.engine.rulesfile import NetFound
     from shoal.engine.session import enter, load
+    from shoal.engine.workspace import Workspace
     from shoal.model.graph import ancestors
 
-    target = os.path.abspath(arguments.output) if arguments.output else None
     named, words = split_words(arguments.words, arguments.workflow)
+    path = find_workflow(named)
+    target = STANDARD_OUTPUT if arguments.output is None else arguments.output
+    check_destination(target, "-o", Workspace(path))
+    if target != STANDARD_OUTPUT:
+        target = os.path.abspath(target)
     try:
-        workflow = load(enter(find_workflow(named)), words)
+        workflow = load(enter(path), words)
     except NetFound as found:
-        _write(_drawn_net(found.net, arguments), target, arguments.output)
+        write_to(target, _drawn_net(found.net, arguments), f"cannot write {arguments.output!r}")
         return 0
     graph = workflow.graph
     marks = ancestors(graph, workflow.targets)
@@ -56,7 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
         data = to_dot(drawing).encode("utf-8", "replace")
         if arguments.format == "svg":
             data = _render(data)
-    _write(data, target, arguments.output)
+    write_to(target, data, f"cannot write {arguments.output!r}")
     return 0
 
 
@@ -86,15 +92,3 @@ def _render(dot: bytes) -> bytes:
         complaint = done.stderr.decode("utf-8", "replace").strip() or f"exit status {done.returncode}"
         raise RunError(f"graphviz could not draw the graph: {complaint}")
     return done.stdout
-
-
-def _write(data: bytes, target: str | None, shown: str) -> None:
-    if target is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        with open(target, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise InputError(f"cannot write {shown!r}: {error.strerror}") from None

@@ -1,114 +1,150 @@
-"""The display on a terminal: three lines, redrawn in place at most five times a second, failures above them."""
+"""The display on a terminal: a few lines, redrawn in place at most five times a second, failures above them.
+
+What they say comes from the same model as the page and `shoal top`: see `shoal.view.pace`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from shoal.cli.display import FULL_FAILURES, QuietDisplay
+from shoal.cli.cells import cells, cut, joined, padded, printable
+from shoal.cli.display import FULL_FAILURES, QuietDisplay, Tracked
 from shoal.cli.screen import Screen
-from shoal.cli.text import clip, show_left, show_percent, show_rate, show_seconds
+from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
-from shoal.engine.pace import Pace, time_left, work_left
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
+from shoal.view.causes import cause_of
+from shoal.view.pace import Progress, Tally
+from shoal.view.words import percent, share_of, time_left
 
 REDRAW_SECONDS = 0.2
-_MOST_CATEGORIES = 6
+MOST_CATEGORIES = 5
+_SHORTEST_BAR, _LONGEST_BAR, _CATEGORY_BAR = 4, 40, 12
+_NARROW = 16
+"""Cells; with fewer there is no room for names."""
 
 
 class LiveDisplay(QuietDisplay):
-    """A bar, the counts, and what is running."""
+    """A bar with the time left, the counts, categories, and what holds the run back or went wrong."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
         # Without colours the two parts of the bar must differ by themselves.
         self._blocks = "━━" if screen.coloured and screen.can_show("━") else "#-"
         self._dot = " · " if screen.can_show("·") else ", "
-        self._planned: Counter[str] = Counter()
-        self._pace: Pace | None = None
+        self._tracked: Tracked | None = None
         self._next_draw = 0.0
         self._retries = 0
+        self._causes: Counter[str] = Counter()
 
     def begin(self, session: Session) -> None:
-        graph = session.plan.graph
-        categories = [profile.category for profile in graph.profiles]
-        self._planned = Counter(categories[graph.profile[task]] for task in session.plan.to_run())
+        self._tracked = Tracked(session)
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
         if verdict == "retry" and self._retries < FULL_FAILURES:
             self._retries += 1
-            self.screen.say(self.screen.paint(f"again: {name}: attempt {attempt.attempt}: {attempt.message}", "yellow"))
+            what = printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}")
+            self.screen.say(self.screen.paint(what, "yellow"))
+        if verdict == "failed":
+            self._causes[cause_of(attempt.message)] += 1
         super().attempt_over(name, attempt, verdict)
 
     def tick(self, statistics: Statistics, now: float) -> None:
-        if self._pace is None:
-            self._pace = Pace(statistics.started)
+        if self._tracked is None:
+            return
+        pace = self._tracked.pace(statistics, now)
+        if not self._next_draw:
             self._next_draw = statistics.started + REDRAW_SECONDS  # what is over in no time needs no display
         if now < self._next_draw:
             return
         self._next_draw = now + REDRAW_SECONDS
-        self._pace.update(now, statistics.done, statistics.running)
-        self.screen.draw(self.lines(statistics, now, self._pace, self.screen.width() - 1))
+        width, height = self.screen.size()
+        told = pace.progress(statistics, now)
+        self.screen.draw(self.lines(statistics, told, pace.tallies(statistics), width - 1)[: max(1, height - 1)])
 
     def end(self, session: Session, run: Run, status: int) -> None:
         self.screen.erase()
 
-    def lines(self, statistics: Statistics, now: float, pace: Pace, width: int) -> list[str]:
-        """The block as it stands at this moment, no line longer than `width`."""
-        over, to_run = statistics.over(), statistics.to_run()
-        left = self._time_left(statistics, pace)
-        times = [f"{show_seconds(now - statistics.started)} so far"]
-        if left is not None:
-            times.append(show_left(left))
-        counts = [f"{statistics.done:,} of {to_run:,} done"]
-        if statistics.up_to_date:
-            counts.append(f"{statistics.up_to_date:,} up to date")
-        if statistics.failed:
-            counts.append(f"{statistics.failed:,} failed")
-        if statistics.doomed:
-            counts.append(f"{statistics.doomed:,} cannot run")
-        if statistics.retried:
-            counts.append(f"{statistics.retried:,} tried again")
-        if statistics.done:
-            counts.append(show_rate(pace.rate))
-        percent = show_percent(over, to_run)
-        tail = clip(f" {percent:>5}{self._dot}{self._dot.join(times)}", width)
-        bar = self._bar(over / max(1, to_run), min(60, width - len(tail)), bool(statistics.failed))
-        return [
-            bar + tail,
-            clip(self._dot.join(counts), width),
-            clip(self._running(statistics), width),
-        ]
+    def lines(self, statistics: Statistics, told: Progress, tallies: Mapping[str, Tally], width: int) -> list[str]:
+        """The block as it stands at this moment, no line wider than `width`."""
+        found = [self._progress(told, width), joined(self._counts(statistics, told), width, self._dot)]
+        found += self._categories(tallies, width)
+        if note := statistics.throttle_note(tallies):
+            found.append(cut(printable(f"throttle: {note}"), width))
+        if self._causes:
+            found.append(self.screen.paint(cut(self._by_cause(), width), "red"))
+        return found
+
+    def _progress(self, told: Progress, width: int) -> str:
+        words = [f" {share_of(told.over, told.to_run):>5}"]
+        if told.left is not None:
+            words.append(time_left(told.left, told.least, told.most))
+        words.append(f"{show_seconds(told.elapsed)} so far")
+        room = max(width - _SHORTEST_BAR, min(width, cells(words[0])))  # the bar says more than the last of the words
+        tail = joined(words, room, self._dot)
+        share = told.over / max(1, told.to_run)
+        return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(told.failed)) + tail
 
     def _bar(self, share: float, width: int, failed: bool) -> str:
-        if width < 4:
+        if width < _SHORTEST_BAR:
             return ""
         full = min(width, int(share * width))
         done = self.screen.paint(self._blocks[0] * full, "red" if failed else "green")
         return done + self.screen.paint(self._blocks[1] * (width - full), "dim")
 
-    def _running(self, statistics: Statistics) -> str:
-        running = [(totals.running, name) for name, totals in statistics.categories.items() if totals.running]
-        if not running:
-            return "nothing running"
-        running.sort(key=lambda pair: -pair[0])
-        shown = [f"{name} {number:,}" for number, name in running[:_MOST_CATEGORIES]]
-        if len(running) > _MOST_CATEGORIES:
-            shown.append(f"{len(running) - _MOST_CATEGORIES} other categories")
-        return f"{statistics.running:,} running: {', '.join(shown)}"
+    @staticmethod
+    def _counts(statistics: Statistics, told: Progress) -> list[str]:
+        """The most important first: what does not fit is left out from the end."""
+        found = [f"{told.done:,} of {told.to_run:,} done", f"{told.running:,} running"]
+        if told.failed:
+            found.append(f"{told.failed:,} failed")
+        if told.cancelled:
+            found.append(f"{told.cancelled:,} cancelled")
+        if told.cannot_run:
+            found.append(f"{told.cannot_run:,} cannot run")
+        if told.waiting:
+            found.append(f"{told.waiting:,} waiting")
+        if told.done:
+            found.append(show_rate(told.rate))
+        if told.utilisation is not None:
+            cores = f"{statistics.cores:g} core{'s' * (statistics.cores != 1)}"
+            found.append(f"{percent(told.utilisation)} of {cores}")
+        if statistics.retried:
+            found.append(f"{statistics.retried:,} tried again")
+        if told.up_to_date:
+            found.append(f"{told.up_to_date:,} up to date")
+        return found
 
-    def _time_left(self, statistics: Statistics, pace: Pace) -> float | None:
-        tasks = statistics.to_run() - statistics.over()
-        done: dict[str, tuple[int, float]] = {}
-        left: dict[str, int] = {}
-        for category, number in self._planned.items():
-            totals = statistics.categories.get(category)
-            ended = totals.done + totals.failed if totals else 0
-            if totals and ended:
-                done[category] = (ended, totals.seconds)
-            left[category] = number - ended
-        work = work_left(left, done)
-        all_left = sum(left.values())
-        if work is not None and all_left:
-            work *= tasks / all_left  # those that cannot run any more are not counted by category
-        return time_left(work, max(0.0, pace.busy - statistics.seconds), pace.width(), pace.rate, tasks)
+    def _categories(self, tallies: Mapping[str, Tally], width: int) -> list[str]:
+        """Those that are under way, with bars; one that is the only one says nothing new."""
+        if len(tallies) < 2 or width < _NARROW:
+            return []
+        running = sorted(((-tally.running, name) for name, tally in tallies.items() if tally.running))
+        begun = sorted((name for name, tally in tallies.items() if tally.left() and tally.done and not tally.running))
+        names = [name for _, name in running] + begun
+        shown = names[:MOST_CATEGORIES]
+        room = min(24, max(8, width // 3), max((cells(printable(name)) for name in shown), default=0))
+        found = [self._category(name, tallies[name], room, width) for name in shown]
+        others = len(names) - len(shown)
+        return [*found, cut(f"and {others} other categories under way", width)] if others else found
+
+    def _category(self, name: str, tally: Tally, room: int, width: int) -> str:
+        words = [f"{tally.done + tally.failed:,} of {tally.planned:,}"]
+        if tally.running:
+            words.append(f"{tally.running:,} running")
+        if tally.failed:
+            words.append(f"{tally.failed:,} failed")
+        if tally.done:
+            words.append(f"{show_seconds(tally.mean(0.0))} each")
+        bar = min(_CATEGORY_BAR, width // 6, width - room - 2 - cells(words[0]))
+        drawn = self._bar((tally.done + tally.failed) / max(1, tally.planned), bar, bool(tally.failed))
+        drawn += " " * bool(drawn)
+        taken = room + 1 + (bar + 1 if drawn else 0)
+        return f"{padded(printable(name), room)} {drawn}{joined(words, width - taken, self._dot)}"
+
+    def _by_cause(self) -> str:
+        """`failed: exit status 3 (12), ended by signal 9 (2)`."""
+        told = [f"{printable(cause)} ({number:,})" for cause, number in self._causes.most_common(3)]
+        return f"failed: {', '.join(told)}"

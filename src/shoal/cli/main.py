@@ -23,6 +23,7 @@ COMMANDS = {
     "top": "watch a run in the terminal, full screen",
     "web": "show a run in a browser, live or afterwards",
     "report": "write a page about a run, or about two of them",
+    "export": "write a run as an RO-Crate, for archives and other programs",
     "why": "say why a task runs, waits, failed or need not run",
     "output": "print what a task wrote",
     "put": "put tokens into a net that is being run",
@@ -105,9 +106,11 @@ def overview() -> str:
 
 
 def _complain(sentence: str, status: int) -> int:
+    from shoal.cli.cells import printable_lines
+
     _flush()
     try:
-        print(f"shoal: {sentence}", file=sys.stderr, flush=True)
+        print(printable_lines(f"shoal: {sentence}"), file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody is there to read it; the exit status says it, too
     return status

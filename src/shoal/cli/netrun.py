@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from types import FrameType
 from typing import Any
 
+from shoal.cli.cells import printable, printable_lines
 from shoal.cli.netshow import NetDisplay, Printing, as_json, choose_net_display, numbered
 from shoal.cli.screen import Screen
 from shoal.cli.text import count, show_seconds
-from shoal.engine.requests import answer, names_to_cancel, take_puts
+from shoal.engine.requests import answer, names_to_cancel, take_puts, why_stopped
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.flow.net import Net
@@ -52,9 +53,12 @@ def run_net(
     arguments: argparse.Namespace,
     node: Resources,
     cluster: str | None,
+    open_page: Callable[[], None],
 ) -> int:
-    """Runs the net to its end, or as far as it comes, and returns the exit status."""
+    """Runs the net to its end, or as far as it comes, and returns the exit status; `open_page` is called before it
+    begins, and not of one that is refused."""
     _refuse_meaningless(net, words, arguments)
+    open_page()
     if not arguments.force and _is_over(net, workspace, words, arguments):
         return OK
     display = choose_net_display(arguments)
@@ -140,7 +144,7 @@ def _attend(run: NetRun, workspace: Workspace, signals: Signals, display: NetDis
             _take_requests(run, workspace)
         if signals.stopping and not asked_to_stop:
             asked_to_stop = True
-            reason = f"received {signal.Signals(signals.stopping).name}"
+            reason = why_stopped(workspace, signals.stopping)
             display.note(f"stopping: {reason}")
             run.stop(reason)
         display.show()
@@ -200,7 +204,7 @@ def _report(
     lines = [f"net {run.net.name!r} {how}: {cost}", f"tokens: {numbered(tokens)}"]
     lines += _problem_lines(problems)
     lines.append(f"'shoal run {name}' {'goes on from there' if run.stopped else 'tries again what failed'}")
-    Screen(sys.stderr if arguments.quiet else sys.stdout).say("\n".join(lines))
+    Screen(sys.stderr if arguments.quiet else sys.stdout).say(printable_lines("\n".join(lines)))
     return status
 
 
@@ -219,4 +223,4 @@ def _print_result(has_result: bool, result: object, tokens: dict[str, int], head
             screen.say(str(result))
         return
     screen.say(screen.paint(head, "green"))
-    screen.say(f"result: {result}" if has_result else f"tokens: {numbered(tokens)}")
+    screen.say(f"result: {result}" if has_result else printable(f"tokens: {numbered(tokens)}"))

@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.cli.cells import cut, printable, printable_lines
 from shoal.cli.screen import Screen
-from shoal.cli.text import clip, count, show_seconds
+from shoal.cli.text import count, show_seconds
 from shoal.flow.net.records import Task
 from shoal.ledger.records import NetMarked
 
@@ -90,7 +91,7 @@ class NetDisplay:
         if told["verdict"] == "failed":
             self._failures += 1
             if self._failures <= NAMED_FAILURES:
-                self.screen.say(self.screen.paint(f"failed: {told['name']}: {told['message']}", "red"))
+                self.screen.say(self.screen.paint(printable_lines(f"failed: {told['name']}: {told['message']}"), "red"))
             if self._failures == NAMED_FAILURES:
                 self.screen.say("shoal: further failures are only counted; 'shoal status' lists them")
 
@@ -105,7 +106,7 @@ class NetDisplay:
         """Called about ten times a second."""
 
     def note(self, text: str) -> None:
-        self.screen.say(f"shoal: {text}")
+        self.screen.say(printable_lines(f"shoal: {text}"))
 
     def end(self, told: dict[str, Any]) -> None:
         """The run is over; `told` is how, as data."""
@@ -134,7 +135,7 @@ class PlainNetDisplay(NetDisplay):
     def tick(self, now: float) -> None:
         if now >= self._next:
             self._next = now + PLAIN_SECONDS
-            self.screen.say("; ".join(self.standing()))
+            self.screen.say(printable("; ".join(self.standing())))
 
 
 class LiveNetDisplay(NetDisplay):
@@ -146,8 +147,8 @@ class LiveNetDisplay(NetDisplay):
     def tick(self, now: float) -> None:
         if now >= self._next:
             self._next = now + REDRAW_SECONDS
-            width = self.screen.width() - 1
-            self.screen.draw([clip(line, width) for line in self.standing()])
+            width = self.screen.size()[0] - 1
+            self.screen.draw([cut(printable(line), width) for line in self.standing()])
 
 
 class JsonNetDisplay(NetDisplay):

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from shoal.cli.netshow import numbered
-from shoal.cli.standing import show_moment
+from shoal.cli.standing import damage_line, show_moment
 from shoal.cli.text import count, show_seconds, table
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.errors import InputError
@@ -18,6 +18,8 @@ from shoal.ledger.records import NetMarked
 from shoal.nets.run import problems_in_words
 
 MOST_SHOWN = 10
+_NEEDED = ("take", "read")
+"""Arcs of which each wants a token."""
 NO_MARK = NetMarked(0.0, {}, {}, {}, [])
 
 
@@ -47,6 +49,7 @@ def describe_net(follower: Follower, phase: Phase, now: float, *, every: bool = 
     state = follower.state
     mark = state.mark or NO_MARK
     lines = [net_headline(follower.workspace.workflow.rsplit("/", 1)[-1], follower, phase, now)]
+    lines += damage_line(follower)
     if state.start is not None and state.start.targets:
         lines.append(f"asked for: {' '.join(state.start.targets)}")
     lines += table([("place", "tokens"), *((name, f"{number:,}") for name, number in mark.tokens.items())])
@@ -79,6 +82,7 @@ def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
         "ended": end.time if end else None,
         "outcome": end.outcome if end else None,
         "targets": start.targets if start else [],
+        "damaged_bytes": follower.damaged_bytes(),
         "marked": mark.time,
         "tokens": mark.tokens,
         "running": mark.running if phase is Phase.RUNNING else {},
@@ -107,11 +111,29 @@ def why_nothing_runs(net: NetShown, state: RunState, phase: Phase, wanted: str |
 def _of_the_whole(net: NetShown, state: RunState, phase: Phase) -> str:
     if phase is Phase.NEVER:
         return f"the net {net.name!r} has not been run; this is how it would begin"
+    if _is_over(state, phase):
+        failed = state.end is not None and state.end.outcome == "failed"
+        how = "failed, and 'shoal run' tries that again" if failed else "came to its end"
+        return f"the net {net.name!r} {how}; nothing is waited for, and this is how it stood last"
     if phase is not Phase.RUNNING:
-        over = state.end is not None and state.end.outcome in ("ok", "failed")
-        return f"the net {net.name!r} is {'over' if over else 'not being run'}; this is how it stood last"
+        return f"the net {net.name!r} is not being run; this is how it stood last"
     running = state.mark.running if state.mark is not None else {}
     return f"the net {net.name!r} is being run; under way: {numbered(running, 'nothing')}"
+
+
+def _is_over(state: RunState, phase: Phase) -> bool:
+    """Whether the net has come to an end from which it does not go on."""
+    return phase is Phase.ENDED and state.end is not None and state.end.outcome in ("ok", "failed")
+
+
+def _left_with(transition: TransitionShown, net: NetShown, state: RunState, tokens: dict[str, int]) -> str:
+    """Of a net that is over: what a transition has done, and what was left for it."""
+    done = (state.mark or NO_MARK).done.get(transition.name)
+    words = [f"{count(done, 'task')} done"] if done is not None else []
+    places = dict.fromkeys(arc.place for arc in net.arcs if arc.transition == transition.name and arc.kind in _NEEDED)
+    left = [f"{count(tokens[place], 'token')} on {place!r}" for place in places if tokens.get(place)]
+    words.append(f"{' and '.join(left)} left over" if left else "no token left over")
+    return f"has ended with the net: {', '.join(words)}"
 
 
 def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase: Phase, tokens: dict[str, int]) -> str:
@@ -120,7 +142,9 @@ def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase:
     runs = f"{count(running, 'task')} under way; " if running else ""
     aside = [problem for problem in mark.problems if f"the {transition.kind} {transition.name!r}" in problem]
     lacking = _lacking(transition.name, net.arcs, tokens)
-    if lacking:
+    if _is_over(state, phase):
+        why = _left_with(transition, net, state, tokens)
+    elif lacking:
         why = f"waits for {' and '.join(lacking)}"
     elif transition.guards:
         why = "has tokens on all its places, and waits until a guard or a key lets some of them through"
@@ -130,7 +154,7 @@ def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase:
 
 
 def _lacking(name: str, arcs: list[Arc], tokens: dict[str, int]) -> list[str]:
-    wanted = Counter(arc.place for arc in arcs if arc.transition == name and arc.kind in ("take", "read"))
+    wanted = Counter(arc.place for arc in arcs if arc.transition == name and arc.kind in _NEEDED)
     return [
         f"{count(number - tokens.get(place, 0), 'token')} on {place!r}"
         for place, number in wanted.items()

@@ -63,14 +63,25 @@ def _other_names(wanted: str, path: str, words: list[str]) -> list[str]:
 def _print_ended(workspace: Workspace, wanted: str, found: Attempts, attempt: int | None) -> int:
     records = [record for record in found.of_last_run() if attempt in (None, record.attempt)]
     if not records:
-        return _none(f"attempt {attempt} of {wanted!r} has not been recorded")
+        return _none(f"attempt {attempt} of {wanted!r} has not been recorded; {_recorded(found)}")
     record = records[-1]
     if not record.output_size:
         print(f"shoal: {wanted!r} wrote nothing ({_heading(record)})", file=sys.stderr)
     return _copy(workspace.output, record.output_at, record.output_size)
 
 
+def _recorded(found: Attempts) -> str:
+    """`there is attempt 2`, `there are attempts 1, 2 and 4`; a task that was handed back before it began skips one."""
+    numbers = {record.attempt for record in found.of_last_run()}
+    if found.running is not None:
+        numbers.add(found.running.attempt)
+    *others, last = map(str, sorted(numbers))
+    return f"there are attempts {', '.join(others)} and {last}" if others else f"there is only attempt {last}"
+
+
 def _print_running(workspace: Workspace, wanted: str, started: TaskStarted) -> int:
+    if started.node:
+        return _none(f"{wanted!r} is running on another node; what it writes comes here when it ends")
     if started.slot < 0:
         return _none(f"{wanted!r} is running as a Python call; what it writes is kept when it ends")
     path = os.path.join(workspace.running, str(started.slot))
@@ -81,10 +92,11 @@ def _print_running(workspace: Workspace, wanted: str, started: TaskStarted) -> i
 
 
 def _heading(record: TaskEnded) -> str:
+    from shoal.cli.cells import printable
     from shoal.cli.text import show_seconds
 
     how = record.message or "exit status 0"
-    return f"attempt {record.attempt}, {show_seconds(record.ended - record.started)}, {how}"
+    return printable(f"attempt {record.attempt}, {show_seconds(record.ended - record.started)}, {how}")
 
 
 def _none(sentence: str) -> int:

@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from shoal.errors import InputError
 
@@ -16,6 +17,14 @@ _WORKFLOW_ENDINGS = (".py", ".makeflow", ".mf", ".jx")
 _HEAD_BYTES = 1 << 20
 _MOST_PORTS = 65535
 _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
+
+
+_HIDDEN = "\0"
+"""Before a word that argparse must not take for an option; no argument of a program can contain it."""
+
+
+def _uncovered(value: Any) -> Any:
+    return value.removeprefix(_HIDDEN) if isinstance(value, str) else value
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -35,16 +44,24 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="store_true", help="show this and do nothing else")
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
-        """The arguments, or None after help was asked for and printed."""
-        if "-h" in words or "--help" in words:
+        """The arguments, or None after help was asked for and printed; what follows `--` is never an option."""
+        at = list(words).index("--") if "--" in words else len(words)
+        options, plain = words[:at], words[at + 1 :]
+        if "-h" in options or "--help" in options:
             self.print_help()
             return None
-        arguments, unknown = self.parse_known_intermixed_args(words)
+        covered = ["--", *(_HIDDEN + word for word in plain)] if plain else []
+        arguments, unknown = self.parse_known_intermixed_args([*options, *covered])
+        unknown = [word for word in unknown if word != "--"]
         if unknown:
             self._refuse(unknown[0])
+        for name, value in vars(arguments).items():
+            setattr(arguments, name, [_uncovered(word) for word in value] if type(value) is list else _uncovered(value))
         return arguments
 
     def _refuse(self, word: str) -> None:
+        if word.startswith(_HIDDEN):
+            raise InputError(f"{_uncovered(word)!r} is a word too many", remedy=f"see 'shoal {self.name} --help'")
         option = word.split("=", 1)[0]
         hint = close_match(option, self._option_string_actions)
         raise InputError(
@@ -62,6 +79,12 @@ class CommandParser(argparse.ArgumentParser):
         if choice:
             known = choice[2].replace("'", "")
             raise InputError(f"{option} cannot be {choice[1]}", remedy=f"it is one of {known}")
+        action = self._option_string_actions.get(option)
+        if complaint.startswith("expected") and action is not None and isinstance(action.nargs, int):
+            several = " ".join([option, *[str(action.metavar)] * action.nargs])
+            raise InputError(
+                f"{option} needs {action.nargs} {str(action.metavar).lower()}s", remedy=f"write it as '{several}'"
+            )
         if complaint.startswith("expected"):
             raise InputError(f"{option} needs a value", remedy=f"see 'shoal {self.name} --help'")
         raise InputError(f"{option}: {complaint}", remedy=f"see 'shoal {self.name} --help'")
@@ -100,14 +123,17 @@ def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | N
 
 
 def looks_like_workflow(word: str) -> bool:
+    return has_marks_of_workflow(word) or not any(map(os.path.isfile, _DEFAULT_NAMES))
+
+
+def has_marks_of_workflow(word: str) -> bool:
+    """Whether its name, its content or what was recorded of it says that a file is a workflow."""
     name = os.path.basename(word)
     if name.endswith(_WORKFLOW_ENDINGS) or name in _DEFAULT_NAMES:
         return True
     if name.endswith(".json") and _is_json_workflow(word):
         return True
-    if os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name)):
-        return True
-    return not any(map(os.path.isfile, _DEFAULT_NAMES))
+    return os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name))
 
 
 def _is_json_workflow(path: str) -> bool:

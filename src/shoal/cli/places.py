@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shoal.cli.parser import split_words
-from shoal.engine.load import DEFAULT_NAMES
+from shoal.cli.parser import has_marks_of_workflow, split_words
+from shoal.engine.load import DEFAULT_NAMES, missing_workflow
 from shoal.engine.workspace import DIRECTORY, Workspace
 from shoal.errors import InputError
 
@@ -25,7 +25,7 @@ def choose_workflow(named: str | None) -> str:
     """The workflow named, or the one under a default name here, or the only one that has been run here."""
     if named is not None:
         if not os.path.isfile(named) and not os.path.isdir(Workspace(named).directory):
-            raise InputError(f"there is no workflow {named!r}", remedy="name its file, or go to its directory")
+            raise missing_workflow(named)
         return named
     recorded = recorded_workflows()
     for name in DEFAULT_NAMES:
@@ -39,6 +39,15 @@ def choose_workflow(named: str | None) -> str:
         f"there is no workflow here (looked for {', '.join(DEFAULT_NAMES)})",
         remedy="name the file, or go to its directory",
     )
+
+
+def whole_workflow(words: Sequence[str], named: str | None) -> str | None:
+    """An absolute path if no task was named but only a workflow with values for it, or nothing at all."""
+    if not words:
+        return os.path.abspath(choose_workflow(named))
+    if named is None and has_marks_of_workflow(words[0]) and all("=" in word for word in words[1:]):
+        return os.path.abspath(choose_workflow(words[0]))
+    return None
 
 
 def task_and_workflow(words: Sequence[str], named: str | None, command: str) -> tuple[str, str, list[str]]:

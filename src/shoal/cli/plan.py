@@ -47,6 +47,7 @@ def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool) -
     """Prints the plan for the words of a command line, of `shoal plan` or of `shoal run --dry-run`."""
     import json
 
+    from shoal.cli.cells import printable_lines
     from shoal.cli.planned import describe_plan, plan_as_data
     from shoal.engine.load import find_workflow
     from shoal.engine.session import look
@@ -57,5 +58,6 @@ def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool) -
     if arguments.json:
         print(json.dumps(plan_as_data(view.plan)))
     else:
-        print(describe_plan(view.plan, getattr(arguments, "verbose", False) or getattr(arguments, "explain", False)))
+        every_task = getattr(arguments, "verbose", False) or getattr(arguments, "explain", False)
+        print(printable_lines(describe_plan(view.plan, every_task)))
     return 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.cli.text import count, show_percent, show_seconds, table
+from shoal.cli.text import count, show_seconds, table
 from shoal.engine.forecast import Advice, Prediction, Subject, knows_spread
 from shoal.model.resources import show_bytes
 from shoal.sim.cluster.run import Options
 from shoal.sim.cluster.spec import ClusterSpec
+from shoal.view.words import share_of
 
 
 def run_as_data(
@@ -98,10 +99,10 @@ def run_as_text(
             (
                 each.policy,
                 show_makespan(each),
-                show_percent(played.utilisation, 1.0),
+                share_of(played.utilisation, 1.0),
                 show_bytes(played.moved),
                 show_bytes(played.from_shared),
-                show_percent(played.hits, played.reads) if played.reads else "-",
+                share_of(played.hits, played.reads) if played.reads else "-",
                 f"{played.steals:,}",
                 f"{each.node_hours:.3g}",
             )
@@ -128,7 +129,7 @@ def plan_as_text(
                 f"{each.nodes:,}",
                 each.policy,
                 show_makespan(each),
-                show_percent(each.played.utilisation, 1.0),
+                share_of(each.played.utilisation, 1.0),
                 show_bytes(each.played.moved),
                 f"{each.node_hours:.3g}",
             )

@@ -26,6 +26,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     from shoal.cli.text import count
     from shoal.engine.follow import Follower
+    from shoal.engine.load import missing_workflow
     from shoal.engine.requests import TokensPut, ask_to_close, ask_to_put
     from shoal.engine.workspace import Workspace
 
@@ -34,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path, *rest = arguments.words
     workspace = Workspace(path)
     if not os.path.isfile(path) and not os.path.isdir(workspace.directory):
-        raise InputError(f"there is no workflow {path!r}", remedy="name the file of a net that is being run")
+        raise missing_workflow(path)
     values = [_value(word) for word in rest[1:]]
     follower = Follower(workspace)
     follower.refresh()

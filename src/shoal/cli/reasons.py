@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.cli.standing import show_moment
+from shoal.cli.standing import show_moment, where_it_runs
 from shoal.cli.text import count, show_seconds, some
-from shoal.engine.follow import RunState
+from shoal.engine.follow import Phase, RunState
 from shoal.engine.history import History
-from shoal.ledger.records import TaskEnded
+from shoal.engine.session import why_too_large
+from shoal.ledger.records import TaskEnded, printable
 from shoal.model.graph import Graph
 from shoal.model.labels import without_labels
 from shoal.model.resources import Resources, show_amount
@@ -16,8 +17,46 @@ from shoal.plan.decide import Plan, Reason
 from shoal.plan.identity import place_of
 
 
-def after_the_run(plan: Plan, task: int, history: History, now: float) -> str:
-    """When nothing runs: whether the next run would do the task, and what is known of it."""
+def after_the_run(plan: Plan, task: int, history: History, state: RunState, now: float, node: Resources | None) -> str:
+    """When nothing runs: why the last run did not do the task, whether the next one would, and what is known of it.
+
+    `node` is what this machine has; None if the next run need not be here.
+    """
+    refused = would_be_refused(plan, task, node)
+    if refused is not None:
+        last = history.result(place_of(plan.graph, task))
+        return f"{refused}.{f' {_last_time(last, now)}' if last is not None else ''}"
+    return _did_not_run(plan.graph, task, state) + _next_time(plan, task, history, now)
+
+
+def would_be_refused(plan: Plan, task: int, node: Resources | None) -> str | None:
+    """Why `shoal run` would not begin with the task, if it asks for more than there is, or needs one that does."""
+    found = why_too_large(plan, task, node) if node is not None else None
+    if found is None:
+        return None
+    which, error = found
+    names = plan.graph.names
+    needs = "" if which == task else f"{names[task]!r} cannot run: it needs {names[which]!r}. "
+    return f"{needs}{error.message}, so 'shoal run' refuses it: {error.remedy}"
+
+
+def _did_not_run(graph: Graph, task: int, state: RunState) -> str:
+    """A sentence if the last run could not come to the task because of something that it needs."""
+    numbers = {text: number for number, text in state.names.items()}
+    number = numbers.get(printable(graph.names[task]), -1)
+    if number < 0 or number in state.done or number in state.failed:
+        return ""
+    if number in state.unwanted:
+        return f"{graph.names[task]!r} was cancelled in the last run. "
+    lost = _lost_ancestor(graph, task, state, numbers)
+    if lost is None:
+        return ""
+    record = state.failed.get(numbers[printable(lost[0])])
+    why = f" ({record.message})" if record is not None else ""
+    return f"{graph.names[task]!r} did not run in the last run: it needs {lost[0]!r}, which {lost[1]}{why}. "
+
+
+def _next_time(plan: Plan, task: int, history: History, now: float) -> str:
     graph = plan.graph
     reason = Reason(plan.reasons[task])
     name = repr(graph.names[task])
@@ -25,15 +64,24 @@ def after_the_run(plan: Plan, task: int, history: History, now: float) -> str:
         return _group(plan, task)
     last = history.result(place_of(graph, task))
     if reason is Reason.UP_TO_DATE and last is not None:
-        inputs, outputs = len(graph.inputs_of(task)), len(graph.outputs_of(task))
-        return (
-            f"{name} is up to date: {_was_done(last, now)}, and since then its command, "
-            f"{count(inputs, 'input file')} and {count(outputs, 'output file')} have not changed."
-        )
+        return f"{name} is up to date: {_was_done(last, now)}, and since then {_unchanged(graph, task)} not changed."
     known = f" {_last_time(last, now)}" if last is not None else ""
     if reason is Reason.NOT_NEEDED:
         return f"{name} would not run: no target that was asked for needs it.{known}"
     return f"{name} would run because {plan.why(task)}.{_root_cause(plan, task)}{known}"
+
+
+def _unchanged(graph: Graph, task: int) -> str:
+    """`its command, 2 input files and 1 output file have`; what it has none of is left out."""
+    numbers = (len(graph.inputs_of(task)), "input file"), (len(graph.outputs_of(task)), "output file")
+    what = ["its command", *(count(number, noun) for number, noun in numbers if number)]
+    return f"{', '.join(what[:-1])} and {what[-1]} have" if len(what) > 1 else f"{what[0]} has"
+
+
+def next_run(plan: Plan, task: int) -> str:
+    """What the next run would do with a task, in a word for programs."""
+    words = {Reason.UP_TO_DATE: "up to date", Reason.NOT_NEEDED: "excluded"}
+    return words.get(Reason(plan.reasons[task]), "would run")
 
 
 def _group(plan: Plan, task: int) -> str:
@@ -64,26 +112,31 @@ def _was_done(record: TaskEnded, now: float) -> str:
 def _last_time(record: TaskEnded, now: float) -> str:
     if record.outcome == "ok":
         return f"It was {_was_done(record, now)}."
-    return f"At {show_moment(record.ended, now)} it failed: {record.message}; 'shoal output' prints what it wrote."
+    wrote = "; 'shoal output' prints what it wrote" if record.output_size else ""
+    how = "was cancelled" if record.outcome == "cancelled" else f"failed: {record.message}"
+    return f"At {show_moment(record.ended, now)} it {how}{wrote}."
 
 
 def during_the_run(graph: Graph, task: int, state: RunState, history: History, now: float) -> str:
     """While the workflow is being run: where the task stands in it."""
     name = repr(graph.names[task])
     numbers = {text: number for number, text in state.names.items()}
-    number = numbers.get(graph.names[task], -1)
+    number = numbers.get(printable(graph.names[task]), -1)
     if number in state.running:
         started = state.running[number]
-        process = f"as process {started.pid}" if started.pid else "as a Python call"
+        process = where_it_runs(state, started) if started.node else f"as {where_it_runs(state, started)}"
         return (
-            f"{name} is running since {show_moment(started.time, now)} ({show_seconds(now - started.time)}), "
+            f"{name} has been running since {show_moment(started.time, now)} ({show_seconds(now - started.time)}), "
             f"{process}, attempt {started.attempt}."
         )
     last = history.result(place_of(graph, task))
     if number in state.failed:
         record = state.failed[number]
         again = f" after {record.attempt} attempts" if record.attempt > 1 else ""
-        return f"{name} failed at {show_moment(record.ended, now)}{again}: {record.message}; see 'shoal output'."
+        wrote = "; see 'shoal output'" if record.output_size else ""
+        return f"{name} failed at {show_moment(record.ended, now)}{again}: {record.message}{wrote}."
+    if number in state.unwanted:
+        return f"{name} was cancelled."
     if number in state.done:
         return f"{name} was {_was_done(last, now)}." if last is not None else f"{name} is done."
     if number < 0 and graph.actions[task] is not None:
@@ -96,20 +149,20 @@ def _waiting(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) 
     name = repr(graph.names[task])
     lost = _lost_ancestor(graph, task, state, numbers)
     if lost is not None:
-        return f"{name} cannot run any more: it needs {lost!r}, which failed."
+        return f"{name} cannot run any more: it needs {lost[0]!r}, which {lost[1]}."
     waits_for = []
     for other in _distinct(graph.predecessors_of(task)):
-        number = numbers.get(graph.names[other], -1)
+        number = numbers.get(printable(graph.names[other]), -1)
         unfinished = number >= 0 and number not in state.done
         if unfinished or (graph.actions[other] is None and _unfinished_below(graph, other, state, numbers)):
             waits_for.append(graph.names[other])
     if waits_for:
-        running = sum(numbers.get(other, -1) in state.running for other in waits_for)
+        running = sum(numbers.get(printable(other), -1) in state.running for other in waits_for)
         return (
             f"{name} waits for {count(len(waits_for), 'unfinished task')} that it needs: {some(waits_for)} "
             f"({running:,} of them running)."
         )
-    number = numbers.get(graph.names[task], -1)
+    number = numbers.get(printable(graph.names[task]), -1)
     if number in state.tried:
         record = state.tried[number]
         return f"{name} waits for its next attempt: attempt {record.attempt} ended with: {record.message}."
@@ -121,17 +174,19 @@ def _waiting(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) 
 def _unfinished_below(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) -> bool:
     """Whether anything that a group needs is planned and not done."""
     return any(
-        numbers.get(graph.names[other], -1) >= 0 and numbers[graph.names[other]] not in state.done
+        numbers.get(printable(graph.names[other]), -1) >= 0 and numbers[printable(graph.names[other])] not in state.done
         for other in _ancestors(graph, task)
     )
 
 
-def _lost_ancestor(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) -> str | None:
-    if not state.failed:
+def _lost_ancestor(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) -> tuple[str, str] | None:
+    """What it needs and will not get in this run, and what became of that."""
+    if not state.failed and not state.unwanted:
         return None
     for other in _ancestors(graph, task):
-        if numbers.get(graph.names[other], -1) in state.failed:
-            return graph.names[other]
+        number = numbers.get(printable(graph.names[other]), -1)
+        if number in state.failed or number in state.unwanted:
+            return graph.names[other], "failed" if number in state.failed else "was cancelled"
     return None
 
 
@@ -155,19 +210,41 @@ def _scarce(graph: Graph, task: int, state: RunState) -> str:
         return f"the throttle: {held.reason}"
     node = Resources(tuple(state.start.node))
     asked = graph.profile_of(task).resources
-    by_name = {name: number for number, name in enumerate(graph.names)}
+    by_name = {printable(name): number for number, name in enumerate(graph.names)}
     holders = [by_name[state.names[number]] for number in state.running if state.names.get(number) in by_name]
     for name, amount in without_labels(asked).amounts:
         if state.throttle and not graph.profile_of(task).declares(name):
             continue  # cores that nobody declared are not counted under a throttle
         used = sum(graph.profile_of(other).resources.get(name) for other in holders)
         if used + amount > node.get(name):
+            taken, total = show_amount(name, used), show_amount(name, node.get(name))
+            are = "is" if taken == "1" else "are"
             return (
-                f"{name}: it asks for {show_amount(name, amount)}, and of {show_amount(name, node.get(name))} "
-                f"{show_amount(name, used)} are in use by {count(len(holders), 'running task')}"
+                f"{name}: it asks for {show_amount(name, amount)}, and {taken} of {total} {are} in use "
+                f"by {count(len(holders), 'running task')}"
             )
     return "its turn: other tasks are ready, too"
 
 
 def _distinct(tasks: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(tasks))
+
+
+def whole_from_ledger(state: RunState, phase: Phase, now: float) -> list[str]:
+    """What a ledger has on why a run is where it is: of one that goes on elsewhere, has ended, or was killed."""
+    lines = []
+    if phase is Phase.RUNNING:
+        running = list(state.running.values())
+        lines.append(f"  {len(running):,} run, {state.waiting():,} wait")
+        for record in sorted(running, key=lambda each: each.time)[:3]:
+            name = state.names.get(record.task, str(record.task))
+            lines.append(f"  {name!r} has been running since {show_moment(record.time, now)}")
+    elif phase is Phase.KILLED:
+        lines.append("  nothing runs: the process of the run is gone; 'shoal run' goes on from there")
+    elif phase is Phase.ENDED and state.waiting() and state.end is not None:
+        lines.append(f"  {count(state.waiting(), 'task')} did not run; the run ended: {state.end.outcome}")
+    for failure in list(state.failed.values())[:3]:
+        lines.append(f"  {state.names.get(failure.task, str(failure.task))!r} failed: {failure.message}")
+    if len(state.failed) > 3:
+        lines.append(f"  and {len(state.failed) - 3:,} more failed")
+    return lines

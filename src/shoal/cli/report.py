@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
+from shoal.cli.cells import printable
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
+if TYPE_CHECKING:
+    from shoal.engine.workspace import Workspace
+
 SUMMARY = """Writes a report of a run: one HTML file that needs nothing else, with what happened over time, what became
 of cores and memory, the critical path, what would have been if, and what to change next time. RUN is a workflow file,
-whose last run is meant; FILE@2 is its second run, FILE@-1 the one before the last."""
+whose last run that had something to do is meant; FILE@2 is its second run, FILE@-1 the one before the last."""
 USAGE = "[RUN] [OPTION...]"
 EXAMPLE = "shoal report flow.py -o report.html"
 _DEFAULT = "report.html"
@@ -19,33 +24,76 @@ _DEFAULT = "report.html"
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"where the report goes ({_DEFAULT})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"where the report goes; - is standard output ({_DEFAULT}, of --json -)"
+    )
     parser.add_argument("--compare", nargs=2, metavar="RUN", help="two runs, side by side")
-    parser.add_argument("--json", action="store_true", help="print the data of the report instead of writing a page")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="write the data of the report instead of a page, to standard output unless -o names a file",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     import json
 
-    from shoal.report.page import page
+    from shoal.cli.destination import STANDARD_OUTPUT, check_destination, write_to
+    from shoal.engine.workspace import Workspace
+    from shoal.report.choose import split_run
 
     if arguments.compare and arguments.run is not None:
         raise InputError("--compare names both runs itself", remedy="leave the other one out")
     words = arguments.compare or [_named(arguments.run)]
+    path = arguments.output
+    if path is None:
+        path = STANDARD_OUTPUT if arguments.json else _DEFAULT
+    for word in words:
+        check_destination(path, "-o", Workspace(split_run(word)[0]))
     runs = [_data(word) for word in words]
+    for path_of_run in dict.fromkeys(split_run(word)[0] for word in words):
+        _tell_damage(Workspace(path_of_run))
     if arguments.json:
-        print(json.dumps(runs[0] if len(runs) == 1 else {"runs": runs}, allow_nan=False))
+        text = json.dumps(runs[0] if len(runs) == 1 else {"runs": runs}, allow_nan=False) + "\n"
+    else:
+        text = _page(runs)
+    write_to(path, text.encode(), f"the report {path!r} cannot be written")
+    if path == STANDARD_OUTPUT:
         return 0
+    if len(runs) == 1:
+        print(printable(f"wrote {path}: {runs[0]['summary'][0]}{_unfinished(runs[0])}"))
+        return 0
+    print(printable(f"wrote {path}"))
+    for word, run in zip(words, runs, strict=True):
+        print(printable(f"  {word}: {run['summary'][0]}{_unfinished(run)}"))
+    return 0
+
+
+def _tell_damage(workspace: Workspace) -> None:
+    """On standard error, since a report of a ledger with holes in it does not tell of everything."""
+    from shoal.cli.standing import damage_line
+    from shoal.engine.follow import Follower
+    from shoal.report.choose import how_whole
+
+    if how_whole(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
+        follower = Follower(workspace)
+        follower.refresh()
+        for line in damage_line(follower):
+            print(f"shoal: {line}", file=sys.stderr)
+
+
+def _page(runs: list[dict[str, Any]]) -> str:
+    from shoal.report.page import page
+
     names = [run["run"]["workflow"] for run in runs]
     title = f"{' and '.join(dict.fromkeys(names))}: {'a comparison of runs' if len(runs) > 1 else 'report of a run'}"
-    path = arguments.output or _DEFAULT
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(page(title, {"runs": runs}))
-    except OSError as error:
-        raise InputError(f"the report {path!r} cannot be written: {error.strerror}") from None
-    print(f"wrote {path}: {runs[0]['summary'][0]}")
-    return 0
+    return page(title, {"runs": runs})
+
+
+def _unfinished(run: dict[str, Any]) -> str:
+    """A run that did not finish is not to be judged by how long it took."""
+    outcome = run["run"]["outcome"]
+    return "" if outcome in ("ok", "running") else f" It did not finish ({outcome})."
 
 
 def _named(word: str | None) -> str:
@@ -72,10 +120,11 @@ def _data(word: str) -> dict[str, Any]:
         from shoal.engine.foresight import foreseen as foresee
 
         follower = Follower(workspace)
-        if follower.refresh() is Phase.ENDED:
+        ended = follower.refresh() is Phase.ENDED
+        if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
             foreseen = foresee(workspace, follower.state)
     now = time.time() if is_live else None
-    return run_data(view, workflow=os.path.basename(workspace.workflow), now=now, foreseen=foreseen)
+    return run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
 
 
 _MOST_FORESEEN = 20_000

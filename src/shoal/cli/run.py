@@ -27,6 +27,20 @@ something was asked that cannot be (nothing is run then), 130 after Ctrl-C. A fi
 is run, too: what was cut short goes on, and the result is printed."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
+KEPT: dict[str, str | None] = {
+    "cluster": None,
+    "files": "shared",
+    "policy": "flds",
+    "to": "one",
+    "jobs": None,
+    "memory": None,
+    "disk": None,
+    "resource": None,
+    "label": None,
+    "check": "time",
+    "throttle": None,
+}
+"""What is said again when a run is to go on, with the values that need not be said."""
 ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
 POLICIES = ("flds", "rlds", "mdl", "mlb", "auto", "pwrake")
 SIZINGS = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
@@ -126,28 +140,41 @@ def execute(arguments: argparse.Namespace) -> int:
 
     path = find_workflow(split_words(arguments.words, arguments.workflow)[0])
     display = choose_display(arguments)
-    if not (arguments.web or arguments.web_port):
-        return _execute(arguments, path, display)
-    page = _page(arguments, path)
-    display.note(f"live page: {page.address}")
+    page = _Page(arguments, path, display)
     try:
-        return _execute(arguments, path, display)
+        return _execute(arguments, path, display, page)
     finally:
         page.close()
 
 
-def _page(arguments: argparse.Namespace, path: str) -> Beside:
-    """The process that shows the run in a browser."""
-    from shoal.web.beside import Beside
+class _Page:
+    """The live page of a run, if one was asked for; there is none of a run that is refused."""
 
-    try:
-        return Beside(os.path.abspath(path), arguments.web_port)
-    except OSError as error:
-        remedy = "name another one with --web-port, or none"
-        raise InputError(f"port {arguments.web_port} cannot be used: {error.strerror}", remedy=remedy) from None
+    def __init__(self, arguments: argparse.Namespace, path: str, display: QuietDisplay) -> None:
+        self._wanted = arguments.web or arguments.web_port
+        self._path, self._port = os.path.abspath(path), arguments.web_port
+        self._display = display
+        self._beside: Beside | None = None
+
+    def open(self) -> None:
+        """Starts the process that shows the run in a browser, and says where."""
+        if not self._wanted:
+            return
+        from shoal.web.beside import Beside
+
+        try:
+            self._beside = Beside(self._path, self._port)
+        except OSError as error:
+            remedy = "name another one with --web-port, or none"
+            raise InputError(f"port {self._port} cannot be used: {error.strerror}", remedy=remedy) from None
+        self._display.note(f"live page: {self._beside.address}")
+
+    def close(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
 
 
-def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay) -> int:
+def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay, page: _Page) -> int:
     from shoal.engine.rulesfile import NetFound
     from shoal.engine.session import enter
 
@@ -163,7 +190,12 @@ def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay) ->
 
         if caller is not None:
             caller.close()
-        return run_net(found.net, workspace, words, arguments, options.node, access)
+        return run_net(found.net, workspace, words, arguments, options.node, access, page.open)
+    try:
+        page.open()
+    except InputError:
+        session.abandon()
+        raise
     session.tell_all = display.tell_all
     display.begin(session)
     if arguments.explain:
@@ -173,7 +205,7 @@ def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay) ->
     status = exit_status(run)
     display.end(session, run, status)
     if not (arguments.quiet or arguments.json):
-        print_summary(session, run, [named] if named else [], words)
+        print_summary(session, run, [named] if named else [], words, kept_options(arguments))
     return status
 
 
@@ -247,7 +279,18 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
     )
 
 
-def print_summary(session: Session, run: Run, workflow: list[str], words: list[str]) -> None:
+def kept_options(arguments: argparse.Namespace) -> list[str]:
+    """Options that say where a workflow runs and what it may use, as they were given: who goes on wants them again."""
+    found = []
+    for name, usual in KEPT.items():
+        value = getattr(arguments, name)
+        for word in value if isinstance(value, list) else [value]:
+            if word != usual:
+                found += [f"--{name}", word]
+    return found
+
+
+def print_summary(session: Session, run: Run, workflow: list[str], words: list[str], options: list[str]) -> None:
     """On standard output; whether anybody reads it has no bearing on how the run ended."""
     import sys
 
@@ -257,7 +300,7 @@ def print_summary(session: Session, run: Run, workflow: list[str], words: list[s
     if run.detached:
         Screen(sys.stdout).say("the run goes on without this terminal; 'shoal attach' follows it")
         return
-    text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, words)
+    text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, [*words, *options])
     screen = Screen(sys.stdout)
     totals = run.statistics
     first, *rest = text.split("\n")

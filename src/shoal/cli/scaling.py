@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from shoal.cli.modelled import MOST_NODES, cluster_of, find_subject, options_of, policies_of
+from shoal.cli.modelled import MOST_NODES, cluster_of, find_subject, is_workload, options_of, policies_of
+from shoal.cli.parser import split_words
 from shoal.errors import InputError
 
 MOST_COUNTS = 200
@@ -18,14 +19,21 @@ def show_scaling(arguments: argparse.Namespace) -> int:
     import json
     import os
 
+    from shoal.cli.cells import printable_lines
+    from shoal.cli.destination import check_destination
     from shoal.cli.predicted import plan_as_data, plan_as_text
     from shoal.engine.forecast import advise, least_seconds, predict_all
+    from shoal.engine.load import find_workflow
+    from shoal.engine.workspace import Workspace
 
     refuse_what_only_a_plan_has(arguments)
     counts = node_counts(arguments.nodes)
     policies, options = policies_of(arguments.policy), options_of(arguments)
     cluster_of(arguments, counts[-1], None)  # refuses what cannot be before anything is loaded
-    plot = os.path.abspath(arguments.plot) if arguments.plot else None
+    plot = os.path.abspath(arguments.plot) if arguments.plot is not None else None
+    if plot is not None and not is_workload(arguments):
+        workflow = find_workflow(split_words(arguments.words, arguments.workflow)[0])
+        check_destination(arguments.plot, "--plot", Workspace(workflow))
     if plot is not None and not os.access(os.path.dirname(plot), os.W_OK):
         raise InputError(f"cannot write the plot {arguments.plot!r}", remedy="name a file in a directory of yours")
     subject, node = find_subject(arguments)
@@ -40,7 +48,7 @@ def show_scaling(arguments: argparse.Namespace) -> int:
             file.write(draw(predictions, bounds, f"{subject.name}, nodes of {specs[0].node.cores} cores"))
     show = plan_as_data(subject, specs, options, predictions, advice) if arguments.json else None
     text = plan_as_text(subject, specs, options, predictions, advice)
-    print(json.dumps(show) if show is not None else "\n".join(text))
+    print(json.dumps(show) if show is not None else printable_lines("\n".join(text)))
     return 0
 
 

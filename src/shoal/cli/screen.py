@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
-from shoal.cli.text import clip
+from shoal.cli.cells import cut
+from shoal.cli.streams import SIMPLER
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 
@@ -37,9 +38,15 @@ class Screen:
             return False
         return True
 
-    @staticmethod
-    def width() -> int:
-        return shutil.get_terminal_size((100, 24)).columns
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal as it is now; COLUMNS counts only where it does not say."""
+        try:
+            found = os.get_terminal_size(self.stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            found = os.terminal_size((0, 0))
+        if not found.columns or not found.lines:
+            found = shutil.get_terminal_size((100, 24))
+        return found.columns, found.lines
 
     def say(self, text: str) -> None:
         """Prints a line that stays, above the block if there is one."""
@@ -57,8 +64,8 @@ class Screen:
 
     def draw_fitting(self, lines: Sequence[str]) -> None:
         """As `draw`, with what does not fit the terminal cut away."""
-        size = shutil.get_terminal_size((100, 24))
-        self.draw([clip(line, size.columns - 1) for line in lines[: size.lines - 1]])
+        columns, height = self.size()
+        self.draw([cut(line, columns - 1) for line in lines[: height - 1]])
 
     def erase(self) -> None:
         """Takes the block away."""
@@ -76,6 +83,9 @@ class Screen:
     def _write(self, text: str) -> None:
         if self.gone:
             return
+        if not self.can_show(text):
+            encoding = self.stream.encoding or "ascii"
+            text = text.translate(SIMPLER).encode(encoding, "replace").decode(encoding)
         try:
             self.stream.write(text)
             self.stream.flush()

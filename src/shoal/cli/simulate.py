@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from shoal.cli.cells import printable_lines
 from shoal.cli.modelled import (
     add_cluster,
     cluster_of,
@@ -78,7 +79,7 @@ def on_cluster(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(run_as_data(subject, spec, options, predictions, bound)))
     else:
-        print("\n".join(run_as_text(subject, spec, options, predictions, bound)))
+        print(printable_lines("\n".join(run_as_text(subject, spec, options, predictions, bound))))
     return 0
 
 
@@ -96,7 +97,7 @@ def on_this_node(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_data(expected, forecast, node, order)))
     else:
-        print("\n".join(as_text(expected, forecast, node, order)))
+        print(printable_lines("\n".join(as_text(expected, forecast, node, order))))
     return 0
 
 
@@ -118,7 +119,7 @@ def under_throttles(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(throttles_as_data(expected, node, demands, found)))
     else:
-        print("\n".join(throttles_as_text(expected, node, demands, found)))
+        print(printable_lines("\n".join(throttles_as_text(expected, node, demands, found))))
     return 0
 
 
@@ -146,15 +147,16 @@ def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: s
 
 def as_text(expected: Expectation, forecast: Forecast, node: Resources, order: str) -> list[str]:
     """The forecast for people."""
-    from shoal.cli.text import clip, count, show_percent, show_seconds, table
+    from shoal.cli.text import clip, count, show_seconds, table
     from shoal.model.resources import FRACTION
+    from shoal.view.words import share_of
 
     cores = node.get("cores") / FRACTION
     on = f"{cores:g} core{'s' * (cores != 1)}"
     lines = [
         f"{expected.workflow.path}: {count(forecast.tasks, 'task')} on {on}, order {order}",
         f"durations: {expected.sentence()}",
-        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {show_percent(forecast.utilisation, 1.0)}",
+        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {share_of(forecast.utilisation, 1.0)}",
         f"lower bounds: {show_seconds(forecast.area)} for the work on {on}, "
         f"{show_seconds(forecast.critical_path)} along the critical path",
     ]

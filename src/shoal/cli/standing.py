@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from shoal.cli.text import count, show_left, show_percent, show_rate, show_seconds
+from shoal.cli.text import count, show_rate, show_seconds
 from shoal.cli.throttled import throttle_as_data, throttle_lines
 from shoal.engine.follow import Follower, Phase, RunState
+from shoal.ledger.records import TASKS_CANCELLED, TaskStarted
+from shoal.model.resources import FRACTION
+from shoal.view.words import percent, share_of, time_left
 
 MOST_SHOWN = 10
 
@@ -33,8 +36,19 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     if state.end is None:
         return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
+    if how == "with failures" and not state.failed and state.cancelled():  # as earlier versions have recorded it
+        how = TASKS_CANCELLED
     took = show_seconds(state.end.time - began)
     return f"{name}: ended at {show_moment(state.end.time, now)} after {took} ({how}), {done}"
+
+
+def damage_line(follower: Follower) -> list[str]:
+    """A sentence, if something of the ledger cannot be read."""
+    size = follower.damaged_bytes()
+    if not size:
+        return []
+    lost = "the next run mends it, and runs again what it does not know of any more"
+    return [f"{count(size, 'byte')} of the ledger {'is' if size == 1 else 'are'} damaged; {lost}"]
 
 
 def beside(predicted: float, took: float) -> str:
@@ -49,22 +63,26 @@ def describe(
     """The whole picture, as lines; `predicted` is how long the run should have taken, if that is known."""
     state = follower.state
     name = follower.workspace.workflow.rsplit("/", 1)[-1]
-    lines = [headline(name, follower, phase, now)]
+    lines = [headline(name, follower, phase, now), *damage_line(follower)]
     if state.start is None:
         return lines
     if state.start.targets:
         lines.append(f"asked for: {' '.join(state.start.targets)}")
-    over = len(state.done) + len(state.failed)
+    # Of a run that goes on it is told how much is over, of one that has ended how much was done.
+    share = state.over() if phase is Phase.RUNNING else len(state.done)
     counts = [f"{len(state.done):,} done", f"{state.up_to_date():,} up to date", f"{len(state.failed):,} failed"]
     if phase is Phase.RUNNING:
-        counts += [f"{len(state.running):,} running", f"{state.waiting():,} waiting"]
-    else:
-        counts.append(f"{state.to_run() - over:,} not run")
-    lines.append(f"{show_percent(over, state.to_run())}: {', '.join(counts)}")
+        counts += [f"{state.running_now():,} running", f"{state.waiting():,} waiting"]
+    if cancelled := state.cancelled():
+        counts.append(f"{cancelled:,} cancelled")
     if phase is Phase.RUNNING:
-        left = state.time_left(now)
-        about = f", {show_left(left)}" if left is not None else ""
-        lines.append(f"{show_rate(state.rate(now))}{about}" if state.done else "nothing is done yet")
+        if cannot := state.cannot_run():
+            counts.append(f"{cannot:,} cannot run")
+    else:
+        counts.append(f"{state.not_run():,} not run")
+    lines.append(f"{share_of(share, state.to_run())}: {', '.join(counts)}")
+    if phase is Phase.RUNNING:
+        lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
         lines.append(beside(predicted, state.end.time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
@@ -76,21 +94,43 @@ def describe(
     return lines
 
 
+def _pace(state: RunState, now: float) -> str:
+    """Rate, time left and cores in one line."""
+    told = state.progress(now)
+    if not told.done:
+        return "nothing is done yet"
+    words = [show_rate(told.rate)]
+    if told.left is not None:
+        words.append(time_left(told.left, told.least, told.most))
+    if told.utilisation is not None and state.start is not None:
+        cores = dict(state.start.node).get("cores", 0) / FRACTION
+        words.append(f"{percent(told.utilisation)} of {cores:g} core{'s' * (cores != 1)} in use so far")
+    return ", ".join(words)
+
+
 def _running(state: RunState, now: float, most: int) -> list[str]:
     running = sorted(state.running.values(), key=lambda started: started.time)
     if not running:
         return []
+    total = max(len(running), state.running_now())
     rows = []
     for started in running[:most]:
-        process = f"process {started.pid}" if started.pid else "Python call"
+        process = where_it_runs(state, started)
         again = f", attempt {started.attempt}" if started.attempt > 1 else ""
         name = state.names.get(started.task, str(started.task))
         category = state.category_of.get(started.task, "")
         rows.append(f"  {show_seconds(now - started.time):>10}  {name} ({category}, {process}{again})")
     lines = ["running:", *rows]
-    if len(running) > most:
-        lines.append(f"  and {len(running) - most:,} more")
+    if total > len(rows):
+        lines.append(f"  and {total - len(rows):,} more")
     return lines
+
+
+def where_it_runs(state: RunState, started: TaskStarted) -> str:
+    """The process that does it, or the node of a cluster."""
+    if started.node:
+        return f"on {state.node_name(started.node)}"
+    return f"process {started.pid}" if started.pid else "a Python call"
 
 
 def _failed(state: RunState, most: int) -> list[str]:
@@ -106,6 +146,8 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
     """The same for programs; times are seconds since the epoch."""
     state = follower.state
     start, end = state.start, state.end
+    goes_on = phase is Phase.RUNNING
+    told = state.progress(now) if goes_on or phase is Phase.ENDED else None
     return {
         "workflow": follower.workspace.workflow,
         "state": phase.value,
@@ -118,13 +160,21 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "took": end.time - start.time if start and end else None,
         "predicted": predicted,
         "targets": start.targets if start else [],
+        "damaged_bytes": follower.damaged_bytes(),
         "to_run": state.to_run(),
         "up_to_date": state.up_to_date(),
         "done": len(state.done),
         "failed": len(state.failed),
-        "running": len(state.running) if phase is Phase.RUNNING else 0,
-        "rate": round(state.rate(now), 3) if phase is Phase.RUNNING else 0.0,
-        "seconds_left": state.time_left(now) if phase is Phase.RUNNING else None,
+        "running": state.running_now() if goes_on else 0,
+        "waiting": state.waiting() if goes_on else 0,
+        "cannot_run": state.cannot_run(),
+        "cancelled": state.cancelled(),
+        "not_run": 0 if goes_on else state.not_run(),
+        "rate": round(told.rate, 3) if told else 0.0,
+        "seconds_left": told.left if told and goes_on else None,
+        "seconds_left_least": told.least if told and goes_on else None,
+        "seconds_left_most": told.most if told and goes_on else None,
+        "utilisation": told.utilisation if told else None,
         "throttle": throttle_as_data(state),
         "running_tasks": [
             {
@@ -132,10 +182,11 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
                 "attempt": started.attempt,
                 "pid": started.pid or None,
                 "since": started.time,
+                "node": state.node_name(started.node),
             }
             for started in state.running.values()
         ]
-        if phase is Phase.RUNNING
+        if goes_on
         else [],
         "failures": [
             {"name": state.names.get(task), "attempt": record.attempt, "message": record.message}

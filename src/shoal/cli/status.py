@@ -42,6 +42,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from shoal.cli.places import recorded_workflows
+    from shoal.engine.load import missing_workflow
     from shoal.engine.workspace import Workspace
 
     if arguments.plot is not None and not (arguments.categories or arguments.throttle):
@@ -49,8 +50,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.file is not None:
         workspace = Workspace(arguments.file)
         if not os.path.isdir(workspace.directory):
-            exists = os.path.isfile(arguments.file)
-            raise InputError(f"{arguments.file!r} {'has not been run yet' if exists else 'does not exist'}")
+            workspace = _of_last_run(arguments.file) or workspace
+        if not os.path.isdir(workspace.directory):
+            if not os.path.isfile(arguments.file):
+                raise missing_workflow(arguments.file)
+            raise InputError(f"{arguments.file!r} has not been run yet", remedy="run it first")
         return _show(workspace, arguments)
     names = recorded_workflows()
     if not names:
@@ -62,10 +66,29 @@ def execute(arguments: argparse.Namespace) -> int:
     return _list(names, arguments.json)
 
 
+def _of_last_run(word: str) -> Workspace | None:
+    """Other commands take the number of a run behind the name of its workflow; here it may be that of the last one."""
+    from shoal.engine.workspace import Workspace
+    from shoal.report.choose import count_runs, numbered_run, split_run
+
+    path, number = split_run(word)
+    workspace = Workspace(path)
+    if number is None or not os.path.isfile(workspace.ledger):
+        return None
+    wanted = numbered_run(workspace, path, number)
+    if wanted != count_runs(workspace.ledger):
+        raise InputError(
+            f"status tells of the last run only, and {word!r} is another one",
+            remedy=f"'shoal top {word}', 'shoal web {word}' and 'shoal report {word}' show it",
+        )
+    return workspace
+
+
 def _list(names: list[str], as_json: bool) -> int:
     """Several workflows: one line each."""
     import json
 
+    from shoal.cli.cells import printable
     from shoal.cli.netstanding import net_as_data, net_headline
     from shoal.cli.standing import headline, state_as_data
     from shoal.engine.follow import Follower
@@ -84,7 +107,7 @@ def _list(names: list[str], as_json: bool) -> int:
         print(json.dumps(told))
         return 0
     for name, follower, phase in found:
-        print((net_headline if follower.state.net else headline)(name, follower, phase, now))
+        print(printable((net_headline if follower.state.net else headline)(name, follower, phase, now)))
     print("'shoal status FILE' says more of one of them")
     return 0
 
@@ -92,9 +115,12 @@ def _list(names: list[str], as_json: bool) -> int:
 def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
     import json
 
+    from shoal.cli.cells import printable
     from shoal.cli.screen import Screen
     from shoal.engine.follow import Follower, Phase
 
+    if arguments.plot is not None:
+        _check_plot(workspace, arguments.plot)
     follower = Follower(workspace, keeps_all=arguments.tasks)
     screen = Screen(sys.stdout)
     while True:
@@ -104,7 +130,7 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps(_data(follower, phase, now, arguments)), flush=True)
         else:
-            lines = _lines(follower, phase, now, arguments)
+            lines = [printable(line) for line in _lines(follower, phase, now, arguments)]
             if again and screen.live:
                 screen.draw_fitting(lines)
             else:
@@ -118,8 +144,17 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_plot(workspace: Workspace, path: str) -> None:
+    from shoal.cli.destination import STANDARD_OUTPUT, check_destination
+
+    if path == STANDARD_OUTPUT:
+        raise InputError("--plot - would mix the drawing with the table", remedy="name a file")
+    check_destination(path, "--plot", workspace)
+
+
 def _plot(follower: Follower, arguments: argparse.Namespace) -> None:
     from shoal.cli.allocation_plot import draw, read_attempts
+    from shoal.cli.destination import write_to
     from shoal.cli.throttle_plot import draw_throttle
 
     title, path = os.path.basename(follower.workspace.workflow), arguments.plot
@@ -127,11 +162,7 @@ def _plot(follower: Follower, arguments: argparse.Namespace) -> None:
         drawing = draw_throttle(follower.state.throttle, title)
     else:
         drawing = draw(read_attempts(follower.workspace), title)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(drawing)
-    except OSError as error:
-        raise InputError(f"the plot {path!r} cannot be written: {error.strerror}") from None
+    write_to(path, drawing.encode(), f"the plot {path!r} cannot be written")
 
 
 def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> list[str]:

@@ -7,6 +7,8 @@ import io
 import sys
 
 _ERRORS = "shoal-lenient"
+SIMPLER = str.maketrans("\u2013·…━", "-,.=")
+"""For streams that have no letters beyond ASCII: one for one, so that widths stay."""
 
 
 def print_anything() -> None:
@@ -18,9 +20,15 @@ def print_anything() -> None:
 
 
 def _lenient(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Bytes that came in as surrogates go out as they were; what the encoding does not have becomes a question mark."""
+    """Bytes that came in as surrogates go out as they were; what the encoding does not have becomes something simpler,
+    or a question mark."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     piece = error.object[error.start : error.end]
-    found = b"".join(bytes([ord(c) - 0xDC00]) if "\udc80" <= c <= "\udcff" else b"?" for c in piece)
-    return found, error.end
+    return b"".join(map(_instead_of, piece)), error.end
+
+
+def _instead_of(letter: str) -> bytes:
+    if "\udc80" <= letter <= "\udcff":
+        return bytes([ord(letter) - 0xDC00])
+    return chr(SIMPLER.get(ord(letter), ord("?"))).encode("ascii")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from shoal.cli.cells import printable
 from shoal.cli.text import count, show_seconds, table, tail_lines
 from shoal.engine.statistics import CategoryTotals, Statistics
 from shoal.model.resources import show_bytes
+from shoal.view.words import percent
 
 MOST_CATEGORIES = 8
 MOST_SLOW = 4
@@ -19,7 +21,8 @@ _WORTH_A_TABLE = 4
 def summarise(
     totals: Statistics, names: Sequence[str], stopped: str, workflow: Sequence[str], words: Sequence[str]
 ) -> str:
-    """The whole text. `names` are those of the tasks by number; `workflow` and `words` are what the user typed."""
+    """The whole text. `names` are those of the tasks by number; `workflow` and `words` are what the user typed,
+    options that matter included."""
     if not totals.to_run():
         return nothing_to_do(totals.up_to_date)
     lines = [headline(totals, stopped), _cost(totals)]
@@ -30,8 +33,8 @@ def summarise(
     if totals.failed:
         lines += _failures(totals)
     if totals.done < totals.to_run():
-        lines.append(_how_to_go_on(totals, workflow, words))
-    return "\n".join(lines)
+        lines += _how_to_go_on(totals, workflow, words)
+    return "\n".join(map(printable, lines))
 
 
 def nothing_to_do(up_to_date: int) -> str:
@@ -48,6 +51,9 @@ def headline(totals: Statistics, stopped: str) -> str:
     if totals.failed:
         counts.append(f"{totals.failed:,} failed")
     left = totals.to_run() - totals.done - totals.failed
+    if totals.cancelled and not stopped:
+        counts.append(f"{totals.cancelled:,} cancelled")
+        left -= totals.cancelled
     if left:
         counts.append(f"{left:,} not run")
     if totals.retried:
@@ -63,24 +69,24 @@ def _cost(totals: Statistics) -> str:
     wall = totals.ended - totals.started
     return (
         f"{show_seconds(wall)} wall time, {show_seconds(totals.seconds)} of task time "
-        f"({show_seconds(totals.cpu)} cpu), {100 * totals.utilisation():.0f} % of {totals.cores:g} "
+        f"({show_seconds(totals.cpu)} cpu), {percent(totals.utilisation())} of {totals.cores:g} "
         f"core{'s' * (totals.cores != 1)} used"
     )
 
 
 def category_table(categories: dict[str, CategoryTotals]) -> list[str]:
-    """The categories that took most time, each with count, mean, longest and peak memory."""
+    """The categories that took most time, each with count, mean of the attempts that succeeded, longest of
+    all and peak memory."""
     used = [(name, totals) for name, totals in categories.items() if totals.done or totals.failed]
     ranked = sorted(used, key=lambda item: -item[1].seconds)
     rows = [("category", "tasks", "failed", "mean", "longest", "most memory")]
     for name, totals in ranked[:MOST_CATEGORIES]:
-        ended = totals.done + totals.failed
         rows.append(
             (
                 name,
                 f"{totals.done:,}",
                 f"{totals.failed:,}",
-                show_seconds(totals.seconds / ended) if ended else "-",
+                show_seconds(totals.good / totals.done) if totals.done else "-",
                 show_seconds(totals.longest),
                 show_bytes(totals.most_memory) if totals.most_memory else "-",
             )
@@ -105,9 +111,10 @@ def _failures(totals: Statistics) -> list[str]:
     return lines
 
 
-def _how_to_go_on(totals: Statistics, workflow: Sequence[str], words: Sequence[str]) -> str:
-    sentence = f"go on with '{shlex.join(['shoal', 'run', *workflow, *words])}', which runs only what is left"
+def _how_to_go_on(totals: Statistics, workflow: Sequence[str], words: Sequence[str]) -> list[str]:
+    lines = [f"to go on with what is left: {shlex.join(['shoal', 'run', *workflow, *words])}"]
     if totals.failures:
-        command = shlex.join(["shoal", "output", totals.failures[0].name, *workflow])
-        sentence += f"; '{command}' prints all that it wrote"
-    return sentence
+        name = totals.failures[0].name
+        dashes = ["--"] if name.startswith("-") else []
+        lines.append(f"what {name} wrote: {shlex.join(['shoal', 'output', *dashes, name, *workflow])}")
+    return lines

@@ -37,7 +37,7 @@ def categories_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]
     found = []
     for name, category in sorted(state.categories.items()):
         over = category.done + category.failed
-        running = category.running if phase is Phase.RUNNING else 0
+        running = state.running_of(name) if phase is Phase.RUNNING else 0
         shown = kept.shown.get(name, {})
         found.append(
             {
@@ -81,7 +81,7 @@ def _wall(category: CategoryState, kept: Durations | None) -> dict[str, Any]:
     """The longest task that was seen, and how long the next one is expected to take; from earlier runs if need be."""
     known = kept or Durations()
     over = category.done + category.failed
-    expected = known.mean if known.tasks else category.seconds / over if over else 0.0
+    expected = known.mean if known.tasks else category.spent / over if over else 0.0
     return {"seen": round(known.largest, 6) or None, "expected": round(expected, 6) or None}
 
 
@@ -156,6 +156,8 @@ def tasks_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
             how = "failed"
         elif started is not None and phase is Phase.RUNNING:
             how = "running"
+        elif task in state.unwanted:
+            how = "cancelled"
         seconds = last.ended - last.started if last else 0.0
         found.append(
             {
@@ -163,7 +165,7 @@ def tasks_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
                 "name": name,
                 "state": how,
                 "category": state.category_of.get(task, ""),
-                "attempts": started.attempt if started else last.attempt if last else 0,
+                "attempts": state.attempts.get(task, 0) + (started is not None),
                 "cores": round(cores_used(last), 3) if last and seconds > 0 else None,
                 "memory": (max(last.max_rss, last.usage.tree_memory) or None) if last else None,
                 "memory_limit": (last.memory_limit or None) if last else None,
@@ -194,22 +196,31 @@ def task_table(follower: Follower, phase: Phase) -> list[str]:
 
 
 def nodes_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
-    """The machine of the run; there is one."""
+    """The machine of the run, or the nodes of the cluster that have taken part in it."""
     state = follower.state
     if state.start is None:
         return []
-    node = dict(state.start.node)
-    running = len(state.running) if phase is Phase.RUNNING else 0
-    return [
-        {
-            "host": state.start.host,
-            "completed": len(state.done),
-            "running": running,
-            "cores": node.get("cores", 0) / FRACTION,
-            "memory": node.get("memory"),
-            "disk": node.get("disk"),
-        }
-    ]
+    if not state.is_cluster:
+        running = state.running_now() if phase is Phase.RUNNING else 0
+        return [_node(state.start.host, len(state.done), running, state.start.node)]
+    found = []
+    for number, node in state.nodes.items():
+        stand = state.stands.get(number) if phase is Phase.RUNNING else None
+        running = (stand.running or 0) if stand is not None else 0
+        found.append(_node(node.name, state.done_on.get(number, 0), running, node.resources))
+    return found
+
+
+def _node(host: str, completed: int, running: int, resources: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    there = dict(resources)
+    return {
+        "host": host,
+        "completed": completed,
+        "running": running,
+        "cores": there.get("cores", 0) / FRACTION,
+        "memory": there.get("memory"),
+        "disk": there.get("disk"),
+    }
 
 
 def node_table(follower: Follower, phase: Phase) -> list[str]:

@@ -28,24 +28,11 @@ def show_seconds(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def show_left(seconds: float) -> str:
-    """How long it will still take; nobody can say that to a fraction of a second."""
-    if seconds < 2:
-        return "nearly done"
-    return f"about {show_seconds(seconds)} left" if seconds >= 60 else f"about {seconds:.0f} s left"
-
-
 def show_rate(per_second: float) -> str:
     """`812/s`, `2.5/s`, `14/min`."""
     if per_second >= 9.95:
         return f"{per_second:,.0f}/s"
     return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.2g}/min"
-
-
-def show_percent(part: float, whole: float) -> str:
-    """A share that is 100 only when all of it is there."""
-    share = 100 * part / whole if whole else 100.0
-    return f"{int(share)} %" if share < 100 else "100 %"
 
 
 def clip(text: str, width: int) -> str:

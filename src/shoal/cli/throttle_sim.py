@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.cli.tables import laid_out
-from shoal.cli.text import clip, count, show_percent, show_seconds
+from shoal.cli.text import clip, count, show_seconds
 from shoal.engine.expect import Expectation
 from shoal.model.resources import FRACTION, Resources
 from shoal.sim.throttle.workflow import Demand, Throttled
+from shoal.view.words import share_of
 
 MOST_CATEGORIES = 6
 
@@ -28,7 +29,7 @@ def throttles_as_text(
         (
             run.throttle,
             show_seconds(run.makespan),
-            show_percent(run.processors, 1.0),
+            share_of(run.processors, 1.0),
             f"{run.most:,}",
             *(f"{run.together.get(name, 0.0):.1f}" for name in names),
         )
@@ -48,7 +49,7 @@ def throttles_as_text(
 def _in_words(demand: Demand, cores: float) -> str:
     """What a task uses, for people."""
     parts = [
-        f"{share * cores:.2g} cores" if name == "cpu" else f"{show_percent(share, 1.0)} of the {name}"
+        f"{share * cores:.2g} cores" if name == "cpu" else f"{share_of(share, 1.0)} of the {name}"
         for name, share in demand.use.items()
         if share > 0
     ]

@@ -21,9 +21,9 @@ def throttle_lines(state: RunState) -> list[str]:
 
 def _line(state: RunState, record: ThrottleDecided) -> str:
     if not record.category:
-        return f"  {len(state.running):,} run, {record.cap:,} may ({record.state})"
-    found, where = state.categories.get(record.category), f" on {record.node}" if record.node else ""
-    running = record.running if record.node or found is None else found.running
+        return f"  {state.running_now():,} run, {record.cap:,} may ({record.state})"
+    where = f" on {record.node}" if record.node else ""
+    running = record.running if record.node else state.running_of(record.category)
     words = [f"  {record.category}{where}: {running:,} run, {_cap(record)} may ({record.state})"]
     if record.dominant:
         words.append(f"{record.dominant} {100 * record.use:.0f} % in use")

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.cli.fullscreen import FullScreen
     from shoal.cli.screen import Screen
+    from shoal.cli.topmodel import Model
+    from shoal.cli.topstate import Place
+    from shoal.cli.toptables import Table
+    from shoal.cli.topview import Window
     from shoal.web.watch import Watch
 
-SUMMARY = """Shows a run in the terminal, full screen: progress, cores and memory over time, and below a table of
-categories (c), nodes (n), running tasks (r) or failures (f). It follows the run until q is pressed, and shows finished
-runs, too. RUN is a workflow file, whose last run is meant; FILE@2 is its second run."""
+SUMMARY = """Shows a run in the terminal, full screen: progress and the time left, cores and memory over time, the
+throttle, the critical path, and below a table of categories (c), tasks (t), running tasks (r), failures (f) or nodes
+(n). Arrows choose a row, Enter opens it, s sorts, ? lists all keys. It follows the run until q is pressed, and shows
+finished runs, too. RUN is a workflow file, whose last run that had something to do is meant; FILE@2 is its second
+run."""
 USAGE = "[RUN]"
 EXAMPLE = "shoal top flow.py"
-_REDRAW_SECONDS = 0.5
-_SHARE = 3.0
-"""What takes a look at every attempt is done anew after so many times as long as it took."""
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J", "\x1b[?25h\x1b[?1049l"
+REDRAW_SECONDS = 0.5
+NARROWEST, LOWEST = 10, 3
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -32,6 +34,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from shoal.cli.fullscreen import FullScreen
     from shoal.cli.places import choose_workflow
     from shoal.cli.screen import Screen
     from shoal.engine.workspace import Workspace
@@ -39,101 +42,99 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.web.watch import Watch
 
     path, number = split_run(arguments.run if arguments.run is not None else choose_workflow(None))
-    workspace = Workspace(path)
-    if not os.path.isfile(path) and not os.path.isdir(workspace.directory):
-        raise InputError(f"{path!r} does not exist", remedy="name the workflow's file")
+    workspace = Workspace(choose_workflow(path))
     screen = Screen(sys.stdout)
-    if not screen.live or not sys.stdin.isatty():
-        raise InputError("'shoal top' needs a terminal", remedy="'shoal status' prints how a run stands")
+    _check_terminal(screen)
     if number is not None:
         number = numbered_run(workspace, path, number)
-    with _raw_terminal() as woken:
-        _show(Watch(workspace, number), screen, woken)
-    return 0
+    with FullScreen(screen) as full:
+        return _show(Watch(workspace, number, passes_idle=True), screen, full)
 
 
-@contextmanager
-def _raw_terminal() -> Iterator[int]:
-    """The whole screen, keys without Enter, and a descriptor that can be read when the window's size has changed; all
-    as it was afterwards."""
-    import signal
-    import termios
-    import tty
+def _check_terminal(screen: Screen) -> None:
+    """Says why nothing can be drawn, if that is so."""
+    import os
 
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    previous = signal.signal(signal.SIGWINCH, lambda *_: None)
-    told = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    try:
-        tty.setcbreak(keyboard)
-        sys.stdout.write(_ENTER)
-        sys.stdout.flush()
-        yield woken
-    finally:
-        signal.set_wakeup_fd(told)
-        signal.signal(signal.SIGWINCH, previous)
-        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        os.close(woken)
-        os.close(wake)
+    remedy = "'shoal status' prints how a run stands"
+    if not sys.stdout.isatty() or not sys.stdin.isatty():
+        raise InputError("'shoal top' needs a terminal", remedy=remedy)
+    if not screen.live:
+        kind = os.environ.get("TERM", "")
+        why = f"it is a {kind} one" if kind else "TERM does not say what it is"
+        raise InputError(f"this terminal cannot be drawn on: {why}", remedy=remedy)
 
 
-def _show(watch: Watch, screen: Screen, woken: int) -> None:
+def _show(watch: Watch, screen: Screen, full: FullScreen) -> int:
     """Until q, or until the terminal is gone."""
-    import select
+    from shoal.cli.topmodel import Model
+    from shoal.cli.topstate import Place
 
-    from shoal.cli.topview import VIEWS, lines
-
-    view = "c"
-    blocks = screen.can_show("█▒░▁")
-    parts = _Parts(watch)
-    keyboard = sys.stdin.fileno()
-    while True:
-        try:
-            size = os.get_terminal_size(sys.stdout.fileno())  # COLUMNS would not change with the window
-        except OSError:
-            return
-        width, height = max(20, size.columns - 1), max(3, size.lines)
-        drawn = lines(parts.now(), view, width, height, screen.paint, blocks=blocks)
-        try:
-            sys.stdout.write("\x1b[H" + "\n".join(line + "\x1b[K" for line in drawn) + "\x1b[J")
-            sys.stdout.flush()
-        except OSError:
-            return
-        try:
-            ready, _, _ = select.select([keyboard, woken], [], [], _REDRAW_SECONDS)
-        except KeyboardInterrupt:
-            return
-        if woken in ready:
-            os.read(woken, 4096)
-        if keyboard in ready:
-            keys = os.read(keyboard, 64).decode("ascii", "replace")
-            if not keys or "q" in keys or "Q" in keys:
-                return
-            view = next((key for key in reversed(keys) if key in VIEWS), view)
+    model = Model(watch, full.wake)
+    model.start()
+    top = _Top(model, Place(), screen)
+    try:
+        while not top.place.over and not full.stopped:
+            if model.failure is not None:
+                raise model.failure
+            columns, height = screen.size()
+            if not full.draw(top.lines(max(NARROWEST, columns - 1), max(LOWEST, height))):
+                break
+            for key in full.keys(REDRAW_SECONDS):
+                top.press(key)
+                if key == "redraw":
+                    full.forget()
+    finally:
+        model.close()
+    return full.stopped
 
 
-class _Parts:
-    """The parts of the model, the slow ones not more often than they are cheap."""
+class _Top:
+    """What is on the screen, from the model and from where the user is in it."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._slow: dict[str, Any] = {}
-        self._due = 0.0
-        self._behind = True
+    def __init__(self, model: Model, place: Place, screen: Screen) -> None:
+        self.model, self.place, self.screen = model, place, screen
+        self._blocks = screen.can_show("█▒░▁▾")
 
-    def now(self) -> dict[str, Any]:
-        import time
+    def _table(self) -> Table:
+        from shoal.cli.toptables import Table, table_of
 
-        from shoal.web.parts import quick_parts, slow_parts
+        if self.model.parts.get("progress") is None:
+            return Table([], [])
+        return table_of(self.place.view, self.model.parts).sorted_by(self.place.order.get(self.place.view))
 
-        began = time.monotonic()
-        self._behind |= self._watch.refresh() or self._watch.live
-        if self._behind and began >= self._due:
-            self._slow = slow_parts(self._watch)
-            self._behind = False
-            self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
-        return {**self._slow, **quick_parts(self._watch)}
+    def press(self, key: str) -> None:
+        """Takes one key."""
+        place, before = self.place, self.place.task
+        place.press(key, self._table())
+        listing = (place.category, place.state) if place.view == "t" else None
+        if listing != self.model.listing:
+            self.model.listing = listing
+            self.model.parts = {name: part for name, part in self.model.parts.items() if name != "tasks"}
+            self.model.refresh()
+        if place.task is not None and place.task != before:
+            found, _ = self.model.task(place.task)
+            if found is None:
+                place.task = None
+            else:
+                self.model.forget(place.task)
+
+    def lines(self, width: int, height: int) -> list[str]:
+        """All that is shown."""
+        from shoal.cli.topview import Window, lines
+
+        window = Window(width, height, self.screen.paint, self._blocks)
+        if not self.model.parts:
+            return [f"reading the ledger: {self.model.read >> 20:,} MiB"[:width]]
+        if self.place.task is not None and not self.place.help:
+            return self._task(self.place.task, window)
+        return lines(self.model.parts, self._table(), self.place, window)
+
+    def _task(self, task: int, window: Window) -> list[str]:
+        from shoal.cli.toptask import fitted, task_lines
+
+        found, output = self.model.task(task)
+        if found is None:
+            self.place.task = None
+            return self.lines(window.width, window.height)
+        elapsed = (self.model.parts.get("progress") or {}).get("elapsed", 0.0)
+        return fitted(task_lines(found, output, self.model.told(task, found), elapsed), self.place, window)

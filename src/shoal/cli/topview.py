@@ -6,113 +6,189 @@ Names come from the run and may contain anything; nothing of them that would mov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
-from shoal.cli.text import clip, show_percent, show_rate, show_seconds
-from shoal.model.resources import show_bytes
+import msgspec
 
-Parts = Mapping[str, Any]
+from shoal.cli.cells import cells, cut, joined, padded, printable
+from shoal.cli.text import count, show_rate, show_seconds
+from shoal.cli.topstate import Place
+from shoal.cli.toptables import VIEWS, Parts, Table, widths_of
+from shoal.model.resources import show_bytes
+from shoal.view.words import percent, share_of, time_left
+
 Paint = Callable[[str, str], str]
-VIEWS = {"c": "categories", "n": "nodes", "r": "running", "f": "failures"}
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
 _COLOURS = {"ok": "green", "running": "blue", "failed": "red", "killed": "red"}
+_TALL, _TALLER = 32, 48
+"""Lines of terminals that have room for higher curves."""
+_TABLE_LINES = 5
+"""An empty one, the heads, two rows and the keys have room before anything is said that could be left out."""
+_KEY, _MEANING = 2, 14
+"""Columns in which the keys of the help stand, and what they do."""
+HELP = [
+    "keys of shoal top",
+    "",
+    "  c t r f n   categories, tasks, running tasks, failures, nodes",
+    "  Tab         the next of these",
+    "  up down     choose a row (also k and j, Page Up and Page Down, Home and End)",
+    "  Enter       the tasks of a category or with a failure",
+    "              of a single task: why, attempts, output",
+    "  Esc         back",
+    "  s           sort by the next column",
+    "  Ctrl-L      draw everything again",
+    "  q           leave; the run goes on",
+    "",
+    "any key goes back",
+]
 
 
-def lines(parts: Parts, view: str, width: int, height: int, paint: Paint, *, blocks: bool) -> list[str]:
-    """At most `height` lines of at most `width` characters, colours not counted."""
-    run, told = parts["run"], parts.get("progress")
-    outcome = run["outcome"]
-    name = printable(run["workflow"])
+def help_lines(width: int, height: int) -> list[str]:
+    """The keys, long lines broken under their beginning; empty lines go first where there are too many."""
+    found: list[str] = []
+    for line in HELP:
+        indent = " " * (_MEANING if width >= 2 * _MEANING else _KEY) if line.startswith(" ") else ""
+        found += [cut(piece, width) for piece in wrap(line, width, subsequent_indent=indent)] or [""]
+    if len(found) > height:
+        found = [line for line in found if line]
+    return found[:height]
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What a terminal can show."""
+
+    width: int
+    height: int
+    paint: Paint
+    blocks: bool = True
+    """Whether it has letters for bars."""
+
+
+def lines(parts: Parts, table: Table, place: Place, window: Window) -> list[str]:
+    """At most so many lines as the window has, none wider than it, colours not counted."""
+    width, height = window.width, window.height
+    if place.help:
+        return help_lines(width, height)
+    told = parts.get("progress")
     if told is None:
-        return [clip(f"{name}: nothing has been run yet", width), *_keys(view, width, height - 1)]
-    head = f"{outcome}, {show_seconds(told['elapsed'])}, {run['cores']:g} cores"
-    name = clip(name, width // 2)
-    found = [f"{paint(name, 'bold')}  {paint(clip(head, width - len(name) - 2), _colour(outcome))}"]
-    found.append(_bar(told, width, paint, blocks))
-    found.append(clip(_counts(told, run["live"]), width))
-    found += [clip(line, width) for line in _net(parts)]
-    found += _curves(parts, width, blocks)
-    table = _TABLES[view](parts)
-    room = height - len(found) - 2
-    if table and room > 1:
-        found.append("")
-        found += fitted(table, width, room - 1, paint)
-    return [*found, *_keys(view, width, height - len(found))][:height]
+        name = printable(parts["run"]["workflow"])
+        return [cut(f"{name}: nothing has been run yet", width), *[""] * min(1, height - 2), *_keys(place, width)][
+            :height
+        ]
+    found = head(parts, window)
+    spare = height - len(found) - _TABLE_LINES
+    found += [cut(line, width) for line in _notes(parts, width)[: max(0, spare)]]
+    room = height - len(found) - 1
+    if room > 2:
+        found += ["", *listed(table, place, room - 1, window)]
+    found += [""] * (height - 1 - len(found))
+    return [*found[: height - 1], *_keys(place, width)]
 
 
-def printable(text: str) -> str:
-    """Without anything that a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+def head(parts: Parts, window: Window) -> list[str]:
+    """The run, its bar, the counts and the curves."""
+    run, told, width = parts["run"], parts["progress"], window.width
+    outcome = printable(run["outcome"])
+    cores = f"{run['cores']:g} core{'s' * (run['cores'] != 1)}"
+    name = cut(printable(run["workflow"]), width // 2)
+    rest = joined([outcome, show_seconds(told["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
+    found = [f"{window.paint(name, 'bold')}  {window.paint(rest, _COLOURS.get(outcome, 'yellow'))}"]
+    if told["to_run"] or not parts.get("net"):
+        found.append(_bar(told, window, run["live"]))
+    found.append(joined(_counts(told, run["live"]), width, ", "))
+    if window.height >= 8:
+        found += _curves(parts, window)
+    return found
 
 
-def _colour(outcome: str) -> str:
-    return _COLOURS.get(outcome, "yellow")
+def _keys(place: Place, width: int) -> list[str]:
+    words = [f"{key} {name}{'*' * (key == place.view and place.task is None)}" for key, name in VIEWS.items()]
+    back = ["Esc back"] if place.task is not None or place.category or place.state else []
+    return [joined(["q leaves", "? help", *back, *words, "s sort"], width, "  ")]
 
 
-def _keys(view: str, width: int, room: int) -> list[str]:
-    words = "  ".join(f"{key} {name}{'*' * (name == VIEWS[view])}" for key, name in VIEWS.items())
-    return ["", clip(f"q leaves  {words}", width)][-max(0, min(2, room)) :] if room > 0 else []
-
-
-def _bar(told: Mapping[str, Any], width: int, paint: Paint, blocks: bool) -> str:
+def _bar(told: Mapping[str, Any], window: Window, live: bool) -> str:
+    """With how much is over; of a run that has ended, how much was done."""
     total = max(1, told["to_run"])
-    share = show_percent(told["done"] + told["failed"], told["to_run"])
-    room = max(4, width - len(share) - 1)
+    over = told["failed"] + told.get("cancelled", 0) + told.get("cannot_run", 0) if live else 0
+    share = share_of(told["done"] + over, told["to_run"])
+    room = max(4, window.width - len(share) - 1)
     good, bad = room * told["done"] // total, room * told["failed"] // total
     if told["failed"] and not bad and good < room:
         bad = 1
     if told["done"] + told["failed"] >= total:
         good = room - bad
     going = min(room - good - bad, -(-room * told["running"] // total))
-    full, half, rest = ("█", "▒", "░") if blocks else ("#", "=", ".")
+    full, half, rest = ("█", "▒", "░") if window.blocks else ("#", "=", ".")
     pieces = [
         (full * good, "green"),
         (full * bad, "red"),
         (half * going, "blue"),
         (rest * (room - good - bad - going), "dim"),
     ]
-    return "".join(paint(piece, colour) for piece, colour in pieces if piece) + f" {share}"
+    return "".join(window.paint(piece, colour) for piece, colour in pieces if piece) + f" {share}"
 
 
-def _counts(told: Mapping[str, Any], live: bool) -> str:
-    words = [f"{told['done']:,} of {told['to_run']:,} done", f"{told['failed']:,} failed"]
+def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
+    """The most important first."""
+    known = told["to_run"] or not told["done"] + told["failed"] + told["running"]
+    words = [f"{told['done']:,} of {told['to_run']:,} done" if known else f"{told['done']:,} done"]
+    if live and told["left"] is not None:
+        words.append(time_left(told["left"], told["least"], told["most"]))
+    words.append(f"{told['failed']:,} failed")
     if live:
-        words += [f"{told['running']:,} running", f"{told['waiting']:,} waiting", show_rate(told["rate"])]
-        if told["left"] is not None:
-            band = f"{show_seconds(told['least'])} to {show_seconds(told['most'])}"
-            words.append(f"{show_seconds(told['left'])} left ({band})")
-    elif told["waiting"]:
-        words.append(f"{told['waiting']:,} not run")
+        words += [f"{told['running']:,} running", *([f"{told['waiting']:,} waiting"] if known else [])]
+        words += [f"{told['cannot_run']:,} cannot run"] if told.get("cannot_run") else []
+    words += [f"{told['cancelled']:,} cancelled"] if told.get("cancelled") else []
+    if not live and (left := told["waiting"] + told.get("cannot_run", 0)):
+        words.append(f"{left:,} not run")
+    words.append(show_rate(told["rate"]))
+    if told.get("utilisation") is not None:
+        words.append(f"{percent(told['utilisation'])} of the cores used{' so far' * live}")
     if told["up_to_date"]:
         words.append(f"{told['up_to_date']:,} were up to date")
-    return ", ".join(words)
+    return words
 
 
-def _net(parts: Parts) -> list[str]:
-    net = parts.get("net")
-    if net is None:
-        return []
-    tokens = ", ".join(f"{printable(name)} {count:,}" for name, count in net["tokens"].items())
-    return [f"net {printable(net['name'])}: {tokens}"]
-
-
-def _curves(parts: Parts, width: int, blocks: bool) -> list[str]:
+def _curves(parts: Parts, window: Window) -> list[str]:
     """Cores and memory in use over time, up to now at the right."""
     if "time" not in parts:
         return []
-    cores, memory, capacity = _sums(parts, "cores"), _sums(parts, "memory"), _columns(parts, "capacity")
-    letters = BARS if blocks else PLAIN_BARS
+    known, memory, capacity = _sums(parts, "cores"), _sums(parts, "memory"), _columns(parts, "capacity")
+    cores = [sum(pair) for pair in zip(known, _columns(parts, "untold"), strict=True)]
     there = max(capacity, default=0.0)
-    rows = [("cores ", cores, there, f"{cores[-1] if cores else 0:.1f} of {there:g}")]
+    now, most = parts["progress"].get("cores_held", 0.0), max(cores, default=0.0)
+    in_use = f"{now:.1f} of {there:g}" if parts["run"]["live"] else f"most {most:.1f} of {there:g}"
+    rows = [("cores ", cores, there, in_use)]
     if any(memory):
-        rows.append(
-            ("memory", memory, max(memory), f"{show_bytes(round(memory[-1]))}, most {show_bytes(round(max(memory)))}")
-        )
+        rows.append(("memory", memory, max(memory), f"most {show_bytes(parts['time']['memory_most'])}"))
+    letters = BARS if window.blocks else PLAIN_BARS
+    rise = 4 if window.height >= _TALLER else 2 if window.height >= _TALL else 1
+    side = max(cells(told) for *_, told in rows)
     found = []
     for name, values, top, told in rows:
-        room = max(1, width - len(name) - len(told) - 2)
-        found.append(clip(f"{name} {spark(values, top, room, letters)} {told}", width))
+        room = max(1, window.width - len(name) - side - 2)
+        for number, line in enumerate(curve(values, top, room, letters, rise)):
+            label, figure = (name, told) if number == rise - 1 else (" " * len(name), "")
+            found.append(cut(f"{label} {padded(line, room)} {figure}".rstrip(), window.width))
     return found
+
+
+def curve(values: Sequence[float], top: float, room: int, letters: str, rise: int = 1) -> list[str]:
+    """The values as letters of so many lines, each letter for an equal part of them."""
+    if not values or top <= 0:
+        return [letters[0] * room] * rise
+    steps = len(letters) - 1
+    room = min(room, len(values))
+    levels = []
+    for at in range(room):
+        first = at * len(values) // room
+        part = values[first : max(first + 1, (at + 1) * len(values) // room)]
+        levels.append(min(rise * steps, max(0, round(sum(part) / len(part) / top * rise * steps))))
+    return [
+        "".join(letters[min(steps, max(0, level - line * steps))] for level in levels) for line in reversed(range(rise))
+    ]
 
 
 def _columns(parts: Parts, name: str) -> list[float]:
@@ -135,90 +211,64 @@ def _sums(parts: Parts, name: str) -> list[float]:
     return found
 
 
-def spark(values: Sequence[float], top: float, room: int, letters: str) -> str:
-    """The values as letters, each for an equal part of them."""
-    if not values or top <= 0:
-        return letters[0] * room
-    room = min(room, len(values))
+def _notes(parts: Parts, width: int) -> list[str]:
+    """What else there is to say, a line each, the most important first."""
     found = []
-    for at in range(room):
-        part = values[at * len(values) // room : max(at * len(values) // room + 1, (at + 1) * len(values) // room)]
-        level = sum(part) / len(part) / top
-        found.append(letters[min(len(letters) - 1, max(0, round(level * (len(letters) - 1))))])
-    return "".join(found)
-
-
-def _rows(parts: Parts, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    number = 0
-    while (part := parts.get(f"{name}.{number}")) is not None:
-        found += part
-        number += 1
+    if net := parts.get("net"):
+        tokens = ", ".join(f"{printable(name)} {count:,}" for name, count in net["tokens"].items())
+        found.append(f"net {printable(net['name'])}: {tokens}")
+    causes = parts.get("failures") or []
+    if causes:
+        told = ", ".join(f"{printable(cause['text'])} ({cause['attempts']:,})" for cause in causes[:3])
+        found.append(f"failures: {told}")
+    if parts["run"]["live"] and (note := parts.get("throttle_note")):
+        found.append(f"throttle: {printable(note)}")
+    path = parts.get("critical")
+    if path and path.get("tasks"):
+        most = path["by_category"][0]["name"] if path["by_category"] else ""
+        words = [f"critical path: {count(path['tasks'], 'task')}"]
+        if parts["run"]["live"]:
+            words = [f"critical path: {100 * path['done']:.0f} % done", count(path["tasks"], "task")]
+        words += [f"ran {show_seconds(path['ran'])}", f"waited {show_seconds(path['waited'])}"]
+        found.append(joined([*words, f"most in {printable(most)}"], width, ", "))
+    slowest = (parts.get("running") or [])[:3]
+    if parts["run"]["live"] and not parts["run"]["cluster"]:
+        elapsed = parts["progress"]["elapsed"]
+        told = ", ".join(f"{printable(row['name'])} {show_seconds(elapsed - row['since'])}" for row in slowest)
+        nothing = "no task for longer than a moment" if parts["progress"]["running"] else "nothing runs"
+        found.append(f"running longest: {told or nothing}")
     return found
 
 
-def _categories(parts: Parts) -> list[list[str]]:
-    rows = _rows(parts, "categories")
-    head = ["category", "planned", "done", "failed", "retries", "mean", "longest", "core time", "memory"]
-    return [head] + [
-        [
-            *(row["name"], f"{row['planned']:,}", f"{row['done']:,}", f"{row['failed']:,}", f"{row['retries']:,}"),
-            *(show_seconds(row["mean"]), show_seconds(row["longest"]), show_seconds(row["core_seconds"])),
-            show_bytes(round(row["most_memory"])) if row["most_memory"] else "-",
-        ]
-        for row in rows
-    ]
+def listed(table: Table, place: Place, room: int, window: Window) -> list[str]:
+    """The table in so many lines, scrolled to the chosen row."""
+    if not table.rows:
+        return [cut(table.empty, window.width)]
+    chosen = max(0, min(place.row, len(table.rows) - 1))
+    room = max(1, room - 1)
+    first = max(0, min(chosen - room // 2, len(table.rows) - room))
+    shown = table.rows[first : first + room]
+    widths = widths_of(table, shown, window.width - 2, lambda text: cells(printable(text)))
+    order = place.order.get(place.view)
+    heads = [f"{name}{_mark(window)}" if number == order else name for number, name in enumerate(table.heads)]
+    names = [table.is_text(number) for number in range(len(widths))]
+    found = [window.paint("  " + _laid_out(heads, widths, names), "bold")]
+    for number, row in enumerate(shown):
+        is_chosen = first + number == chosen
+        line = ("> " if is_chosen else "  ") + _laid_out(row.cells, widths, names)
+        found.append(window.paint(line, "bold") if is_chosen else line)
+    return found
 
 
-def _nodes(parts: Parts) -> list[list[str]]:
-    head = ["node", "cores", "tasks", "failed", "busy", "fetched", "stolen", "pushed"]
-    return [head] + [
-        [
-            *(
-                row["name"],
-                f"{row['cores']:g}",
-                f"{row['tasks']:,}",
-                f"{row['failed']:,}",
-                f"{100 * row['share']:.0f} %",
-            ),
-            *(show_bytes(row["fetched"]) if row["fetched"] else "-", f"{row['stolen']:,}", f"{row['pushed']:,}"),
-        ]
-        for row in _rows(parts, "nodes")
-    ]
+def _mark(window: Window) -> str:
+    return "▾" if window.blocks else "v"
 
 
-def _running(parts: Parts) -> list[list[str]]:
-    elapsed = parts["progress"]["elapsed"]
-    return [["running", "attempt", "for"]] + [
-        [row["name"], str(row["attempt"]), show_seconds(elapsed - row["since"])] for row in parts.get("running") or []
-    ]
-
-
-def _failures(parts: Parts) -> list[list[str]]:
-    return [["cause", "attempts", "given up", "time lost"]] + [
-        [row["text"], f"{row['attempts']:,}", f"{row['given_up']:,}", show_seconds(row["seconds"])]
-        for row in parts.get("failures") or []
-    ]
-
-
-_TABLES: dict[str, Callable[[Parts], list[list[str]]]] = {
-    "c": _categories,
-    "n": _nodes,
-    "r": _running,
-    "f": _failures,
-}
-
-
-def fitted(table: Sequence[Sequence[str]], width: int, room: int, paint: Paint) -> list[str]:
-    """The table in so many lines; the first column gives way, then the last ones are left out."""
-    cells = [[printable(row[0]), *row[1:]] for row in table[:room]]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    while len(widths) > 1 and min(widths[0], 12) + sum(widths[1:]) + 2 * len(widths[1:]) > width:
-        widths.pop()
-    first = max(1, min(widths[0], width - sum(widths[1:]) - 2 * len(widths[1:])))
-    found = []
-    for number, row in enumerate(cells):
-        rest = "".join("  " + cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=False))
-        line = clip(row[0], first).ljust(first) + rest
-        found.append(paint(line, "bold") if number == 0 else line)
+def _laid_out(texts: Sequence[str], widths: Sequence[int], names: Sequence[bool]) -> str:
+    """Names to the left, numbers to the right; those beyond the widths are left out."""
+    found = padded(printable(texts[0]), widths[0])
+    for text, size, is_name in zip(texts[1:], widths[1:], names[1:], strict=False):
+        shown = cut(printable(text), size)
+        fill = " " * (size - cells(shown))
+        found += f"  {shown}{fill[1:]}" if is_name and fill else f" {fill}{shown}"
     return found

@@ -1,42 +1,47 @@
-"""`shoal web`: the live page of a run, served on this machine until Ctrl-C."""
+"""`shoal web`: the live page of a run or of a cluster, served on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser, port
 from shoal.errors import InputError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal.web.source import Source
+
 SUMMARY = """Shows a run in a browser, live or afterwards: progress, cores and memory over time, who ran what when, and
 single tasks. The page is served on this machine only, to those who have the address that is printed; it changes
-nothing. RUN is a workflow file, whose last run is meant; FILE@2 is its second run, FILE@-1 the one before the last."""
-USAGE = "[RUN] [OPTION...]"
+nothing. RUN is a workflow file, whose last run that had something to do is meant; FILE@2 is its second run, FILE@-1 the
+one before the last. With --cluster NAME it shows a cluster, whether or not anything is run there: its nodes, what they
+do, what is wrong with them, and which are missing and why."""
+USAGE = "[RUN | --cluster NAME] [OPTION...]"
 EXAMPLE = "shoal web flow.py"
 
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
+    parser.add_argument("--cluster", metavar="NAME", help="show this cluster; NAME may be the path of an access file")
     parser.add_argument("--port", type=port, default=0, metavar="N", help="serve on this port (any that is free)")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    import os
     import secrets
+    import signal
     import threading
 
-    from shoal.cli.places import choose_workflow
-    from shoal.engine.workspace import Workspace
-    from shoal.report.choose import numbered_run, split_run
-    from shoal.web.server import Server, address_of, listen, serve_until
+    from shoal.cli.cells import printable
+    from shoal.web.door import address_of, listen
+    from shoal.web.server import CLUSTER, RUN, Server, serve_until
+    from shoal.web.thrift import use_one_heap
 
-    word = arguments.run if arguments.run is not None else choose_workflow(None)
-    path, number = split_run(word)
-    workspace = Workspace(path)
-    if not os.path.isfile(path) and not os.path.isdir(workspace.directory):
-        raise InputError(f"{path!r} does not exist", remedy="name the workflow's file")
-    if number is not None:
-        number = numbered_run(workspace, path, number)
+    use_one_heap()
+    shown, make = _cluster(arguments) if arguments.cluster is not None else _run(arguments.run)
     token = secrets.token_urlsafe(24)
     try:
         listening = listen(arguments.port)
@@ -44,15 +49,71 @@ def execute(arguments: argparse.Namespace) -> int:
         remedy = "name another one, or none"
         raise InputError(f"port {arguments.port} cannot be used: {error.strerror}", remedy=remedy) from None
     address = address_of(listening, token)
-    server = Server(listening, token, workspace, number)
-    print(f"showing {os.path.basename(path)} at {address} until Ctrl-C", flush=True)
-    if arguments.open:
-        import webbrowser
-
-        webbrowser.open(address)
+    server = Server(listening, token, make, CLUSTER if arguments.cluster is not None else RUN)
+    print(printable(f"showing {shown} at {address} until Ctrl-C"), flush=True)
     is_over = threading.Event()
     try:
-        serve_until(server, is_over)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _leave)
+        with _in_a_browser(address) if arguments.open else nullcontext():
+            serve_until(server, is_over, at_once=True)
     except KeyboardInterrupt:
         return 0
     return 0
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _in_a_browser(address: str) -> Iterator[None]:
+    """Opens the page while it is served. The arguments of a browser are there for everybody to see, so it is given a
+    file that only its owner can read, and that leads to the page."""
+    import os
+    import tempfile
+    import threading
+    import webbrowser
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory(prefix="shoal-web-") as folder:
+        path = Path(folder, "page.html")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(
+                f'<!DOCTYPE html>\n<meta charset="utf-8">\n<meta http-equiv="refresh" content="0; url={address}">\n'
+                f'<title>Shoal</title>\n<a href="{address}">The live page</a>\n'
+            )
+        # Some browsers are waited for, and want to be served meanwhile.
+        threading.Thread(target=webbrowser.open, args=(path.as_uri(),), name="browser", daemon=True).start()
+        yield
+
+
+def _run(word: str | None) -> tuple[str, Callable[[], Source]]:
+    """What the run is called, and how it is shown."""
+    import os
+
+    from shoal.cli.places import choose_workflow
+    from shoal.engine.workspace import Workspace
+    from shoal.report.choose import numbered_run, split_run
+    from shoal.web.server import of_run
+
+    path, number = split_run(word if word is not None else choose_workflow(None))
+    workspace = Workspace(choose_workflow(path))
+    if number is not None:
+        number = numbered_run(workspace, path, number)
+    return os.path.basename(path), of_run(workspace, number)
+
+
+def _cluster(arguments: argparse.Namespace) -> tuple[str, Callable[[], Source]]:
+    """What the cluster is called, and how it is shown."""
+    from shoal.cli.extras import need_cluster_libraries
+
+    need_cluster_libraries()
+    from shoal.web.server import of_cluster
+    from shoal.wire.access import read
+    from shoal.wire.places import access_path
+
+    if arguments.run is not None:
+        raise InputError("a run and a cluster cannot be shown on one page", remedy="name either RUN or --cluster NAME")
+    access = read(access_path(arguments.cluster))  # who names one that there is not is told at once
+    return f"the cluster {access.name}", of_cluster(arguments.cluster)

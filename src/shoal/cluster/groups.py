@@ -22,7 +22,7 @@ from shoal.wire.caller import Caller
 
 
 def agent_command(home: ClusterHome, *words: str) -> list[str]:
-    return [sys.executable, "-m", "shoal", "agent", "--access", home.access, *words]
+    return [sys.executable, "-P", "-m", "shoal", "agent", "--access", home.access, *words]
 
 
 def agent_words(group: Group) -> list[str]:
@@ -100,9 +100,9 @@ def leave_hosts(group: Group) -> None:
         clear_hosts(Ssh(group.ssh), group.lodgings)
 
 
-def told(caller: Caller[WireMessage]) -> ClusterTold:
+def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterTold:
     """Who is there and what is run."""
-    answer = caller.ask(ClusterAsked())
+    answer = caller.ask(ClusterAsked(), timeout)
     if isinstance(answer, Refused):
         raise InputError(f"the cluster refuses: {answer.why}")
     assert isinstance(answer, ClusterTold)

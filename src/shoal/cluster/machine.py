@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from shoal.cluster.offer import Machine
 from shoal.engine.node import free_disk
@@ -25,6 +26,18 @@ def this_machine(directory: str, groups: str = _GROUPS, own_groups: str = "/proc
         group_cores=min((quota for folder in folders if (quota := _quota(folder)) is not None), default=None),
         group_memory=min((limit for folder in folders if (limit := _memory_limit(folder)) is not None), default=None),
     )
+
+
+def shares_of_machine(words: Sequence[str], count: int) -> list[str]:
+    """Options for each of so many agents on this machine, which divide its cores and its memory among them, beside
+    those that somebody has given: who says how much an agent has is right."""
+    machine, count = this_machine(os.getcwd()), max(1, count)
+    found = []
+    if not any(word.startswith("--cores") for word in words):
+        found.append(f"--cores={max(1, (machine.affinity or machine.cores) // count)}")
+    if not any(word.startswith("--memory") for word in words):
+        found.append(f"--memory={max(1, min(machine.memory, machine.group_memory or machine.memory) // count >> 20)}")
+    return found
 
 
 def _group_folders(groups: str, own_groups: str) -> list[str]:

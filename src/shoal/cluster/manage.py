@@ -182,7 +182,7 @@ def _start_factory(home: ClusterHome) -> bool:
         started = home.read_started()
         if not started.has_bounds or (started.factory is not None and _runs(started.factory)):
             return False
-        command = [sys.executable, "-m", "shoal", "cluster", "factory", home.name]
+        command = [sys.executable, "-P", "-m", "shoal", "cluster", "factory", home.name]
         found = LocalStarter(command, home.logs).start(1)
         if found.problems:
             raise RunError(found.problems[0])
@@ -256,7 +256,7 @@ def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> N
         say(f"{len(alive)} nodes asked for; Slurm starts them when it can" if alive else "no node is asked for")
     else:
         _await_nodes(home, starter, alive)
-        say(f"{len(alive)} nodes are there")
+        say("1 node is there" if len(alive) == 1 else f"{len(alive)} nodes are there")
 
 
 def set_bounds(home: ClusterHome, bounds: Bounds, say: Say, name: str | None = None) -> None:
@@ -380,7 +380,7 @@ def _last_said(log: str, of: str) -> str:
 
 
 def stop(home: ClusterHome) -> int:
-    """Ends the factory, the nodes, then the head; how many nodes there were."""
+    """Ends the factory, the nodes, then the head; how many nodes were still to be ended."""
     started = home.read_started()
     if started.head is None and not started.handles:
         raise nowhere(home)
@@ -388,6 +388,8 @@ def stop(home: ClusterHome) -> int:
         LocalStarter([], home.logs).stop([started.factory])
     with home.locked():
         started = home.read_started()
+        standings, _ = standings_of(home, started.groups)
+        ended_before = sum(standing.phase is Phase.ENDED for standing in standings.values())
         if started.handles:
             _tell_all_to_end(home)
         problems = []
@@ -401,7 +403,7 @@ def stop(home: ClusterHome) -> int:
         for group in started.groups:
             leave_hosts(group)
         _clear(home, started)
-    return sum(len(group.nodes) for group in started.groups)
+    return sum(len(group.everybody) for group in started.groups) - ended_before
 
 
 def _clear(home: ClusterHome, started: Started) -> None:

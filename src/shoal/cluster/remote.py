@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,26 +24,28 @@ from shoal.agent.messages import (
     Entries,
     Follow,
     Forget,
+    NodeNote,
     Piece,
     Refused,
     WireMessage,
 )
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.cluster.callfiles import WorkspaceCalls
+from shoal.cluster.lasting import Lasting
 from shoal.cluster.luggage import ARRIVING, Return, bring_sources
-from shoal.cluster.roll import LOOK_SECONDS, Roll
+from shoal.cluster.roll import Roll
 from shoal.cluster.selection import Selection, made_by, returned, select
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.books import Books, Listener
 from shoal.engine.files import Preparer, signature
-from shoal.engine.requests import take_requests
+from shoal.engine.requests import take_requests, told_cancelled, why_stopped
 from shoal.engine.statistics import Statistics
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import OutputsCollected, Usage
+from shoal.ledger.records import OutputsCollected, TaskCourse, Usage
 from shoal.plan.decide import Past, Plan
 from shoal.plan.identity import Versions, place_of
 from shoal.policy.retry import Outcome
@@ -58,6 +60,9 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
 """Seconds between two questions: short while there is news."""
 PATIENCE = 120.0
 """Seconds for which nobody may answer before we give up following; the run itself goes on."""
+MOST_MISSED = 3
+"""Nodes that are told of when several go at once."""
+LAST_WORDS_SECONDS = 0.3
 MOST_TRIES = 10
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
@@ -137,6 +142,7 @@ class RemoteRun:
         self.detached = False
         self._next = 0
         self._roll = Roll(ledger)
+        self._lasting = Lasting(lambda task: self.flow.status[task] < Status.DONE)
         self._next_look = 0.0
         self._silent_since: float | None = None
         self._lost_files: set[str] = set()
@@ -218,9 +224,7 @@ class RemoteRun:
             if self._lost_files:
                 self.stop_reason = self._say_lost()
             if not self.detached and self.selection.tasks:
-                self._next_look = 0.0
-                self._call_the_roll()
-                self._ask(Forget(self.run))
+                self._take_leave()
                 self.calls.clear()
         finally:
             self.wakeup.close()
@@ -236,13 +240,68 @@ class RemoteRun:
         return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
 
     def _call_the_roll(self) -> None:
-        """Which nodes are there, every few seconds."""
+        """Which nodes are there and how they are doing, every second or few."""
+        if self.clock() >= self._next_look:
+            self._note(self._ask(ClusterAsked()))
+
+    def _note(self, told: WireMessage) -> dict[int, float]:
+        """What the cluster says of its nodes, for the ledger; returns when each has said something last."""
         now = self.clock()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
-            told = self._ask(ClusterAsked())
-            assert isinstance(told, ClusterTold)
-            self._roll.take(now, told.nodes, told.notes)
+        if not isinstance(told, ClusterTold):
+            return {}
+        for name in self._roll.take(now, told.nodes, told.notes)[:MOST_MISSED]:
+            self.listener.note(f"node {name} is gone; others do what it had not done")
+        self._next_look = now + self._roll.pause
+        mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
+        self._count_running(list(mine.values()))
+        self._note_lasting(now, mine)
+        return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
+
+    def _is_mine(self, told: ClusterTold, number: int) -> bool:
+        """Whether a node has a share in this run."""
+        return number in told.nodes and told.notes[number].run == self.run
+
+    def _note_lasting(self, now: float, notes: Mapping[str, NodeNote]) -> None:
+        """What nodes have been at for a while, for whoever looks at the ledger before it has ended."""
+        begun, vanished = self._lasting.hear(
+            now,
+            [
+                (self._roll.number(name, now), self.selection.tasks[task], attempt, seconds)
+                for name, note in notes.items()
+                for task, attempt, seconds in note.lasting
+                if 0 <= task < len(self.selection.tasks) and self.selection.tasks[task] >= 0
+            ],
+        )
+        for record in begun:
+            self.ledger.add(record)
+            self.statistics.going[record.task] = record
+        if vanished is not None:
+            self.ledger.add(vanished)
+            for task in vanished.tasks:
+                self.statistics.going.pop(task, None)
+
+    def _count_running(self, notes: Sequence[NodeNote]) -> None:
+        """What runs on the nodes that have a share in this run, as they said last."""
+        totals = self.statistics
+        totals.running = sum(note.places for note in notes)
+        for category in totals.categories.values():
+            category.running = 0
+        for note in notes:
+            for name, count in note.doing:
+                totals.category(name).running += count
+
+    def _take_leave(self) -> None:
+        """The cluster forgets the run. Its nodes hear that and say how it ended; the slow ones are not waited for."""
+        before = self._note(self._ask(ClusterAsked()))
+        self._ask(Forget(self.run))
+        deadline = self.clock() + LAST_WORDS_SECONDS
+        try:
+            while any(before.get(node) == at for node, at in self._note(self.caller.ask(ClusterAsked(), 1.0)).items()):
+                if self.clock() > deadline:
+                    return
+                self.wakeup.wait(LEAST_PAUSE)
+        except InputError:
+            return  # the cluster has gone; all is known that matters
 
     def _follow(self) -> int | None:
         """How much news there was; None when all is known."""
@@ -257,7 +316,6 @@ class RemoteRun:
             self._take(entry)
         self._next += len(told.entries)
         self.ledger.flush()
-        self.statistics.running = told.running
         if not told.entries and (told.state == "ended" or not told.left):
             return None
         return len(told.entries)
@@ -300,10 +358,13 @@ class RemoteRun:
         if task < 0:
             return
         if entry.verdict == "retry" and (place_of(self.graph, task), entry.ended) in self.options.known:
+            self._lasting.ended(task, entry.attempt)
             return
         if entry.verdict == "done" and self.flow.status[task] == Status.DONE:
             return  # what it made was lost with a node and had to be made again; we know of it
         outcome = OUTCOMES[entry.outcome]
+        if entry.course:
+            self.ledger.add(TaskCourse(task, entry.attempt, entry.course))
         at, size = self.output.append(entry.output) if entry.output else (0, 0)
         attempt = EndedAttempt(
             task,
@@ -340,6 +401,7 @@ class RemoteRun:
             self._lose([task])
         self.books.ended(attempt)
         self.books.enter([verdict])
+        self._lasting.ended(task, entry.attempt)
         if self._return is not None and entry.verdict == "done":
             self._note_collected(task)
 
@@ -363,6 +425,7 @@ class RemoteRun:
 
     def _stop(self, reason: str) -> None:
         self.stop_reason = reason
+        self.books.stopping = True
         self.listener.note(f"stopping: {reason}")
         answer = self._ask(Cancel(self.run, []))
         assert isinstance(answer, Done)
@@ -374,7 +437,8 @@ class RemoteRun:
         if not open_ones:
             return  # none named would mean all
         self._ask(Cancel(self.run, [number[task] for task in open_ones]))
-        self.statistics.cancelled += len(open_ones)
+        self.listener.note(told_cancelled(self.graph, open_ones))
+        self.books.cancelled(open_ones)
         self._lose(open_ones)
 
     def _on_signals(self) -> None:
@@ -387,4 +451,4 @@ class RemoteRun:
                 self.listener.note("the run goes on without this terminal; 'shoal attach' follows it again")
             elif number in (signal.SIGINT, signal.SIGTERM):
                 self.stop_signal = number
-                self._stop(f"received {signal.Signals(number).name}")
+                self._stop(why_stopped(self.workspace, number))

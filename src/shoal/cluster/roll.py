@@ -1,7 +1,7 @@
-"""Which nodes take part in a run, for its ledger: they get numbers there as they are seen, and are told to have left.
+"""Which nodes take part in a run, and what they tell, for its ledger: they get numbers there as they are seen.
 
 Numbers begin at 1, since 0 is the machine that writes the ledger. A node goes by its name: one that comes back under
-the same name is the same.
+the same name is the same. What nodes tell that has not changed is not written again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold
 from shoal.store.directory import NodeInfo
 
-LOOK_SECONDS = 5.0
-"""So often the cluster is asked who is there."""
+LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
+"""Nodes tell once a second how they are doing; the client looks as often, or seldomer if there are many of them."""
+NODES_A_SECOND = 20
+"""So many are written down: some 5 MB in an hour."""
+MEMORY_STEP = 0.01
+"""The share of memory in use is never twice the same; what changes by less is no news."""
+
+Grown = tuple[int, ...]
 
 
 class Roll:
@@ -24,9 +30,16 @@ class Roll:
         self._ledger = ledger
         self._numbers: dict[str, int] = {}
         self._present: set[str] = set()
-        self._before: dict[str, tuple[int, int, int]] = {}
-        """What each node had done when it was seen first: other runs may have been there before."""
-        self._told: dict[str, tuple[int, int, int]] = {}
+        self._is_first = True
+        """This is the first look; whoever comes later has done nothing for other runs."""
+        self._before: dict[str, Grown] = {}
+        """What each node had done for other runs."""
+        self._told: dict[str, tuple[int | float | None, ...]] = {}
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return min(MOST_SECONDS, max(LEAST_SECONDS, len(self._present) / NODES_A_SECOND))
 
     def number(self, name: str, when: float) -> int:
         """The number of a node, also of one that came and went between two looks; 0 if it has no name."""
@@ -39,20 +52,47 @@ class Roll:
         self._ledger.add(NodeSeen(when, number, name, resources))
         return number
 
-    def take(self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, NodeNote]) -> None:
-        """Those who are there at this moment, and what they say of themselves."""
+    def take(self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, NodeNote]) -> list[str]:
+        """Those who are there at this moment, and what they say of themselves; returns who is gone that had work."""
         here = {info.name: (info, notes.get(number, NodeNote())) for number, info in nodes.items()}
         for name, (info, note) in here.items():
             if name not in self._present:
                 self._enter(now, name, list(info.resources.amounts))
-            done = (note.fetched, note.stolen, note.pushed)
-            before = self._before.setdefault(name, done)
-            fetched, stolen, pushed = (
-                max(0, now_done - earlier) for now_done, earlier in zip(done, before, strict=True)
-            )
-            if (fetched, stolen, pushed) != self._told.get(name, (0, 0, 0)):
-                self._told[name] = (fetched, stolen, pushed)
-                self._ledger.add(NodeTold(now, self._numbers[name], fetched, stolen, pushed))
-        for name in sorted(self._present - here.keys()):
+            self._hear(now, name, note)
+        gone = sorted(self._present - here.keys())
+        missed = [name for name in gone if any(self._told.get(name, ())[-len(_SILENT) : -2])]
+        for name in gone:
             self._ledger.add(NodeLeft(now, self._numbers[name]))
+            self._told.pop(name, None)
         self._present = set(here)
+        self._is_first = False
+        return missed
+
+    def _hear(self, now: float, name: str, note: NodeNote) -> None:
+        if note == NodeNote():
+            return  # it has not said anything yet, or the books have lost it
+        done = (note.fetched, note.stolen, note.pushed, note.fetched_files, note.hits, note.hit_bytes)
+        before = self._before.setdefault(name, done if self._is_first else (0,) * len(done))
+        grown = tuple(max(0, mine - earlier) for mine, earlier in zip(done, before, strict=True))
+        told = (*grown, *standing(note))
+        if told != self._told.get(name, (*(0 for _ in done), *_SILENT)):
+            self._told[name] = told
+            self._ledger.add(NodeTold(now, self._numbers[name], *told))  # type: ignore[arg-type]
+
+
+def standing(note: NodeNote) -> tuple[int | float | None, ...]:
+    """How a node stands at this moment, as `NodeTold` has it: running, wait, local, shared, cores and memory."""
+    if not note.up_seconds:
+        return _SILENT
+    handed_over = note.running - note.places if note.run else 0  # they start here and nowhere else
+    return (
+        max(0, note.places - note.fetching) if note.run else note.running,
+        note.fetching + note.resting,
+        note.local + handed_over,
+        note.shared,
+        note.cores_held,
+        round(round(note.memory_used / MEMORY_STEP) * MEMORY_STEP, 2),
+    )
+
+
+_SILENT: tuple[int | float | None, ...] = (None, 0, 0, 0, 0, 0.0)

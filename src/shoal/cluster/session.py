@@ -19,8 +19,6 @@ from shoal.agent.messages import (
     Entries,
     Follow,
     Refused,
-    TaskAsked,
-    TaskTold,
     WireMessage,
     make_codec,
 )
@@ -32,7 +30,7 @@ from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection
 from shoal.engine.books import Listener
 from shoal.engine.load import Workflow
-from shoal.engine.options import RunOptions
+from shoal.engine.options import LARGER_NODE, RunOptions
 from shoal.engine.session import Run, Session, refuse_oversized
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
@@ -67,14 +65,10 @@ class Note(msgspec.Struct):
     """Where nodes share no files: those of the run, and those that come back."""
 
 
-def note_path(workspace: Workspace) -> str:
-    return os.path.join(workspace.directory, "brought")
-
-
 def read_note(workspace: Workspace) -> Note | None:
     """What was brought and is not wholly known yet."""
     try:
-        with open(note_path(workspace), "rb") as file:
+        with open(workspace.brought, "rb") as file:
             return msgspec.msgpack.decode(file.read(), type=Note)
     except (OSError, msgspec.MsgspecError):
         return None
@@ -146,7 +140,8 @@ class ClusterSession(Session):
         """More than any node has is refused; for a label that no node has a node may still come."""
         graph = self.workflow.graph
         labels = [label for profile in graph.profiles for label in required_labels(profile.resources)]
-        refuse_oversized(self.plan, carrying(self.options.node, labels), self.options.more)
+        more = LARGER_NODE if self.nodes else self.options.more
+        refuse_oversized(self.plan, carrying(self.options.node, labels), more)
         present = [node.capacity() for node in self.nodes.values()]
         if not present or self.attach is not None:
             return
@@ -221,10 +216,10 @@ class ClusterSession(Session):
             places = [place_of(run.graph, task) for task in run.selection.tasks]
             back = sorted(run.returned)
             note = Note(self.cluster, self.identity, places, self.words, self.managed, run.selection.files, back)
-            fresh = f"{note_path(self.workspace)}.new"
+            fresh = f"{self.workspace.brought}.new"
             with open(fresh, "wb") as file:
                 file.write(msgspec.msgpack.encode(note))
-            os.replace(fresh, note_path(self.workspace))
+            os.replace(fresh, self.workspace.brought)
 
     def execute(self) -> Run:
         """As a local one; what was noted is dropped when all is known."""
@@ -239,24 +234,6 @@ def is_there(caller: Caller[WireMessage], note: Note) -> bool:
     """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
     told = caller.ask(Follow(note.run, 0))
     return not isinstance(told, Entries) or told.state != "unknown"
-
-
-def why_on_cluster(workspace: Workspace, place: bytes) -> str | None:
-    """What the cluster says of the task that makes a place; None if the workflow, or the task, is not there."""
-    note = read_note(workspace)
-    if note is None or place not in note.places:
-        return None
-    question = TaskAsked(note.run, note.places.index(place))
-    access = read(access_path(note.cluster))
-    with Caller(access, make_codec()) as caller:
-        told = caller.ask(question)
-    if isinstance(told, TaskTold) and told.address:
-        try:
-            with Caller(access.at([told.address]), make_codec()) as caller:
-                told = caller.ask(question)
-        except InputError:
-            pass  # it cannot be reached from here; what is known already is right, too
-    return told.text if isinstance(told, TaskTold) else None
 
 
 def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
@@ -279,7 +256,7 @@ def forget_note(workspace: Workspace) -> None:
     """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
     shutil.rmtree(os.path.join(workspace.directory, ARRIVING), ignore_errors=True)
     try:
-        os.unlink(note_path(workspace))
+        os.unlink(workspace.brought)
     except FileNotFoundError:
         pass
 

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.engine.attempt import EndedAttempt
+from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TaskStarted
+from shoal.ledger.records import TasksCancelled, TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION
 from shoal.plan.identity import Versions, content_of, place_of
@@ -49,10 +50,13 @@ class Books:
         self.listener = listener
         self.tell_all = False
         """Tell the listener of every attempt, not only of those that did not succeed."""
+        self.stopping = False
+        """Nothing more is started."""
         self._ended: dict[int, EndedAttempt] = {}
         self._fresh: dict[int, TaskStarted] = {}
         """Attempts under way whose start is not in the ledger yet."""
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
+        self._moment = MomentWriter(os.path.dirname(ledger.path))
         self._totals = [statistics.category(profile.category) for profile in graph.profiles]
 
     def started(self, record: TaskStarted) -> None:
@@ -60,16 +64,19 @@ class Books:
         self._fresh[record.task] = record
 
     def tick(self) -> None:
-        """Records the start of what is still under way; shorter attempts need no record of it."""
+        """Records the start of what is still under way; of shorter attempts it is only told how many run now."""
         for record in self._fresh.values():
             self.ledger.add(record)
+        self.statistics.going |= self._fresh
         self._fresh.clear()
+        self._moment.say(self.statistics)
 
     def ended(self, attempt: EndedAttempt) -> None:
         """Holds an ended attempt until the broker's verdict."""
         task, graph = attempt.task, self.graph
         self._ended[task] = attempt
-        self._fresh.pop(task, None)
+        if self._fresh.pop(task, None) is None:
+            self.statistics.going.pop(task, None)
         if attempt.outcome is Outcome.OK and graph.output_start[task] != graph.output_start[task + 1]:
             self._note_outputs(attempt)
         if attempt.ended > attempt.started:
@@ -99,6 +106,7 @@ class Books:
 
     def enter(self, verdicts: Sequence[Accept | Retry | GiveUp]) -> None:
         """What the broker said of the attempts that were held."""
+        cancelled: list[int] = []
         for verdict in verdicts:
             if isinstance(verdict, Accept):
                 self.accept(verdict.task)
@@ -106,6 +114,16 @@ class Books:
                 self.retry(verdict)
             else:
                 self.give_up(verdict)
+                if verdict.outcome is Outcome.CANCELLED:
+                    cancelled.append(verdict.task)
+        if cancelled:
+            self.cancelled(cancelled)
+
+    def cancelled(self, tasks: list[int]) -> None:
+        """Tasks are not wanted any more. When the whole run is stopped it is the run that was cancelled, not these."""
+        self.statistics.cancelled += sum(self.graph.actions[task] is not None for task in tasks)
+        if not self.stopping:
+            self.ledger.add(TasksCancelled(tasks))
 
     def accept(self, task: int) -> None:
         """The attempt's result is the task's."""
@@ -121,8 +139,7 @@ class Books:
         )
         inputs = b"" if alone else versions.digest_of_inputs(task)
         self.ledger.add(attempt.record(True, place_of(graph, task), content_of(graph, task), inputs, outputs))
-        self.statistics.done += 1
-        self._totals[graph.profile[task]].done += 1
+        self.statistics.task_done(self._totals[graph.profile[task]], attempt.ended - attempt.started)
         if self.tell_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
 
@@ -139,8 +156,6 @@ class Books:
         task = command.task
         attempt = self._ended.pop(task, None)
         cancelled = command.outcome is Outcome.CANCELLED
-        if cancelled:
-            self.statistics.cancelled += 1
         if attempt is None:
             return
         self._record_unsuccessful(attempt, final=not cancelled)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.engine.load import Workflow, read_text, unknown_target
+from shoal.engine.load import Workflow, missing_workflow, read_text, unknown_target
 from shoal.engine.measured import Measured, Overheads, Took, read_measured
 from shoal.engine.replay import Scales, scales_and_targets
 from shoal.engine.session import enter, load
@@ -237,10 +237,10 @@ def measured_elsewhere(path: str) -> Measured:
     """What the ledger of another workflow says; it must say something of its categories."""
     workspace = Workspace(path)
     if not os.path.isdir(workspace.directory):
-        there = os.path.isfile(path)
+        if not os.path.isfile(path):
+            raise missing_workflow(path)
         raise InputError(
-            f"{path!r} {'has not been run yet' if there else 'does not exist'}, so nothing can be like it",
-            remedy=f"run it first: shoal run {path}" if there else "name a workflow file that has been run",
+            f"{path!r} has not been run yet, so nothing can be like it", remedy=f"run it first: shoal run {path}"
         )
     measured = read_measured(workspace)
     if not measured.by_category():

@@ -40,8 +40,7 @@ def find_workflow(path: str | None) -> str:
     """The file to run: the one named, or the first default name found here."""
     if path is not None:
         if not os.path.isfile(path):
-            hint = "is a directory" if os.path.isdir(path) else "does not exist"
-            raise InputError(f"the workflow file {path!r} {hint}", remedy="name a rules file (flow.py) or a Makeflow")
+            raise missing_workflow(path)
         return path
     for name in DEFAULT_NAMES:
         if os.path.isfile(name):
@@ -49,6 +48,12 @@ def find_workflow(path: str | None) -> str:
     raise InputError(
         f"there is no workflow here (looked for {', '.join(DEFAULT_NAMES)})", remedy="name the file: shoal run FILE"
     )
+
+
+def missing_workflow(path: str) -> InputError:
+    """Says that no workflow is under this name; every command says it in the same words."""
+    hint = "is a directory" if os.path.isdir(path) else "does not exist"
+    return InputError(f"the workflow file {path!r} {hint}", remedy="name a rules file (flow.py) or a Makeflow")
 
 
 def load_workflow(path: str, words: Sequence[str]) -> Workflow:

@@ -39,7 +39,7 @@ from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.files import Preparer
 from shoal.engine.options import RunOptions
 from shoal.engine.orders import Orders
-from shoal.engine.requests import take_requests
+from shoal.engine.requests import take_requests, told_cancelled, why_stopped
 from shoal.engine.sizes import (
     KEEP_SECONDS,
     LOOK_SECONDS,
@@ -53,9 +53,9 @@ from shoal.engine.statistics import Statistics
 from shoal.engine.throttling import Throttling, cores_needed
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
-from shoal.flow.dag import DagFlow
+from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import OutputsCollected, TaskStarted, Usage
+from shoal.ledger.records import OutputsCollected, TaskCourse, TaskStarted, Usage
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, show_amount
 from shoal.monitor.series import header
@@ -116,7 +116,7 @@ class LocalRun:
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
-        self.statistics.is_crowded = regime.limits
+        self.statistics.may_crowd = regime.limits
         self.books = Books(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
@@ -154,6 +154,7 @@ class LocalRun:
             ready = self.flow.ready(self.plan.up_to_date())
             self._settle(self._tell(self.throttling.begin(ready)))
             self._settle(self._tell(TasksReady(ready)))
+            self._take_requests()  # of those who knocked before anybody listened
             while self._goes_on():
                 self._turn()
         finally:
@@ -204,9 +205,9 @@ class LocalRun:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
+        self._count_running()
         self.books.tick()
         self.ledger.flush()
-        self._count_running()
         self._tend_sizes(now)
         self._tend_throttle(now)
         if self.ledger.full or self.output.full:
@@ -230,21 +231,17 @@ class LocalRun:
             self._settle(self._tell(caps))
         for record in self.throttling.records(now):
             self.ledger.add(record)
+            self.statistics.throttled(record)
 
     def _keep_what_was_learned(self) -> None:
         write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
 
     def _count_running(self) -> None:
-        """Places in use, by category: a bundle of short tasks counts as one."""
-        lanes = Counter(
-            bundle.lane for bundle in {id(bundle): bundle for bundle in self.broker.running.values()}.values()
-        )
-        self.statistics.running = lanes.total()
-        for totals in self.statistics.categories.values():
-            totals.running = 0
-        for lane, count in lanes.items():
-            profile = self.broker.origin(lane)  # tasks that exceeded their size wait in lanes beyond the profiles
-            self.statistics.category(self.graph.profiles[profile].category).running += count
+        """Places in use: a bundle of short tasks counts as one."""
+        bundles = {id(bundle): bundle for bundle in self.broker.running.values()}
+        lanes = Counter(bundle.lane for bundle in bundles.values())
+        profiles, origin = self.graph.profiles, self.broker.origin  # what exceeded its size is in a lane beyond these
+        self.statistics.count_running([(profiles[origin(lane)], count) for lane, count in lanes.items()])
 
     def _tell(self, event: Event) -> list[Command]:
         commands = self.broker.handle(self.now, event)
@@ -364,6 +361,8 @@ class LocalRun:
                 self._grown.append(TaskGrew(*row[1:]))
             elif row[0] == "running":
                 self.books.started(TaskStarted(*row[1:]))
+            elif row[0] == "course":
+                self.ledger.add(TaskCourse(*row[1:]))
             else:
                 self.stop("the disk is full")
         return results
@@ -440,6 +439,7 @@ class LocalRun:
         """Starts nothing more; what runs may finish unless it is to be ended."""
         if not self.stop_reason:
             self.stop_reason = reason
+            self.books.stopping = True
             self.listener.note(f"stopping: {reason}")
         if not self.broker.draining:
             self._settle(self._tell(DrainAsked()))
@@ -458,15 +458,22 @@ class LocalRun:
                     self.calls.kill(task, self.broker.attempt[task])
             else:
                 self.stop_signal = number
-                self.stop(f"received {signal.Signals(number).name}", end_running=True)
+                self.stop(why_stopped(self.workspace, number), end_running=True)
 
     def _take_requests(self) -> None:
-        """Tasks that `shoal cancel` named: those that wait are lost at once, the others are the broker's."""
-        tasks = take_requests(self.workspace, self.graph)
+        """Tasks that `shoal cancel` named: those that wait are lost at once, the others are the broker's; questions."""
+        from shoal.engine.asked import answer_questions  # seldom needed, and a run should start quickly
+
+        reasons, order = self.throttling.governor.reasons(), self.options.order
+        books = (self.workspace, self.graph, self.flow.status, self.broker, self.now)
+        answer_questions(*books, reasons=reasons, order=order, stopping=self.stop_reason)
+        tasks = [task for task in take_requests(self.workspace, self.graph) if self.flow.status[task] <= Status.READY]
+        if tasks:
+            self.listener.note(told_cancelled(self.graph, tasks))
         self._settle(self._tell(CancelAsked(tasks)))
-        waiting = [task for task in tasks if self.flow.status[task] == 0]
+        waiting = [task for task in tasks if self.flow.status[task] == Status.WAITING]
         if waiting:
-            self.statistics.cancelled += len(waiting)
+            self.books.cancelled(waiting)
             self._lose(waiting)
 
     def _close(self) -> None:

@@ -13,6 +13,8 @@ from shoal.policy.throttle.regime import NO_THROTTLE, Regime
 
 MORE = "--resource {name}=N"
 """The option by which a user says that a machine has more than it seems."""
+LARGER_NODE = "add a node that has so much"
+"""What stands in its place on a cluster, whose nodes say themselves what they have."""
 
 
 class RunOptions(msgspec.Struct):

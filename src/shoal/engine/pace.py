@@ -1,68 +1,102 @@
-"""How fast a run goes and how long it will still take. Pure: time is an argument.
+"""How far a run is, from the totals that it keeps of itself; the model is in `shoal.view.pace`. Time is an argument.
 
-Tasks of one category are alike, so what is left is counted per category with the mean of those that are done, and
-divided by the number of tasks that ran at the same time so far.
+How many tasks ran at the same time is counted from tick to tick. Of tasks that are over in no time most of that is the
+time between two of them: it counts with no more than what those that ended took, and what those that run may have
+behind them. Since when tasks run is known on this machine; on a cluster it follows from the count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import exp
+from collections.abc import Callable, Mapping
 
-_MEMORY_SECONDS = 5.0
+from shoal.engine.statistics import Statistics
+from shoal.view.pace import Known, Progress, Rate, Tally, Widths, progress_of
 
 
 class Pace:
-    """A smoothed rate of finished tasks, and the time that tasks have spent running; fed with running totals."""
+    """Follows the totals of one run, of which so many tasks of each category are planned."""
 
-    def __init__(self, started: float) -> None:
+    def __init__(self, started: float, planned: Mapping[str, int], category_of: Callable[[int], str]) -> None:
         self.started = started
-        self.rate = 0.0
-        self.busy = 0.0
-        """Seconds of all tasks together, those still running included."""
+        self._planned = planned
+        self._category_of = category_of
+        self._widths = Widths()
+        self._rate = Rate(started)
         self._last = started
-        self._done = 0
+        self._ended = 0.0
+        """Seconds of attempts that had ended at the last tick."""
+        self._busy = started
+        """When something ran last."""
+        self._ticked = 0.0
+        """Seconds of all tasks together, counted from tick to tick."""
 
-    def update(self, now: float, done: int, running: int) -> None:
+    def update(self, statistics: Statistics, now: float) -> None:
         """Takes the totals of this moment."""
-        passed = now - self._last
-        if passed <= 0:
+        if now <= self._last:
             return
-        # Until the memory is filled, all that happened counts the same: no slow climb from zero.
-        share = max(1 - exp(-passed / _MEMORY_SECONDS), passed / (now - self.started))
-        self.rate += ((done - self._done) / passed - self.rate) * share
-        self.busy += running * passed
-        self._last, self._done = now, done
+        passed = now - self._last
+        # What came and went between two ticks, or ran where nobody says so, is seen when it has ended.
+        running = statistics.running or (statistics.seconds - self._ended) / passed
+        if running > 0:
+            self._busy = now
+        self._widths.add(self._last - self.started, now - self.started, running)
+        self._ticked += running * passed
+        self._ended = statistics.seconds
+        self._rate.update(now, statistics.done)
+        self._last = now
 
-    def width(self) -> float:
-        """How many tasks ran at the same time, on average."""
-        passed = self._last - self.started
-        return self.busy / passed if passed > 0 else 0.0
+    def progress(self, statistics: Statistics, now: float) -> Progress:
+        """The model at this moment."""
+        tallies = self.tallies(statistics)
+        going = [
+            (tallies.get(self._category_of(task), Tally()), max(0.0, now - record.time))
+            for task, record in statistics.going.items()
+        ]
+        begun = sum(seconds for _, seconds in going) if going else self._begun(statistics, tallies)
+        scale = (statistics.seconds + begun) / self._ticked if self._ticked > 0 else 0.0
+        elapsed = now - self.started
+        return progress_of(
+            Known(
+                statistics.to_run(),
+                statistics.up_to_date,
+                statistics.running,
+                elapsed,
+                False,
+                list(tallies.values()),
+                going,
+                [min(1.0, scale) * width for width in self._widths.slices(self._last - self.started)],
+                self._rate.at(now),
+                any(record.state == "growing" for record in statistics.throttle.values()),
+                statistics.doomed,
+                statistics.cancelled,
+                self._utilisation(statistics, begun, elapsed),
+                0.0 if going else begun,
+                quiet=now - self._busy,
+            )
+        )
 
+    def tallies(self, statistics: Statistics) -> dict[str, Tally]:
+        """By category, as they were planned."""
+        found = {}
+        for name, planned in self._planned.items():
+            totals = statistics.category(name)
+            found[name] = Tally(planned, totals.done, totals.failed, totals.running, totals.good, totals.squares)
+        return found
 
-def work_left(left: Mapping[str, int], done: Mapping[str, tuple[int, float]]) -> float | None:
-    """Seconds of work in the tasks that are left, by category; None before the first task of all is done.
+    def _begun(self, statistics: Statistics, tallies: Mapping[str, Tally]) -> float:
+        counted = max(0.0, self._ticked - statistics.seconds)
+        tasks = sum(tally.done for tally in tallies.values())
+        if not tasks:
+            return counted
+        mean_of_all = sum(tally.seconds for tally in tallies.values()) / tasks
+        told = sum(tally.running for tally in tallies.values())
+        expected = sum(tally.running * tally.mean(mean_of_all) for tally in tallies.values())
+        return min(counted, expected + max(0, statistics.running - told) * mean_of_all)
 
-    `done` has count and seconds by category. A category of which nothing is done yet counts with the mean of all.
-    """
-    tasks = sum(number for number, _ in done.values())
-    if not tasks:
-        return None
-    mean_of_all = sum(seconds for _, seconds in done.values()) / tasks
-    total = 0.0
-    for category, number in left.items():
-        known, seconds = done.get(category, (0, 0.0))
-        total += number * (seconds / known if known else mean_of_all)
-    return total
-
-
-def time_left(work: float | None, begun: float, width: float, rate: float, tasks: int) -> float | None:
-    """Seconds until the end; `begun` is the work that running tasks have behind them already.
-
-    For tasks that are over in no time the rate tells more: starting them costs more than what they do.
-    """
-    if work is None or not tasks:
-        return None if tasks else 0.0
-    by_work = max(0.0, work - begun) / width if width > 0 else 0.0
-    by_rate = tasks / rate if rate > 0 and work / tasks < 0.02 else 0.0
-    return max(by_work, by_rate)
+    @staticmethod
+    def _utilisation(statistics: Statistics, begun: float, elapsed: float) -> float | None:
+        if statistics.cores * elapsed <= 0:
+            return None
+        used = statistics.cpu if statistics.is_crowded else statistics.work
+        held = used / statistics.seconds if statistics.seconds > 0 else 1.0
+        return min(1.0, (used + begun * held) / (statistics.cores * elapsed))

@@ -1,6 +1,6 @@
 """Requests to a running workflow from another terminal: a file in `.shoal/.../requests`, then SIGUSR1 to the run.
 
-Tokens for a net are answered in the same way: the run puts a file beside the request that says what became of it.
+Tokens for a net and questions are answered in the same way: the run puts a file beside the request.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from shoal.errors import InputError
 from shoal.model.graph import Graph, lookup_tasks
 
 ANSWER_SECONDS = 30.0
+MOST_NAMED = 10
 _PAUSE = 0.01
 
 
@@ -37,11 +38,15 @@ class Answer(msgspec.Struct, frozen=True):
     remedy: str | None = None
 
 
+class SilentRunError(InputError):
+    """The run is there, and does not answer."""
+
+
 def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
     """Asks the run of this workflow to cancel tasks, or to stop if none is named; returns its pid."""
     pid = _pid_of_run(workspace, "cancel it there")
     if not names:
-        _signal(pid, signal.SIGTERM)
+        _ask(workspace, ".stop", b"", pid, signal.SIGTERM)
         return pid
     _ask(workspace, ".cancel", msgspec.json.encode(names), pid)
     return pid
@@ -49,24 +54,33 @@ def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
 
 def ask_to_put(workspace: Workspace, tokens: TokensPut) -> None:
     """Puts tokens into the net that is being run here, and returns when they are in its ledger."""
-    pid = _pid_of_run(workspace, "put them there")
-    _remove(os.path.join(workspace.requests, f"{os.getpid()}.answer"))  # of a process that was called so before us
-    path = _ask(workspace, ".put", msgspec.json.encode(tokens), pid)
-    answered = path + ".answer"
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while not os.path.exists(answered):
-        if workspace.holder() is None and not os.path.exists(answered):
-            _remove(path + ".put")
-            raise InputError(f"the run of {os.path.basename(workspace.workflow)} has ended meanwhile")
-        if time.monotonic() > deadline:
-            _remove(path + ".put")
-            raise InputError(f"process {pid} does not answer", remedy="see 'shoal status' for how its run stands")
-        time.sleep(_PAUSE)
-    with open(answered, "rb") as file:
-        answer = msgspec.json.decode(file.read(), type=Answer)
-    _remove(answered)
+    told = ask_and_wait(workspace, ".put", msgspec.json.encode(tokens), ANSWER_SECONDS, "put them there")
+    answer = msgspec.json.decode(told, type=Answer)
     if answer.message:
         raise InputError(answer.message, remedy=answer.remedy)
+
+
+def ask_and_wait(
+    workspace: Workspace, kind: str, request: bytes, patience: float, elsewhere: str = "ask there"
+) -> bytes:
+    """Leaves a request with the run of this workflow, and returns its answer; a `SilentRunError` without one."""
+    pid = _pid_of_run(workspace, elsewhere)
+    _remove(os.path.join(workspace.requests, f"{os.getpid()}.answer"))  # of a process that was called so before us
+    path = _ask(workspace, kind, request, pid)
+    answered = path + ".answer"
+    deadline = time.monotonic() + patience
+    while not os.path.exists(answered):
+        if workspace.holder() is None and not os.path.exists(answered):
+            _remove(path + kind)
+            raise InputError(f"the run of {os.path.basename(workspace.workflow)} has ended meanwhile")
+        if time.monotonic() > deadline:
+            _remove(path + kind)
+            raise SilentRunError(f"process {pid} does not answer", remedy="see 'shoal status' for how its run stands")
+        time.sleep(_PAUSE)
+    with open(answered, "rb") as file:
+        told = file.read()
+    _remove(answered)
+    return told
 
 
 def ask_to_close(workspace: Workspace) -> None:
@@ -88,14 +102,26 @@ def _pid_of_run(workspace: Workspace, elsewhere: str) -> int:
     return holder.pid
 
 
-def _ask(workspace: Workspace, kind: str, request: bytes, pid: int) -> str:
+def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, knock: int = signal.SIGUSR1) -> str:
     """Leaves the request and knocks; returns its path without the ending."""
     path = os.path.join(workspace.requests, f"{os.getpid()}")
-    with open(path + ".part", "wb") as file:
-        file.write(request)
-    os.rename(path + ".part", path + kind)
-    _signal(pid, signal.SIGUSR1)
+    try:
+        with open(path + ".part", "wb") as file:
+            file.write(request)
+        os.rename(path + ".part", path + kind)
+    except OSError as error:
+        raise InputError(f"cannot write in {workspace.requests!r}: {error.strerror}") from None
+    try:
+        _signal(pid, knock)
+    except InputError:
+        _remove(path + kind)
+        raise
     return path
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens what is there and waits for nobody, should it be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _remove(path: str) -> None:
@@ -133,27 +159,65 @@ def names_to_cancel(workspace: Workspace) -> list[str]:
     return found
 
 
+def why_stopped(workspace: Workspace, number: int) -> str:
+    """What a signal that stops a run is told as: `shoal cancel` leaves word that it was sent by it."""
+    asked = _requests(workspace, ".stop") if number == signal.SIGTERM else []
+    for path in asked:
+        _remove(path)
+    return "it was cancelled" if asked else f"received {signal.Signals(number).name}"
+
+
+def told_cancelled(graph: Graph, tasks: Sequence[int]) -> str:
+    """`cancelled: a, b, c and 12 more`."""
+    more = f" and {len(tasks) - MOST_NAMED:,} more" if len(tasks) > MOST_NAMED else ""
+    return f"cancelled: {', '.join(graph.names[task] for task in tasks[:MOST_NAMED])}{more}"
+
+
 def take_puts(workspace: Workspace) -> Iterator[tuple[str, TokensPut]]:
     """Tokens that were put since the last call, each with where its answer is to be left."""
-    for path in _requests(workspace, ".put"):
+    for path, request in _taken(workspace, ".put"):
         try:
-            with open(path, "rb") as file:
-                asked = msgspec.json.decode(file.read(), type=TokensPut)
-        except (OSError, msgspec.MsgspecError):
-            asked = None
+            yield path, msgspec.json.decode(request, type=TokensPut)
+        except msgspec.MsgspecError:
+            pass
+
+
+def take_questions(workspace: Workspace) -> Iterator[tuple[str, bytes]]:
+    """Questions since the last call, each with where its answer is to be left."""
+    return _taken(workspace, ".why")
+
+
+def _taken(workspace: Workspace, kind: str) -> Iterator[tuple[str, bytes]]:
+    """Requests of a kind, which are then gone."""
+    for path in _requests(workspace, kind):
+        try:
+            with open(path, "rb", opener=_at_once) as file:
+                request = file.read()
+        except OSError:
+            continue
         _remove(path)
-        if asked is not None:
-            yield path.removesuffix(".put"), asked
+        yield path.removesuffix(kind), request
 
 
 def answer(path: str, error: InputError | None) -> None:
     """Leaves word of what became of a request."""
     told = Answer(error.message, error.remedy) if error is not None else Answer()
-    with open(path + ".part", "wb") as file:
-        file.write(msgspec.json.encode(told))
-    os.rename(path + ".part", path + ".answer")
+    write_answer(path, msgspec.json.encode(told))
+
+
+def write_answer(path: str, told: bytes) -> None:
+    """Leaves an answer where it is waited for; a full disk leaves none."""
+    try:
+        with open(path + ".part", "wb") as file:
+            file.write(told)
+        os.rename(path + ".part", path + ".answer")
+    except OSError:
+        _remove(path + ".part")
 
 
 def _requests(workspace: Workspace, kind: str) -> list[str]:
-    names = sorted(os.listdir(workspace.requests))
+    try:
+        names = sorted(os.listdir(workspace.requests))
+    except FileNotFoundError:
+        return []
     return [os.path.join(workspace.requests, name) for name in names if name.endswith(kind)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,15 +18,15 @@ from shoal.engine.books import Books, Listener
 from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
-from shoal.engine.links import links_of
+from shoal.engine.links import categories_of, cores_of, links_of
 from shoal.engine.load import Workflow, load_workflow
 from shoal.engine.local import LocalRun
-from shoal.engine.options import MORE, RunOptions
+from shoal.engine.options import LARGER_NODE, MORE, RunOptions
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import CategoriesDeclared, RunEnded, RunStarted, SourcesSeen, TasksPlanned
+from shoal.ledger.records import DETACHED, TASKS_CANCELLED, RunEnded, RunStarted, SourcesSeen, TasksPlanned
 from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import FRACTION, Resources, is_label, show_amount
 from shoal.plan.decide import Plan, Reason, decide
@@ -111,28 +111,53 @@ def look(
 
 def refuse_oversized(plan: Plan, node: Resources, more: str = MORE) -> None:
     """A task larger than the machine would wait for ever, so it is refused before anything runs."""
+    for task, name in _lacking(plan, plan.to_run, node):
+        raise too_large(plan.graph, task, name, node, more)
+
+
+def why_too_large(plan: Plan, task: int, node: Resources) -> tuple[int, InputError] | None:
+    """The task, or the first that it needs, that would be refused, and what would be said of it."""
+    for found, name in _lacking(plan, lambda: _needed(plan, task), node):
+        return found, too_large(plan.graph, found, name, node)
+    return None
+
+
+def _lacking(plan: Plan, tasks: Callable[[], Iterable[int]], node: Resources) -> Iterator[tuple[int, str]]:
+    """Those of the tasks that ask for more than there is, with what that is; `tasks` is called if there can be any."""
     graph = plan.graph
-    too_large = {number for number, profile in enumerate(graph.profiles) if profile.resources.lacking_in(node)}
-    if not too_large:
-        return
-    for task in plan.to_run():
-        if graph.profile[task] in too_large:
-            resources = graph.profile_of(task).resources
-            name = resources.lacking_in(node)[0]
-            if is_label(name):
-                raise InputError(
-                    f"{graph.names[task]!r} requires a node with the label {name}, which this machine does not have",
-                    file=graph.source,
-                    line=graph.lines[task] or None,
-                    remedy=f"run it on a cluster, or say that this machine has it with --label {name}",
-                )
-            raise InputError(
-                f"{graph.names[task]!r} asks for {name} {show_amount(name, resources.get(name))}, "
-                f"but this machine has {show_amount(name, node.get(name))}",
-                file=graph.source,
-                line=graph.lines[task] or None,
-                remedy=f"ask for less, or declare more with {more.format(name=name)} if it is there",
-            )
+    lacking = [profile.resources.lacking_in(node) for profile in graph.profiles]
+    if any(lacking):
+        for task in tasks():
+            if lacking[graph.profile[task]]:
+                yield task, lacking[graph.profile[task]][0]
+
+
+def _needed(plan: Plan, task: int) -> list[int]:
+    """The task and all that it needs, nearest first, as far as they would run."""
+    graph = plan.graph
+    found = {task: None}
+    queue = [task]
+    for current in queue:  # grows while we walk it
+        for other in graph.predecessors_of(current):
+            if other not in found:
+                found[other] = None
+                queue.append(other)
+    return [each for each in queue if plan.runs(each) and graph.actions[each] is not None]
+
+
+def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = MORE) -> InputError:
+    """What is said of a task that asks for more of something than the machine has."""
+    if is_label(name):
+        message = f"{graph.names[task]!r} requires a node with the label {name}, which this machine does not have"
+        remedy = f"run it on a cluster, or say that this machine has it with --label {name}"
+    else:
+        asked, there = (show_amount(name, each.get(name)) for each in (graph.profile_of(task).resources, node))
+        is_cluster = more == LARGER_NODE
+        who = "the largest node of the cluster" if is_cluster else "this machine"
+        message = f"{graph.names[task]!r} asks for {name} {asked}, but {who} has {there}"
+        declare = more if is_cluster else f"declare more with {more.format(name=name)} if it is there"
+        remedy = f"ask for less, or {declare}"
+    return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 
 
 class Run(Protocol):
@@ -272,10 +297,10 @@ class Session:
                 run.execute()
             finally:
                 totals = run.statistics
-                unfinished = run.stop_reason or ("detached" if run.detached else "failed")
-                outcome = "ok" if totals.done == totals.to_run() else unfinished
+                outcome = "ok" if totals.done == totals.to_run() else _why_unfinished(run)
                 left = totals.to_run() - totals.done - totals.failed
-                ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left))
+                cancelled = 0 if run.stop_reason else totals.cancelled  # else it is the run that was
+                ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left, cancelled))
         finally:
             ledger.close()
             self._finish()
@@ -301,7 +326,8 @@ class Session:
                 len(to_run),
             )
         )
-        self._write_categories(ledger, graph)
+        declared = categories_of(graph)
+        ledger.add(declared)
         self._write_sources(ledger, graph)
         categories = [profile.category for profile in graph.profiles]
         for begin in range(0, len(to_run), _PLAN_CHUNK):
@@ -311,20 +337,9 @@ class Session:
             ledger.flush()
         for record in links_of(graph, [task for task in range(len(graph)) if self.plan.runs(task)]):
             ledger.add(record)
+        for apart in cores_of(graph, to_run, declared):
+            ledger.add(apart)
         ledger.flush()
-
-    @staticmethod
-    def _write_categories(ledger: LedgerWriter, graph: Graph) -> None:
-        """The largest request of each category that has anything to run; groups have not."""
-        declared: dict[str, dict[str, int]] = {}
-        used = {number for number, action in zip(graph.profile, graph.actions, strict=True) if action is not None}
-        for number in sorted(used):
-            profile = graph.profiles[number]
-            amounts = declared.setdefault(profile.category, {})
-            for name, amount in profile.resources.amounts:
-                if profile.declares(name) and not is_label(name):
-                    amounts[name] = max(amount, amounts.get(name, 0))
-        ledger.add(CategoriesDeclared(list(declared), [sorted(amounts.items()) for amounts in declared.values()]))
 
     def _write_sources(self, ledger: LedgerWriter, graph: Graph) -> None:
         sizes, times = self.versions.sizes, self.versions.times
@@ -333,3 +348,10 @@ class Session:
             chunk = sources[begin : begin + _PLAN_CHUNK]
             names = [graph.file_names[file] for file in chunk]
             ledger.add(SourcesSeen(names, [sizes[file] for file in chunk], [times[file] for file in chunk]))
+
+
+def _why_unfinished(run: Run) -> str:
+    """What the ledger says of a run that has not done everything."""
+    if run.stop_reason or run.detached:
+        return run.stop_reason or DETACHED
+    return TASKS_CANCELLED if run.statistics.cancelled and not run.statistics.failed else "failed"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from heapq import heappush, heappushpop
 
 import msgspec
+
+from shoal.ledger.records import TaskStarted, ThrottleDecided
+from shoal.model.resources import FRACTION
+from shoal.model.task import Profile
+from shoal.view.pace import CROWDED, Tally
+from shoal.view.words import throttle_note
 
 SLOWEST_KEPT = 5
 FAILURES_KEPT = 20
@@ -20,6 +27,10 @@ class CategoryTotals(msgspec.Struct):
     cpu: float = 0.0
     longest: float = 0.0
     most_memory: int = 0
+    good: float = 0.0
+    """Seconds of the attempts with which tasks succeeded."""
+    squares: float = 0.0
+    """The same, each squared."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -42,8 +53,10 @@ class Statistics:
         self.started = started
         self.ended = started
         self.cores = cores
+        self.may_crowd = False
+        """A throttle says how many tasks run, not the number of cores."""
         self.is_crowded = False
-        """More tasks may run than there are cores: what they used is the processor time, not the time they took."""
+        """More tasks ran than there are cores: what they used is the processor time, not the time they took."""
         self.done = 0
         self.failed = 0
         self.cancelled = 0
@@ -57,6 +70,10 @@ class Statistics:
         self.categories: dict[str, CategoryTotals] = {}
         self.slowest: list[tuple[float, int]] = []
         self.failures: list[Failure] = []
+        self.going: dict[int, TaskStarted] = {}
+        """Attempts that have been under way for more than a tick, by task; none where that is not known."""
+        self.throttle: dict[tuple[str, str], ThrottleDecided] = {}
+        """What the throttle said last, by node and category."""
 
     def category(self, name: str) -> CategoryTotals:
         totals = self.categories.get(name)
@@ -81,6 +98,31 @@ class Statistics:
             heappush(slowest, (seconds, task))
         elif seconds > slowest[0][0]:
             heappushpop(slowest, (seconds, task))
+
+    def task_done(self, totals: CategoryTotals, seconds: float) -> None:
+        self.done += 1
+        totals.done += 1
+        totals.good += seconds
+        totals.squares += seconds * seconds
+
+    def throttled(self, record: ThrottleDecided) -> None:
+        self.throttle[record.node, record.category] = record
+
+    def throttle_note(self, tallies: Mapping[str, Tally]) -> str:
+        """What the throttle holds back most, or nothing; it says nothing more of a category that is over."""
+        over = [name for name, tally in tallies.items() if not tally.left()]
+        return throttle_note(record for record in self.throttle.values() if record.category not in over)
+
+    def count_running(self, places: Sequence[tuple[Profile, int]]) -> None:
+        """What runs at this moment: places in use, by profile of the tasks in them."""
+        for totals in self.categories.values():
+            totals.running = 0
+        self.running = held = 0
+        for profile, count in places:
+            self.running += count
+            self.category(profile.category).running += count
+            held += count * profile.resources.get("cores")
+        self.is_crowded |= self.may_crowd and held > CROWDED * self.cores * FRACTION
 
     def task_failed(self, failure: Failure) -> None:
         self.failed += 1

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader
-from shoal.ledger.records import RunEnded, RunStarted, TaskEnded, TasksPlanned, TaskStarted, decode
+from shoal.ledger.records import RunEnded, RunStarted, TaskEnded, TasksPlanned, TaskStarted, TasksVanished, decode
 from shoal.plan.identity import place_of_text
 
 
@@ -49,6 +49,8 @@ def find_attempts(workspace: Workspace, names: Sequence[str]) -> Attempts:
             case TaskEnded() if record.place in places or record.task in numbers:
                 found.ended.append(record)
                 found.runs.append(run)
+                found.running = None
+            case TasksVanished() if found.running is not None and found.running.task in record.tasks:
                 found.running = None
             case RunEnded():
                 found.running = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
+import threading
 import time
 
 import msgspec
@@ -46,6 +48,8 @@ class Workspace:
         self.requests = os.path.join(self.directory, "requests")
         self.sizes = os.path.join(self.directory, "sizes")
         self.lock = os.path.join(self.directory, "lock")
+        self.brought = os.path.join(self.directory, "brought")
+        """There while the run is on a cluster and not all of it is known here."""
         self._lock_descriptor = -1
 
     def make(self) -> None:
@@ -78,9 +82,25 @@ class Workspace:
                 f"{os.path.basename(self.workflow)} is being run by {who}",
                 remedy="wait for it, watch it with 'shoal status' or end it with 'shoal cancel'",
             )
+        self._expect_knocks()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)
         self._lock_descriptor = descriptor
+
+    def _expect_knocks(self) -> None:
+        """Whoever sees who holds the lock may ask it something, with a signal that would end a process by default.
+        Who listens to it already, as the run of a net does, goes on doing so.
+
+        What was asked of an earlier run is not meant for this one.
+        """
+        unheard = signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+        if unheard and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, _take_no_notice)
+        try:
+            for name in os.listdir(self.requests):
+                os.unlink(os.path.join(self.requests, name))
+        except OSError:
+            pass
 
     def release(self) -> None:
         if self._lock_descriptor >= 0:
@@ -103,6 +123,10 @@ class Workspace:
                 return Holder(0, "this machine", "", 0.0)
         finally:
             os.close(descriptor)
+
+
+def _take_no_notice(number: int, frame: object) -> None:
+    """A handler in place of SIG_IGN, which programs that are started would inherit."""
 
 
 def _lock(descriptor: int) -> bool:

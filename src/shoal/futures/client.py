@@ -27,7 +27,8 @@ from shoal.futures.inbox import Inbox
 from shoal.futures.options import Options
 from shoal.futures.remote import apply
 from shoal.futures.work import MapResults, MapStretch, SingleCall
-from shoal.model.resources import Resources
+from shoal.model.resources import Resources, show_amount
+from shoal.runner.call_messages import CallResult
 
 STRETCH = 1024
 """Calls of a `map` that are pickled and posted together, so that the first run while the last are being pickled."""
@@ -57,15 +58,22 @@ class Client:
         self._closed = False
         self._ended = False
         self._forked = False
+        self.live: object = None
+        """What keeps its pictures in a notebook up to date, once there is one."""
         _clients.add(self)
 
     def submit(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any], options: Options
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        options: Options,
+        heard: Callable[[CallResult], None] | None = None,
     ) -> CallFuture:
-        """Post one call."""
+        """Post one call; `heard` is told of each attempt that ends, see `CallFuture.heard`."""
         if is_shippable(function):
-            return self._submit(name_of(function), function, arguments, keywords, options)
-        return self._submit(name_of(function), apply, (function, *arguments), keywords, options)
+            return self._submit(name_of(function), function, arguments, keywords, options, heard)
+        return self._submit(name_of(function), apply, (function, *arguments), keywords, options, heard)
 
     def _submit(
         self,
@@ -74,6 +82,7 @@ class Client:
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         options: Options,
+        heard: Callable[[CallResult], None] | None = None,
     ) -> CallFuture:
         request: bytes | Unfilled = b""
         error = None
@@ -87,6 +96,7 @@ class Client:
             task = self._next_task
             self._next_task += 1
             future = CallFuture(task, name, engine, self._cancel)
+            future.heard = heard
             if error is None:
                 call = SingleCall(shipped, request, options.timeout, future)
                 self._inbox.post(engine.add, (task, lane, call))
@@ -217,6 +227,22 @@ class Client:
         if not self._closed:
             self.close(stop=True)
         self.join()
+
+    @property
+    def engine(self) -> Engine | None:
+        """For those who look on; None before the first call."""
+        return self._engine
+
+    def told(self) -> str:
+        """Where calls run and what has become of them, in a line."""
+        cores = show_amount("cores", self.node.get("cores"))
+        where = f"cluster {self.far}" if self.far else f"{cores} core{'s' * (cores != '1')}"
+        calls = "no calls yet" if self._engine is None else self._engine.tally.told()
+        return f"{where}, {calls}{', shut down' if self._closed else ''}"
+
+    def is_over(self) -> bool:
+        """Whether no call will end any more."""
+        return self._gone.is_set() or self._forked or (self._closed and self._engine is None)
 
     def disown(self) -> None:
         """This is a forked child: there is no engine here."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import select
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, cast
@@ -41,8 +42,9 @@ from shoal.futures.farming import not_run
 from shoal.futures.functions import FunctionTable
 from shoal.futures.future import CallFuture, failure_of, has_failed
 from shoal.futures.inbox import Inbox
+from shoal.futures.tally import Tally
 from shoal.futures.work import MapStretch, SingleCall, Work
-from shoal.model.resources import Resources
+from shoal.model.resources import FRACTION, Resources
 from shoal.policy.order import TaskColumns
 from shoal.policy.retry import Outcome
 from shoal.runner.call_errors import CallCancelledError, CallError
@@ -50,6 +52,8 @@ from shoal.runner.call_messages import CallRequest, CallResult
 
 ADDED_AT_ONCE = 2048
 """How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
+MOST_NOTED = 4096
+"""Beginnings of bundles; when there are more, those that are over are forgotten."""
 GRACE = 2.0
 """How long idle workers may take to end by themselves."""
 
@@ -60,6 +64,7 @@ class Engine:
     """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
 
     def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
+        self.tally = Tally()
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
         # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
@@ -67,6 +72,10 @@ class Engine:
         self._broker = Broker(node, columns, [], order="fifo")
         self._flow = DynamicFlow()
         self._under_way: dict[int, Work] = {}
+        self._since: dict[int, float] = {}
+        """When bundles were given to workers, by the first call of each; some of these are over."""
+        self._returned: list[tuple[str, CallResult]] = []
+        """Calls that are done and not counted yet, with the names of their functions."""
         self._poll = select.poll()
         self._poll.register(inbox.wakeup, select.POLLIN)
         self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
@@ -159,6 +168,7 @@ class Engine:
             handler, argument = message
             handler(argument)
         for task, work in list(self._under_way.items()):
+            self.tally.end(work.name, "cancelled" if failure is None else "failed")
             if failure is None:
                 work.cancel(task)
             else:
@@ -174,6 +184,7 @@ class Engine:
         if capacity is not None:
             self._tell(CapacityChanged(capacity))
         if results:
+            self._note_failures([result for result in results if result.error is not None])
             ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
             self._tell(TasksEnded(ended), {result.task: result for result in results})
         if self._ready:
@@ -183,6 +194,11 @@ class Engine:
             self._drop_unwanted()
         if self._wake_at is not None and time.monotonic() >= self._wake_at:
             self._tell(TimePassed())
+
+    def _note_failures(self, results: list[CallResult]) -> None:
+        for result in results:
+            if result.outcome != "cancelled" and result.task in self._under_way:
+                self.tally.fail(self._under_way[result.task].name, result)
 
     def _wait(self) -> list[CallResult]:
         """What the workers report, after waiting for something to do."""
@@ -197,6 +213,9 @@ class Engine:
                 results += self._crew.collect(descriptor)
         results += self._crew.enforce(time.monotonic())
         for result in results:
+            work = self._under_way.get(result.task)
+            if isinstance(work, SingleCall) and work.future.heard is not None:
+                work.future.heard(result)
             if result.output:
                 _show(result.output)
         return results
@@ -216,10 +235,12 @@ class Engine:
 
     def _take_in(self, work: Work, tasks: range, lane: int) -> bool:
         """Note calls as under way; false if they ended at once, because the function cannot be sent."""
+        self.tally.accept(work.name, len(tasks))
         try:
             work.number = self._functions.take(work.function, len(tasks))
         except CallError as error:
             for task in tasks:
+                self.tally.end(work.name, "failed")
                 work.break_off(task, error)
             return False
         self._under_way.update(dict.fromkeys(tasks, work))
@@ -250,14 +271,19 @@ class Engine:
                 self._accept(cast(Accept, command).task, results, done)
             elif kind is not Start:
                 self._obey(command, results)
+        if self._returned:
+            self.tally.add_done(self._returned)
+            self._returned = []
         if done and self._flow:
             self._make_ready(self._flow.complete(done))
 
     def _accept(self, task: int, results: Mapping[int, CallResult], done: list[int]) -> None:
-        work = self._over(task)
-        if work.succeed(task, results[task].value):
+        work, result = self._over(task), results[task]
+        if work.succeed(task, result.value):
+            self._returned.append((work.name, result))
             done.append(task)
         else:
+            self.tally.end(work.name, "cancelled")
             self._cancel_followers(task)
 
     def _obey(self, command: Command, results: Mapping[int, CallResult]) -> None:
@@ -281,16 +307,24 @@ class Engine:
         try:
             needs = self._broker.lanes[self._lane_of[requests[0].task]].resources
             self._crew.put(requests, command.place, needs)
+            self._note_begin(requests[0].task)
         except RunError as error:
             self._unsent += [not_run(call.task, call.attempt, CallError(str(error))) for call in requests]
+
+    def _note_begin(self, task: int) -> None:
+        if len(self._since) >= MOST_NOTED:
+            self._since = {task: since for task, since in self._since.items() if task in self._under_way}
+        self._since[task] = time.time()
 
     def _give_up(self, command: GiveUp, result: CallResult | None) -> None:
         task = command.task
         work = self._over(task)
         if command.outcome is Outcome.CANCELLED:
+            self.tally.end(work.name, "cancelled")
             work.cancel(task)
             self._cancel_followers(task)
             return
+        self.tally.end(work.name, "failed", result)
         work.fail(task, result)
         if self._flow and isinstance(work, SingleCall):
             self._fail_for(work.future, self._flow.fail(task))
@@ -300,6 +334,26 @@ class Engine:
         del self._lane_of[task]
         self._functions.give_back(work.function)
         return work
+
+    def _cancel(self, task: int) -> None:
+        work = self._over(task)
+        self.tally.end(work.name, "cancelled")
+        work.cancel(task)
+
+    # For those who look on, from any thread.
+
+    def running(self) -> dict[str, int]:
+        """How many calls workers have been given, by function."""
+        return dict(Counter(work.name for task in list(self._broker.running) if (work := self._under_way.get(task))))
+
+    def working_since(self) -> list[tuple[str, float]]:
+        """Which functions workers are busy with, and since when; in seconds since the epoch."""
+        began = list(self._since.items())
+        return [(work.name, since) for task, since in began if (work := self._under_way.get(task))]
+
+    def cores(self) -> float:
+        """What there is to run calls with."""
+        return self._broker.contract.capacity("cores") / FRACTION
 
     # Dependencies.
 
@@ -312,6 +366,7 @@ class Engine:
                 reason = f"{type(error).__name__}: {error}"
                 said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
                 self._over(task).break_off(task, said)
+                self.tally.end(call.name, "failed")
                 self._fail_for(call.future, self._flow.fail(task))
             else:
                 self._ready.append(task)
@@ -322,6 +377,7 @@ class Engine:
         needed = future.name if isinstance(future, CallFuture) else "another future"
         for task in tasks:
             call = cast(SingleCall, self._over(task))
+            self.tally.end(call.name, "cancelled" if error is None else "not run")
             if error is None:
                 call.cancel(task)
             else:
@@ -331,14 +387,14 @@ class Engine:
         if not self._flow:
             return
         for follower in self._flow.fail(task):
-            self._over(follower).cancel(follower)
+            self._cancel(follower)
 
     def _drop_unwanted(self) -> None:
         unwanted, self._unwanted = self._unwanted, []
         held = []
         for task in unwanted:
             if self._flow.waits(task):
-                self._over(task).cancel(task)
+                self._cancel(task)
                 self._cancel_followers(task)
             else:
                 held.append(task)

@@ -111,6 +111,19 @@ class Submitter(concurrent.futures.Executor):
             self._client.close(stop=True)
         self.shutdown()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._client.told()}>"
+
+    def _repr_html_(self) -> str:
+        from shoal.notebook.executors import executor_html
+
+        return executor_html(self._client)
+
+    def _ipython_display_(self) -> None:
+        from shoal.notebook.executors import show_executor
+
+        show_executor(self._client)
+
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an executor cannot be sent to another process; make one where it is needed")
 

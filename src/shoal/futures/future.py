@@ -10,6 +10,7 @@ from typing import Any
 from shoal.errors import ShoalError
 from shoal.futures.arguments import dumps
 from shoal.runner.call_errors import CallError
+from shoal.runner.call_messages import CallResult
 
 
 class DependencyFailed(ShoalError):  # noqa: N818  # what happened, in the words users search for
@@ -29,11 +30,20 @@ def dependency_failed(name: str, needed: str, error: BaseException) -> Dependenc
     """What becomes of a call of `name` when `error` came out of a call of `needed`, or of one that it needed."""
     if isinstance(error, DependencyFailed) and error.__cause__ is not None:
         needed, error = error.failed, error.__cause__
-    said = str(error).partition("\n")[0]
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    failed = DependencyFailed(f"{name} was not run: {needed}, which it needs, failed with {what}", needed)
+    failed = DependencyFailed(f"{name} was not run: {needed}, which it needs, failed with {in_a_line(error)}", needed)
     failed.__cause__ = error
     return failed
+
+
+def in_a_line(error: BaseException) -> str:
+    """The kind of an exception and the first line of what it says."""
+    said = str(error).partition("\n")[0]
+    return _printable(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def unpickled(pickled: bytes, name: str) -> Any:
@@ -69,6 +79,8 @@ class CallFuture(Future[Any]):
         self.name = name
         self.owner = owner
         """The engine that runs the call."""
+        self.heard: Callable[[CallResult], None] | None = None
+        """Told of each attempt that ends, by the engine's thread and before the future is done."""
         self._ask_to_cancel = ask_to_cancel
         self._begun = False
         self._pickled: bytes | None = None
@@ -100,6 +112,29 @@ class CallFuture(Future[Any]):
         except CallError as unreadable:
             return unreadable
         return None
+
+    def state(self) -> str:
+        """In a word: `waiting`, `running`, `done`, `failed`, `not run` or `cancelled`; nothing is unpickled for it."""
+        if self.cancelled():
+            return "cancelled"
+        if not self.done():
+            return "running" if self._begun else "waiting"
+        error = failure_of(self)
+        return "done" if error is None else "not run" if isinstance(error, DependencyFailed) else "failed"
+
+    def failure(self) -> str:
+        """What a call that has failed ended with, in a line; nothing for others."""
+        error = failure_of(self) if self.done() else None
+        return "" if error is None else in_a_line(error)
+
+    def __repr__(self) -> str:
+        said = self.failure()
+        return _printable(f"<{type(self).__name__} of {self.name}: {self.state()}{f', {said[:200]}' if said else ''}>")
+
+    def _repr_html_(self) -> str:
+        from shoal.notebook.markup import line_of
+
+        return line_of(self.name, self.state(), self.failure())
 
     def _opened(self) -> Any:
         pickled = self._pickled

@@ -16,6 +16,7 @@ import msgspec
 
 MARK = b"\xf5SHL"
 _HEADER = struct.Struct("<4sII")
+HEADER_BYTES = _HEADER.size
 LARGEST_RECORD = 1 << 28
 
 
@@ -79,7 +80,7 @@ class NodeLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
 
 
 class NodeTold(msgspec.Struct, frozen=True, array_like=True, tag="told"):
-    """What a node has done beside running tasks, since it was seen first in this run."""
+    """What a node has done beside running tasks, since it was seen first in this run, and how it stands."""
 
     time: float
     node: int
@@ -89,6 +90,22 @@ class NodeTold(msgspec.Struct, frozen=True, array_like=True, tag="told"):
     """Tasks that it has taken from others."""
     pushed: int = 0
     """Tasks that others have sent to it."""
+    fetched_files: int = 0
+    hits: int = 0
+    """How often a task has read a file for which nothing had to be fetched."""
+    hit_bytes: int = 0
+    running: int | None = None
+    """Tasks at this moment; None, with the following: it did not say."""
+    wait: int = 0
+    """Tasks that it has and that cannot start: their inputs are on their way, or they rest after a failure."""
+    local: int = 0
+    """Ready tasks that it keeps for itself, since their data is here."""
+    shared: int = 0
+    """Ready tasks that any node may take."""
+    cores: int = 0
+    """Held by its tasks; 10,000 are one core."""
+    memory_used: float = 0.0
+    """The share of its machine's memory that is in use, by whomever."""
 
 
 class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"):
@@ -96,6 +113,18 @@ class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"
 
     names: list[str]
     resources: list[list[tuple[str, int]]]
+
+
+NONE_ASKED = -1
+
+
+class CoresAsked(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
+    """Tasks of this run that ask for other cores than their category is declared with, which is the most that one of
+    its tasks asks for. Columns of 32-bit numbers in little-endian order; there may be several of these, or none."""
+
+    tasks: bytes
+    cores: bytes
+    """10,000 are one core; `NONE_ASKED` stands for a task that asks for none, and is given one."""
 
 
 class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
@@ -107,7 +136,10 @@ class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
-    """An attempt was started; `boot_time` and `pid` together name its process."""
+    """An attempt was started; `boot_time` and `pid` together name its process.
+
+    On a cluster this is written of attempts that have taken a while, without process and slot.
+    """
 
     task: int
     attempt: int
@@ -116,6 +148,22 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
     boot_time: float
     """Seconds since boot when it was started."""
     slot: int
+    node: int = 0
+    """As in `NodeSeen`; 0 is the machine that writes the ledger."""
+
+
+class TasksVanished(msgspec.Struct, frozen=True, array_like=True, tag="off"):
+    """Attempts that had been started on nodes of a cluster, of which these do not say any more that they run: they were
+    cancelled, or their node is lost. If one has ended all the same, that is told later."""
+
+    time: float
+    tasks: list[int]
+
+
+class TasksCancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """Tasks that somebody cancelled while the run went on: they and what needs them are left to the next run."""
+
+    tasks: list[int]
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -176,6 +224,15 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Where it ran, as in `NodeSeen`; 0 is the machine that writes the ledger."""
 
 
+class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
+    """What was seen over time of an attempt that took a second or more; it stands before the record of its end."""
+
+    task: int
+    attempt: int
+    points: bytes
+    """See `shoal.model.course`."""
+
+
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """Outputs of these places were removed because nothing needed them any more: their absence is no reason to run."""
 
@@ -234,6 +291,17 @@ class NetMarked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
     """Tasks of each transition that have their tokens and are not over."""
     done: dict[str, int]
     problems: list[str]
+    at_work: int | None = None
+    """How many of those run at this moment: some have been drawn before there is room for them. None: nobody said."""
+
+    def running_now(self) -> int:
+        return sum(self.running.values()) if self.at_work is None else self.at_work
+
+
+DETACHED = "detached"
+"""The outcome of a run that its client has left to a cluster."""
+TASKS_CANCELLED = "tasks were cancelled"
+"""The outcome of a run that would have done everything, had nobody cancelled some of it."""
 
 
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
@@ -244,6 +312,9 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
     done: int
     failed: int
     not_run: int
+    """Neither done nor failed, the cancelled ones among them."""
+    cancelled: int = 0
+    """Tasks that somebody cancelled while the run went on."""
 
 
 Record: TypeAlias = (
@@ -254,9 +325,13 @@ Record: TypeAlias = (
     | NodeLeft
     | NodeTold
     | CategoriesDeclared
+    | CoresAsked
     | SourcesSeen
     | TaskStarted
+    | TasksVanished
+    | TasksCancelled
     | TaskEnded
+    | TaskCourse
     | OutputsCollected
     | ThrottleDecided
     | NetBegun
@@ -275,7 +350,7 @@ def encode(record: Record) -> bytes:
     try:
         payload = _encoder.encode(record)
     except UnicodeEncodeError:
-        payload = _encoder.encode(_printable(msgspec.to_builtins(record, builtin_types=(bytes,))))
+        payload = _encoder.encode(printable_parts(msgspec.to_builtins(record, builtin_types=(bytes,))))
     return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
 
 
@@ -284,11 +359,14 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _printable(value: object) -> object:
+def printable_parts(value: object) -> object:
+    """The same for all texts in a list, or in the values of a dictionary."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, (list, tuple)):
-        return [_printable(part) for part in value]
+        return [printable_parts(part) for part in value]
+    if isinstance(value, dict):
+        return {key: printable_parts(part) for key, part in value.items()}
     return value
 
 

@@ -53,7 +53,7 @@ from shoal.memory.protocol import (
     without_extents,
 )
 from shoal.memory.segments import buffer_of, copy_range, mapped, view_of, write_all
-from shoal.memory.whereabouts import PATIENCE_SECONDS, PAUSE_SECONDS, Whereabouts
+from shoal.memory.whereabouts import NEWS_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS, Whereabouts
 from shoal.memory.wishes import Wish, bytes_of, check_data, check_handle, checked_ranges, wished
 
 if TYPE_CHECKING:
@@ -396,15 +396,17 @@ class Service(Whereabouts, Closing):
             os.close(descriptor)
 
     def _pass_on(self, holder: int, message: Write, descriptor: int) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while holder in self.nodes:
+        """One that is gone has nothing any more; one of which nobody has told us yet is only new."""
+        begun = time.monotonic()
+        while holder in self.nodes or holder not in self._seen:
+            patience = PATIENCE_SECONDS if holder in self.nodes else NEWS_SECONDS
             try:
                 self.peers.write(self.place_of(holder), message, descriptor, message.offset)
                 return
             except (FreedError, UnknownError):
                 return  # it is being freed, or that node has begun anew
             except OSError as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() - begun > patience:
                     raise InputError(
                         f"a replica of {shown(message.record)} cannot be written: {error}", remedy="write it again"
                     ) from None

@@ -304,6 +304,21 @@ def ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
     return wanted
 
 
+def find_task(graph: Graph, text: str) -> int | None:
+    """As `lookup_tasks`, for a single question: nothing is built for it."""
+    names, files = graph.names, graph.file_names
+    if text in names:
+        return len(names) - 1 - names[::-1].index(text)  # of tasks that are called the same the last one counts
+    if text in files and graph.producer[files.index(text)] != NO_TASK:
+        return graph.producer[files.index(text)]
+    return _numbered(graph, text)
+
+
+def _numbered(graph: Graph, text: str) -> int | None:
+    """The task of a number; a text with thousands of digits is none."""
+    return int(text) if len(text) < 12 and text.isdecimal() and int(text) < len(graph) else None
+
+
 def lookup_tasks(graph: Graph) -> Callable[[str], int | None]:
     """A function from what a user types (a task's name, a file it makes, or its number) to the task."""
     by_name: dict[str, int] = {}
@@ -315,8 +330,6 @@ def lookup_tasks(graph: Graph) -> Callable[[str], int | None]:
 
     def find(text: str) -> int | None:
         found = by_name.get(text)
-        if found is None and text.isdecimal() and int(text) < len(graph):
-            return int(text)
-        return found
+        return found if found is not None else _numbered(graph, text)
 
     return find

@@ -19,8 +19,8 @@ from shoal.errors import InputError
 SHELL = "/bin/sh"
 _PARENT_DEATH_SIGNAL = 1
 _PAGE = 4096
-_SLACK_KILOBYTES = 256
-"""The copy still touches a few pages between its last word and its end."""
+_COUNTED_APART = 3
+"""Kinds of pages that the kernel counts apart: anonymous, of files, shared."""
 
 
 def find_program(name: str) -> str:
@@ -63,6 +63,16 @@ def _names_a_loader(head: bytes) -> bool:
     return any(value(table + index * size, 4) == 3 for index in range(count))
 
 
+def _slack(processors: int) -> int:
+    """Bytes by which the peak of the copy may still grow after its last word without its using more.
+
+    The kernel counts pages on each processor apart and adds them up when there is a batch of them, so that a total is
+    off by at most a batch for each processor that counted: the one that forked, and the one that the copy runs on.
+    """
+    batch = max(32, 2 * processors)
+    return _COUNTED_APART * batch * min(processors, 2) * os.sysconf("SC_PAGE_SIZE")
+
+
 class Command:
     """A started command.
 
@@ -92,7 +102,7 @@ def start(path: str, words: list[str], mask: Iterable[int]) -> Command:
     if len(numbers) != 2:
         os.waitpid(pid, 0)
         raise InputError(f"cannot start {words[0]!r}: {os.strerror(numbers[-1] if numbers else errno.EIO)}")
-    return Command(pid, (numbers[0] + _SLACK_KILOBYTES) * 1024, numbers[1] / 1e6)
+    return Command(pid, numbers[0] * 1024 + _slack(os.cpu_count() or 1), numbers[1] / 1e6)
 
 
 def _become(path: str, words: list[str], mask: Iterable[int], libc: ctypes.CDLL, parent: int, writer: int) -> None:

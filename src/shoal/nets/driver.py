@@ -16,6 +16,8 @@ from concurrent.futures import BrokenExecutor, Future
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from shoal.errors import InputError, RunError, ShoalError
 from shoal.flow.net import NetFlow
 from shoal.flow.net import records as r
@@ -24,6 +26,7 @@ from shoal.ledger.records import NetMarked
 from shoal.model.resources import FRACTION, Resources
 from shoal.nets.journal import MARKED_EVERY, OVER, Journal
 from shoal.nets.sending import Sender
+from shoal.runner.call_messages import CallResult
 
 AHEAD_SECONDS = 0.03
 """Work that is drawn for each task that runs, beside it."""
@@ -96,6 +99,8 @@ class Driver:
         self._unwritten: list[tuple[Future[Any], Any]] = []
         """Answers that wait until what they tell is written."""
         self._under_way: dict[int, tuple[r.Task, Future[Any]]] = {}
+        self._tried: dict[int, list[CallResult]] = {}
+        """The attempts that have ended of tasks that are under way, if they are written down."""
         self._running: dict[str, int] = {}
         asked = dict.fromkeys(spec.profile.resources for spec in flow.net.transitions.values() if spec.is_task)
         self._kinds: dict[Resources, Kind] = {resources: Kind() for resources in asked}
@@ -216,7 +221,7 @@ class Driver:
 
     def _start(self, task: r.Task) -> None:
         try:
-            future = self.sender.send(task)
+            future = self.sender.send(task, partial(self._heard, task.id) if self.journal is not None else None)
         except ShoalError as error:  # nothing has it, or it cannot be sent: this task fails, the net goes on
             future = Future()
             future.set_exception(error)
@@ -229,6 +234,11 @@ class Driver:
         if self.journal is not None:
             self.journal.handed_out(task)
         future.add_done_callback(partial(self._call_ended, task))
+
+    def _heard(self, task: int, result: CallResult) -> None:
+        """In the executor's thread, and before the call is over."""
+        if result.outcome not in ("lost", "cancelled"):
+            self._tried.setdefault(task, []).append(msgspec.structs.replace(result, value=b"", error=None))
 
     def _call_ended(self, task: r.Task, future: Future[Any]) -> None:
         """In whatever thread the executor has."""
@@ -268,16 +278,18 @@ class Driver:
         self.sender.lost(task)
         message = task.transition.complaint("the run", error)
         followed = self.flow.fail(task.id, message, task.attempt)
-        now = time.time()
-        self._over(task, now, now, 0.0, message)
+        tried = self._tried.get(task.id)
+        started, ended = (tried[-1].started, tried[-1].ended) if tried else (time.time(),) * 2
+        self._over(task, started, ended, tried[-1].cpu_user + tried[-1].cpu_system if tried else 0.0, message)
         self._drop(followed.ignored)
 
     def _over(self, task: r.Task, started: float, ended: float, cpu: float, problem: str) -> None:
         if not problem:
             name = task.transition.name
             self.done[name] = self.done.get(name, 0) + 1
+        tried = self._tried.pop(task.id, [])
         if self.journal is not None:
-            self.journal.ended(task, started, ended, cpu, problem)
+            self.journal.ended(task, started, ended, cpu, problem, tried)
         if self.listener is not None:
             self.listener.task_over(task, started, ended, cpu, problem)
 
@@ -285,6 +297,7 @@ class Driver:
         """These tasks are not wanted any more."""
         for number in ignored:
             found = self._under_way.pop(number, None)
+            self._tried.pop(number, None)
             if found is not None:
                 task, future = found
                 self._forget(task)
@@ -316,16 +329,22 @@ class Driver:
     def _tell_mark(self) -> None:
         """How the net stands, if that is news."""
         running = {name: number for name, number in self._running.items() if number}
-        mark = NetMarked(time.time(), self.flow.marking(), running, dict(self.done), self.flow.problems())
+        marking, problems = self.flow.marking(), self.flow.problems()
+        mark = NetMarked(time.time(), marking, running, dict(self.done), problems, self._at_work())
         old = self._mark
-        news = (mark.tokens, mark.running, mark.done, mark.problems)
-        if news == (old.tokens, old.running, old.done, old.problems):
+        news = (mark.tokens, mark.running, mark.done, mark.problems, mark.at_work)
+        if news == (old.tokens, old.running, old.done, old.problems, old.at_work):
             return
         self._mark = mark
         if self.journal is not None:
             self.journal.mark(mark)
         if self.listener is not None:
             self.listener.marked(mark)
+
+    def _at_work(self) -> int:
+        """How many calls run, by the last look: those behind others in a bundle have been given to a worker, too."""
+        given = sum(kind.running for kind in self._kinds.values())
+        return min(given, len(self._under_way), max(1, round(self._cores)))
 
     def _let_go(self) -> None:
         """Nothing more will be taken; what was asked before is answered, as long as that can be."""

@@ -32,7 +32,9 @@ from shoal.ledger.records import (
     TasksPlanned,
     decode,
 )
+from shoal.runner.call_messages import CallResult
 from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
+from shoal.runner.output import OutputStream
 from shoal.runner.proc import boot_identity, start_ticks
 
 SAVED_EVERY = 20_000
@@ -82,7 +84,7 @@ class _Told:
                 self.changes.append(record.records)
             case TasksPlanned():
                 self._names.update(zip(record.first, record.names, strict=True))
-            case TaskEnded():
+            case TaskEnded() if record.final:
                 name = self._names.pop(record.task, "")
                 if record.outcome == "ok":
                     self._count(name)
@@ -140,6 +142,7 @@ class Journal:
         self.done = dict(done)
         self.failed = 0
         self._writer = LedgerWriter(workspace.ledger, workspace.ballast)
+        self._output = OutputStream(workspace.output)
         self._records: list[r.Record] = []
         self._planned: list[tuple[int, str, str]] = []
         self._ended: list[TaskEnded] = []
@@ -152,7 +155,7 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """Whether the disk was found full."""
-        return self._writer.full
+        return self._writer.full or self._output.full
 
     def begin(self, digest: str, seed: int | None, state: r.NetState) -> None:
         """A new run begins with this state; what was written of others is history."""
@@ -169,19 +172,54 @@ class Journal:
         spec = task.transition
         self._planned.append((task.id, f"{spec.name} {task.id}", spec.profile.category))
 
-    def ended(self, task: r.Task, started: float, ended: float, cpu: float, problem: str = "") -> None:
-        """A task is over: for those who look at times."""
+    def ended(
+        self,
+        task: r.Task,
+        started: float,
+        ended: float,
+        cpu: float,
+        problem: str = "",
+        tried: Sequence[CallResult] = (),
+    ) -> None:
+        """A task is over: for those who look at times, and at what its attempts wrote."""
         name = task.transition.name
         if problem:
             self.failed += 1
         else:
             self.done[name] = self.done.get(name, 0) + 1
+        for result in tried[:-1]:
+            said = result.error_text.strip().rsplit("\n", 1)[-1]
+            spent = (result.started, result.ended, result.cpu_user, result.cpu_system)
+            self._note_end(task, result.attempt, result.verdict().value, spent, said, result, final=False)
+        last = tried[-1] if tried else None
         outcome = "failed" if problem else "ok"
+        number = last.attempt if last is not None else 1
+        self._note_end(task, number, outcome, (started, ended, cpu, 0.0), problem, last, final=True)
+
+    def _note_end(
+        self,
+        task: r.Task,
+        number: int,
+        outcome: str,
+        spent: tuple[float, float, float, float],
+        message: str,
+        result: CallResult | None,
+        *,
+        final: bool,
+    ) -> None:
+        """`number` counts the attempts since the task was handed out; a run that goes on hands it out once more."""
+        memory, at, size = (result.max_rss_bytes, *self._keep_output(result)) if result is not None else (0, 0, 0)
         identity = f"{self.name}:{task.id}".encode()
-        times = (started, ended, cpu, 0.0, 0, 0, 0, problem)
-        self._ended.append(
-            TaskEnded(task.id, task.attempt, outcome, True, int(bool(problem)), *times, identity, b"", b"", [], None)
-        )
+        status = 0 if outcome == "ok" else 1
+        attempt, figures = task.attempt + number - 1, (*spent, memory, at, size, message)
+        self._ended.append(TaskEnded(task.id, attempt, outcome, final, status, *figures, identity, b"", b"", [], None))
+
+    def _keep_output(self, result: CallResult) -> tuple[int, int]:
+        """What an attempt wrote, with the traceback of one that failed."""
+        text = result.output
+        if result.error_text:
+            text += result.error_text.rstrip().encode("utf-8", "replace") + b"\n"
+        return self._output.append(text) if text else (0, 0)
 
     def flush(self, state: Callable[[], r.NetState]) -> None:
         """Everything noted survives the death of this process; `state` is asked for if it is time for the whole."""
@@ -201,6 +239,7 @@ class Journal:
         if outcome:
             self._writer.add(RunEnded(time.time(), outcome, sum(self.done.values()), self.failed, left))
         self._writer.close()
+        self._output.close()
 
     def give_up(self, reason: str, left: int) -> None:
         """Something went wrong: close it with what can be written."""
@@ -208,6 +247,7 @@ class Journal:
             self.close(reason, left)
         except ShoalError:
             self._writer.close()
+            self._output.close()
 
     def _gather(self) -> None:
         """A result is recorded before the end of its task: one without the other is not counted twice later."""

@@ -25,6 +25,7 @@ from shoal.model.labels import requiring
 from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.nets.work import Timed, run_command, timed
 from shoal.policy.performance import Performance
+from shoal.runner.call_messages import CallResult
 
 CORE_NAMES = ("cpu", "core", "cores")
 GPU_NAMES = ("gpu", "gpus")
@@ -81,17 +82,18 @@ class Sender:
             raise InputError(message, remedy=remedy)
         return found
 
-    def send(self, task: r.Task) -> Future[Any]:
-        """Begins a task; what comes of it is `Timed`, or what the user's function raised."""
+    def send(self, task: r.Task, heard: Callable[[CallResult], None] | None = None) -> Future[Any]:
+        """Begins a task; what comes of it is `Timed`, or what the user's function raised. `heard` is told of each of
+        its attempts, by another thread."""
         spec = task.transition
         way = self._choose(task)
         if spec.command is not None:
             place = os.path.join(self.directory, spec.profile.directory or "")
             arguments = (task.command_line(), dict(spec.profile.environment), place)
-            return self.client.submit(way.function, arguments, {}, way.options)
+            return self.client.submit(way.function, arguments, {}, way.options, heard)
         if spec.by_keyword:
-            return self.client.submit(way.function, (), task.arguments, way.options)
-        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options)
+            return self.client.submit(way.function, (), task.arguments, way.options, heard)
+        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options, heard)
 
     def _choose(self, task: r.Task) -> Way:
         ways = self._ways[task.transition.name]

@@ -45,7 +45,8 @@ class TaskDisk:
     def look(self, processes: Sequence[Process]) -> bool:
         """Takes in what there is; whether that is more than it may be."""
         self._outputs.look(_WALK)
-        known = {(found.st_dev, found.st_ino) for found in map(_stat, self._paths) if found is not None}
+        seen = [os.fstat(self._slot), *map(_stat, self._paths)]  # what it prints is counted apart
+        known = {(found.st_dev, found.st_ino) for found in seen if found is not None}
         folders = [os.path.realpath(path) + "/" for path in self._paths if os.path.isdir(path)]
         files = size = 0
         for process in processes:

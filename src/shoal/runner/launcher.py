@@ -162,6 +162,8 @@ class Launcher:
         self._next(now, self.place_of.pop(task))
         outcome = end.outcome.value
         figures = (end.status, running.started, end.ended, end.user, end.system, end.max_rss)
+        if end.course:
+            self._add(now, ("course", task, running.attempt, end.course))
         self._add(now, ("ended", task, running.attempt, outcome, *figures, at, size, end.message, tail, *end.counts))
 
     def _add(self, now: float, result: tuple[Any, ...]) -> None:

@@ -5,12 +5,12 @@ encoding there is without an import. Version 2 has no references between objects
 it in a few lines.
 
 What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why, at once)`. What
-comes back are lists of tuples that begin with `ended`, `running`, `grew` or `full`. Behind `ended` stand: task,
-attempt, outcome, exit status, moments of start and end, user and system CPU seconds, peak of
-the largest process, place and size of the output, message, last words; then bytes read and written, context switches,
-major page faults; of the whole tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped
-memory, most processes at once, processes in all; thousandths of cores; and for those with a limit of disk what they had
-of it, in bytes and files.
+comes back are lists of tuples that begin with `ended`, `course`, `running`, `grew` or `full`. Behind `ended` stand:
+task, attempt, outcome, exit status, moments of start and end, user and system CPU seconds, peak of the largest process,
+place and size of the output, message, last words; then bytes read and written, context switches, major page faults; of
+the whole tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped memory, most processes
+at once, processes in all; thousandths of cores; and for those with a limit of disk what they had of it, in bytes and
+files. Of one that took a second or more the `course` comes before: task, attempt, points.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from shoal.policy.retry import Outcome
 from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
+from shoal.runner.course import Course
 from shoal.runner.disk import TaskDisk, largest_file
 from shoal.runner.output import Slots
 from shoal.runner.pinning import cpus_in, pinned
@@ -75,6 +76,8 @@ class ProcessEnd(NamedTuple):
     """Bytes read and written, context switches, major page faults, and what was seen of the tree: its peaks of
     resident, virtual and swapped memory, the most processes at once, processes in all; thousandths of cores; bytes and
     files on disk."""
+    course: bytes
+    """See `shoal.runner.course`; empty for short ones."""
 
 
 class ProcessRunner:
@@ -119,6 +122,8 @@ class ProcessRunner:
         """By pid, for those that have a limit of disk."""
         self.series: Series | None = None
         """Where time series go, if they are wanted."""
+        self._courses: dict[int, Course] = {}
+        """By pid, for those that have been looked at."""
         self.measures = True
         """Look at tasks that have no limit, too."""
         self.pass_streams = False
@@ -245,6 +250,7 @@ class ProcessRunner:
         self._resident.pop(pid, None)
         self._look_at.pop(pid, None)
         peaks = self._peaks.pop((running.task, running.attempt), None)
+        course = self._courses.pop(pid, None)
         disk = self._disks.pop(pid, None)
         if self.series is not None:
             self.series.end(pid)
@@ -263,7 +269,8 @@ class ProcessRunner:
         flows = (spent.read, spent.written, spent.switches, spent.faults)
         rest = (round(cores * 1000), *((disk.bytes, disk.files) if disk is not None else (0, 0)))
         used = (spent.user, spent.system, spent.peak, message, flows + tree + rest)
-        return ProcessEnd(running, outcome, code, now, *used)
+        told = course.end(age, cpu, spent.read, spent.written) if course is not None else b""
+        return ProcessEnd(running, outcome, code, now, *used, told)
 
     def next_look(self) -> float | None:
         """When a tree must be looked at for the sake of its limit; for the others any moment will do."""
@@ -314,12 +321,28 @@ class ProcessRunner:
         """One tree; the bytes of memory it has at this moment. Ends it if it is above its limit of disk."""
         peaks, buried = self._peaks[owner], self._spent.get(owner)
         resident = peaks.take(now, processes, buried.user + buried.system if buried is not None else 0.0)
-        if self.series is not None and processes:
-            self.series.add(running.pid, now, peaks, processes, buried)
+        if processes:
+            self._keep(now, running, processes, buried)
         disk = self._disks.get(running.pid)
         if disk is not None and disk.look(processes) and running.pid not in self._killed:
             self.kill(running.task, Outcome.EXHAUSTED, disk.excess(now - running.started), at_once=True)
         return resident
+
+    def _keep(self, now: float, running: Running, processes: list[Process], buried: Spent | None) -> None:
+        """Writes down what was seen of a tree, if it is time; asking for its traffic is only worth it for that."""
+        peaks, age = self._peaks[running.task, running.attempt], now - running.started
+        course = self._courses.setdefault(running.pid, Course())
+        is_due = self.measures and course.is_due(age, peaks.last.resident)
+        if not is_due and self.series is None:
+            return
+        read, written = (buried.read, buried.written) if buried is not None else (0, 0)
+        for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
+            read += more_read
+            written += more_written
+        if is_due:
+            course.add(age, peaks.last.cpu, read, written)
+        if self.series is not None:
+            self.series.add(running.pid, now, peaks, read, written)
 
     def look_at_own_peak(self) -> None:
         """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""

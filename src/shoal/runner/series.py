@@ -7,9 +7,8 @@ does the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
-from shoal.runner.sampler import Peaks, Process, Spent, traffic_of
+from shoal.runner.sampler import Peaks
 
 _MEBIBYTE = 1 << 20
 
@@ -28,15 +27,11 @@ class Series:
         """A task was started; its file is made when it is looked at."""
         self._titles[pid] = (task, attempt, command)
 
-    def add(self, pid: int, now: float, peaks: Peaks, processes: Sequence[Process], buried: Spent | None) -> None:
-        """A row: how the tree is at this moment, with what was read and written by those of it that we have buried."""
+    def add(self, pid: int, now: float, peaks: Peaks, read: int, written: int) -> None:
+        """A row: how the tree is at this moment, with what it has read and written."""
         descriptor = self._open.get(pid)
         if descriptor is None:
             descriptor = self._open[pid] = self._begin(*self._titles[pid])
-        read, written = (buried.read, buried.written) if buried is not None else (0, 0)
-        for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
-            read += more_read
-            written += more_written
         look = peaks.last
         sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
         words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{peaks.cores.recent():.3f}", look.processes, *sizes]

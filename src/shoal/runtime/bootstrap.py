@@ -5,7 +5,6 @@ The first group brings the cluster itself, with its head on this machine. The pr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ from shoal.cluster import manage
 from shoal.cluster.addresses import LOOPBACK, host_of, is_loopback, own_address_for_hosts
 from shoal.cluster.home import MAIN, ClusterHome, Group
 from shoal.cluster.lodging import real_names
+from shoal.cluster.machine import shares_of_machine
 from shoal.cluster.ssh import Ssh, parse_hosts
 from shoal.errors import InputError
 from shoal.wire.access import read
@@ -68,9 +68,8 @@ def _group(name: str, hosts: int | Sequence[str], how: Strategy) -> tuple[Group,
             raise InputError("agents are started by ssh on hosts with names", remedy="give a list of hosts")
         group.options = list(hosts)
         count = sum(host.slots for host in parse_hosts("\n".join(hosts)))
-    if how.kind == "local" and not any(word.startswith("--cores") for word in how.agent):
-        # Agents of one machine share its cores instead of each offering all of them.
-        group.agent.append(f"--cores={max(1, len(os.sched_getaffinity(0)) // count)}")
+    if how.kind == "local":
+        group.agent += shares_of_machine(group.agent, count)
     return group, count
 
 

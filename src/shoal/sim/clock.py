@@ -37,3 +37,7 @@ class Agenda(Generic[Item]):
         if self._heap and self._heap[0][0] == self.now:
             return self._heap[0][2]
         return None
+
+    def items(self) -> list[Item]:
+        """All that is to come, in no order."""
+        return [item for _, _, item in self._heap]

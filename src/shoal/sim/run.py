@@ -7,6 +7,7 @@ performs commands and reports what became of them; a decision about scheduling i
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -17,6 +18,7 @@ from shoal.broker.messages import (
     Accept,
     CancelAsked,
     CapacityChanged,
+    CapsChanged,
     Command,
     DrainAsked,
     DrainEnded,
@@ -30,9 +32,11 @@ from shoal.broker.messages import (
     TimePassed,
     WakeAt,
 )
+from shoal.explain.answer import Cause
 from shoal.flow.dag import DagFlow, Status
 from shoal.model.resources import Resources
 from shoal.policy.retry import Outcome
+from shoal.sim.candour import check_one_node
 from shoal.sim.clock import Agenda
 from shoal.sim.faults import CALM, Fates
 from shoal.sim.node import Place, Violation, VirtualNode
@@ -42,6 +46,8 @@ from shoal.sim.trace import Trace
 
 MOST_EVENTS_PER_TASK = 400
 KILL_LATENCY = 0.01
+CAPS_PER_RUN = 15.0
+"""How often a throttle changes its mind."""
 
 
 class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
@@ -76,10 +82,16 @@ Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded
 class Run:
     """One simulated run; `execute` may be called once. `trace` is complete up to the point where a check failed."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, asks_why: int = 0) -> None:
+        """`asks_why`: after every so many events it is asked of all unfinished tasks why they do not run."""
         self.scenario = scenario
+        self.asks_why = asks_why
+        self.answers: Counter[Cause] = Counter()
+        """How many there were of each kind."""
         self.faults = scenario.faults
         self.random = Random(2 * scenario.seed + 1)
+        self.whims = Random(-1 - scenario.seed)
+        """Of the throttle; they have nothing to do with what else happens."""
         self.flow = DagFlow(scenario.graph)
         self.broker = Broker(
             scenario.node,
@@ -100,8 +112,12 @@ class Run:
     def execute(self) -> Trace:
         self._plan_faults()
         self._tell(TasksReady(self.flow.ready()))
+        taken = 0
         while self.agenda:
             self._take(self.agenda.next())
+            taken += 1
+            if self.asks_why and taken % self.asks_why == 0:
+                self._ask_why()
             if len(self.trace.entries) > MOST_EVENTS_PER_TASK * len(self.scenario.graph):
                 raise Violation("the run does not come to an end")
         if not self.broker.idle() and not self.drained_for_good:
@@ -112,6 +128,13 @@ class Run:
             trace.utilisation = self.node.busy / (self.scenario.node.get("cores") * trace.makespan)
         trace.next_random = self.random.random()
         return trace
+
+    def _ask_why(self) -> None:
+        """What has been handed out and is under way to the broker is in the agenda."""
+        coming = {task for item in self.agenda.items() if isinstance(item, TasksReady) for task in item.tasks}
+        since = {place.tasks[0][0]: place.started for place in self.node.places.values()}
+        books = self.scenario.graph, self.flow.status, self.broker
+        self.answers += check_one_node(*books, self.agenda.now, coming, since)
 
     def _tell(self, event: Event) -> None:
         now = self.agenda.now
@@ -231,7 +254,18 @@ class Run:
             return
         for kind in ("worker_losses", "capacity_changes", "cancels", "drains"):
             self._plan_strike(kind)
+        self._plan_caps()
         self.agenda.at(self.faults.until, Heal())
+
+    def _plan_caps(self) -> None:
+        when = self.agenda.now + self.whims.expovariate(CAPS_PER_RUN / self.faults.until) if self.faults.until else 0.0
+        if self.scenario.throttled and when < self.faults.until:
+            self.agenda.at(when, Strike("caps"))
+
+    def _change_caps(self) -> None:
+        names = sorted({profile.category for profile in self.scenario.graph.profiles})
+        self._tell(CapsChanged({self.whims.choice(names): self.whims.choice((0, 1, 2, 3, None))}))
+        self._plan_caps()
 
     def _plan_strike(self, kind: str) -> None:
         rate: float = getattr(self.faults, kind)
@@ -251,6 +285,9 @@ class Run:
                 self._cancel()
             case "drains":
                 self._drain()
+            case "caps":
+                self._change_caps()
+                return
         self._plan_strike(kind)
 
     def _lose_worker(self) -> None:
@@ -297,6 +334,8 @@ class Run:
     def _heal(self) -> None:
         self.faults = self.fates.mix = CALM
         self._change_capacity(self.scenario.node)
+        if self.scenario.throttled:
+            self._tell(CapsChanged({profile.category: None for profile in self.scenario.graph.profiles}))
         if self.broker.draining and not self.drained_for_good:
             self._tell(DrainEnded())
 
@@ -312,9 +351,9 @@ class SeedFailedError(AssertionError):
         self.trace = trace
 
 
-def run_seed(seed: int) -> Trace:
+def run_seed(seed: int, asks_why: int = 0) -> Trace:
     """Simulates the scenario of a seed; raises `SeedFailedError` if anything went wrong that must not."""
-    run = Run(draw_scenario(seed))
+    run = Run(draw_scenario(seed), asks_why)
     try:
         return run.execute()
     except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well

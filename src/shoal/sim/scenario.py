@@ -19,6 +19,9 @@ from shoal.policy.sizing.panel import SIZED, Amounts, Panel, Part
 from shoal.policy.sizing.parts import new_part, open_resources
 from shoal.sim.faults import CALM, FaultMix, swarm
 
+ONE_IN_THROTTLED = 4
+"""Seeds in which a throttle limits how many run together."""
+
 
 class Scenario(msgspec.Struct):
     """Everything a simulated run depends on besides the code."""
@@ -37,6 +40,8 @@ class Scenario(msgspec.Struct):
     patience: int = PASSED_OVER_LIMIT
     peaks: list[Amounts] = []
     """What each task uses of each of `SIZED`; nobody declared it, so it is learned. Empty: nothing is learned."""
+    throttled: bool = False
+    """How many tasks of a category run together changes as long as things go wrong."""
 
     def columns(self) -> TaskColumns:
         graph = self.graph
@@ -45,7 +50,13 @@ class Scenario(msgspec.Struct):
 
     def lanes(self) -> list[Lane]:
         return [
-            Lane(profile.resources, profile.retries, self.bundled, adviser=self._adviser(profile))
+            Lane(
+                profile.resources,
+                profile.retries,
+                self.bundled,
+                adviser=self._adviser(profile),
+                cap=profile.category if self.throttled else "",
+            )
             for profile in self.graph.profiles
         ]
 
@@ -85,6 +96,7 @@ def draw_scenario(seed: int) -> Scenario:
         input_bytes=[random.randrange(1000) for _ in range(len(graph))],
         patience=random.choice((2, 5, PASSED_OVER_LIMIT)),
         peaks=peaks,
+        throttled=seed % ONE_IN_THROTTLED == 2,
     )
 
 

@@ -128,6 +128,9 @@ class Store(Protocol):
     def standing_of(self, task: int) -> Standing:
         """Where a task stands."""
 
+    def standings(self) -> bytes:
+        """Where all tasks stand, a byte each."""
+
     # ---- what is told of the run ---------------------------------------------------------------------------------
 
     def note(self, entry: bytes) -> None:

@@ -20,6 +20,7 @@ from redis.connection import ConnectionPool, parse_url
 from redis.retry import Retry
 
 from shoal.errors import InputError, RunError
+from shoal.store.places import places_of
 
 FIRST_DELAY = 0.02
 LONGEST_DELAY = 1.0
@@ -67,12 +68,13 @@ class Link:
     def _parsed(address: str) -> dict[str, Any]:
         try:
             return dict(parse_url(address))  # type: ignore[no-untyped-call]
-        except ValueError as error:
-            raise InputError(f"{address!r} is not the address of a Redis server: {error}") from None
+        except ValueError:  # what it says may have a part of a password in it
+            remedy = "write it as redis://:PASSWORD@HOST:PORT, with % codes for signs in the password"
+            raise InputError("what is given is not the address of a Redis server", remedy=remedy) from None
 
     def _call_first(self, addresses: Sequence[str]) -> None:
         """Whoever gives a wrong address is told at once."""
-        shown = ", ".join(address.rsplit("@", 1)[-1] for address in addresses)
+        shown = places_of(",".join(addresses), schemes=True)
         patience, self._patience = self._patience, min(self._patience, 5.0)
         try:
             self.call("PING")

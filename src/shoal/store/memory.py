@@ -226,6 +226,10 @@ class MemoryStore(Told):
         """Where a task stands."""
         return Standing(self.standing[task])
 
+    def standings(self) -> bytes:
+        """Where all tasks stand, a byte each."""
+        return bytes(self.standing)
+
     def whereabouts(self, task: int) -> tuple[Standing, int, int]:
         """Where a task stands, for how many others it waits, and the node that has it."""
         return Standing(self.standing[task]), self.pending[task], self.owner[task]

@@ -13,14 +13,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 _FIRST_ROOM = 256
+_MOST_EXPECTED = 1 << 23
 _GROWTH = 1.5
 
 
 class Column:
     """Numbers of one kind, added at the end."""
 
-    def __init__(self, kind: str) -> None:
-        self._room: Array = np.zeros(_FIRST_ROOM, kind)
+    def __init__(self, kind: str, expected: int = 0) -> None:
+        # Room that is not used yet takes no memory.
+        self._room: Array = np.zeros(max(_FIRST_ROOM, min(expected + expected // 32, _MOST_EXPECTED)), kind)
         self._size = 0
 
     def __len__(self) -> int:
@@ -60,14 +62,24 @@ class Names:
         self._place = Column("i4")
         self._open: tuple[int, list[str]] = (-1, [])
 
-    def add(self, tasks: Sequence[int], names: Sequence[str]) -> None:
+    def add(self, tasks: Ints, names: Sequence[str]) -> None:
         self._chunks.append(msgspec.msgpack.encode(names))
-        numbers = np.asarray(tasks, np.int64)
-        if len(numbers):
+        if len(tasks):
             for column in (self._chunk_of, self._place):
-                column.reach(int(numbers.max()) + 1)
-            self._chunk_of.values[numbers] = len(self._chunks)
-            self._place.values[numbers] = np.arange(len(numbers))
+                column.reach(int(tasks.max()) + 1)
+            self._chunk_of.values[tasks] = len(self._chunks)
+            self._place.values[tasks] = np.arange(len(tasks))
+
+    def may_have(self, part: str, size: int) -> Array:
+        """For each task below this number, whether its name may have this part: one in its chunk has. Large and small
+        letters are the same."""
+        wanted = part.lower()
+        texts = ("\n".join(msgspec.msgpack.decode(chunk, type=list[str])) for chunk in self._chunks)
+        has_it = np.array([True, *(wanted in text.lower() for text in texts)])
+        found = np.ones(size, bool)
+        known = self._chunk_of.values[:size]
+        found[: len(known)] = has_it[known]
+        return found
 
     def of(self, task: int) -> str:
         """The name, or something that stands for it."""

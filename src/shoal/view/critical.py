@@ -9,10 +9,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from shoal.view.columns import Ints
+from shoal.view.columns import Array, Ints
+from shoal.view.doomed import pieces
 from shoal.view.graph import Needs
 from shoal.view.run import RunView
 
+MOST_LINKED = 100_000
+"""Dependencies that are looked at whenever anybody asks how far a run is."""
 MOST_STEPS = 400
 """Steps that are told one by one; of longer paths only the longest of them, and sums of the others."""
 
@@ -40,7 +43,8 @@ class CriticalPath(msgspec.Struct, frozen=True):
     by_category: list[tuple[str, int, float]]
     """Tasks and seconds on the path; the most first."""
     done: float
-    """The share of the path's time that is behind us; 1 when the run is over."""
+    """The share of the longest chain of the plan that is behind us, counted in tasks; 1 when the run is over. That of
+    `steps` ended last and is another matter."""
 
 
 def critical_path(view: RunView, needs: Needs) -> CriticalPath | None:
@@ -77,7 +81,7 @@ def critical_path(view: RunView, needs: Needs) -> CriticalPath | None:
         float(seconds.sum()),
         float(waited.sum()),
         [row for row in by_category if row[1]],
-        path_progress(needs) if view.end is None else 1.0,
+        done_of_longest(view) if view.end is None else 1.0,
     )
 
 
@@ -89,7 +93,9 @@ def _chain(needs: Needs) -> Ints:
     ran = needs.ran.tolist()
     at = int(np.nanargmax(needs.ended))
     found = []
-    while at >= 0:
+    seen = bytearray(len(ran))  # a damaged ledger may have the links of two runs in one, and these a circle
+    while at >= 0 and not seen[at]:
+        seen[at] = True
         if ran[at]:
             found.append(at)
         at = before[at]
@@ -106,31 +112,73 @@ def _latest_needs(needs: Needs) -> Ints:
     return found
 
 
-def path_progress(needs: Needs) -> float:
-    """Of the longest chain of tasks, counted in tasks, the share that is done."""
-    if not len(needs):
+def done_of_longest(view: RunView) -> float:
+    """Of the longest chain of tasks, counted in tasks that run something, the share that is done. Of several chains
+    that are as long it is the mean, step by step: whichever ends last, so much of them lies behind us."""
+    steps = kept_steps(view)
+    size = int(steps.max(initial=0))
+    if not size:
         return 0.0
-    depth = _depths(needs)
-    over = needs.ran & needs.ok
-    return float(depth[over].max(initial=0)) / float(depth.max())
+    there = np.bincount(steps, minlength=size + 1)[1:]
+    over = np.bincount(steps[are_done(view, len(steps))], minlength=size + 1)[1:]
+    return float((over[there > 0] / there[there > 0]).mean())  # in a damaged ledger a circle has steps without tasks
 
 
-def _depths(needs: Needs) -> Ints:
-    """Tasks on the longest chain that ends with each task, itself included; groups do not count."""
-    size = len(needs)
-    counts = np.diff(needs.parent_start)
-    order = np.argsort(needs.parents, kind="stable")
-    start = np.searchsorted(needs.parents[order], np.arange(size + 1)).tolist()
-    children = needs.children[order].tolist()
-    left = counts.tolist()
-    depth = [1] * size
-    front = [row for row in range(size) if not left[row]]
-    for row in front:  # grows while we walk it
-        here = depth[row]
-        for child in children[start[row] : start[row + 1]]:
+def are_done(view: RunView, size: int) -> Array:
+    """By task, of the first so many."""
+    rows = view.attempts
+    done = rows.task[(rows.outcome == 0) & rows.final]
+    found: Array = np.zeros(size, bool)
+    found[done[done < size]] = True
+    return found
+
+
+def kept_steps(view: RunView) -> Ints:
+    """By task: which step of a longest chain it is, from 1; 0 for tasks that are on none, and for groups. Worked out
+    anew only if there is more of the graph, since that takes longer than all the rest."""
+    size = (len(view.links), sum(view.planned))
+    if view.depths is None or view.depths[0] != size:
+        view.depths = (size, _steps(view))
+    return view.depths[1]
+
+
+def steps_of_longest(view: RunView) -> Ints | None:
+    """As `kept_steps`, if it takes little to say: the plan is not very large, or it has been worked out already."""
+    if not view.links or (view.dependencies > MOST_LINKED and view.depths is None):
+        return None
+    return kept_steps(view)
+
+
+def _steps(view: RunView) -> Ints:
+    pairs = list(pieces(view.links))
+    needed = np.concatenate([np.zeros(0, np.int64), *(pair[0] for pair in pairs)])
+    needing = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in pairs)])
+    linked = (np.frombuffer(record.tasks, "<i4") for record in view.links)
+    size = 1 + max((int(column.max(initial=-1)) for column in (*linked, needed, view.attempts.task)), default=-1)
+    runs = view.category_of(np.arange(size)) >= 0  # what is up to date, and groups, are not planned
+    runs[view.attempts.task] = True
+    before, behind = _depths(needed, needing, runs), _depths(needing, needed, runs)
+    through = before + behind - runs  # the task itself is in both
+    found: Ints = np.where(runs & (through == through.max(initial=0)), before, 0)
+    return found
+
+
+def _depths(parents: Ints, children: Ints, runs: Array) -> Ints:
+    """Tasks on the longest chain that ends with each task, itself included; those that run nothing do not count."""
+    size = len(runs)
+    order = np.argsort(parents, kind="stable")
+    start = np.searchsorted(parents[order], np.arange(size + 1)).tolist()
+    below = children[order].tolist()
+    left = np.bincount(children, minlength=size).tolist()
+    counts = runs.astype(np.int64).tolist()
+    depth = [0] * size
+    front = [task for task in range(size) if not left[task]]
+    for task in front:  # grows while we walk it
+        here = depth[task] = depth[task] + counts[task]
+        for child in below[start[task] : start[task + 1]]:
             left[child] -= 1
-            if here >= depth[child]:
-                depth[child] = here + 1
+            if here > depth[child]:
+                depth[child] = here
             if not left[child]:
                 front.append(child)
     return np.array(depth, np.int64)

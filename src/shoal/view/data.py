@@ -7,31 +7,29 @@ show, so that a million tasks fit in a small page.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from shoal.model.resources import FRACTION, show_bytes
-from shoal.view.critical import CriticalPath, Step, critical_path
+from shoal.view.critical import critical_path
 from shoal.view.figures import Figures, figures
 from shoal.view.gantt import PIXELS, ROWS, Slots, gantt, node_name, slots_of
 from shoal.view.graph import Needs
+from shoal.view.nodes import node_rows
+from shoal.view.plain import files_data, numbers, path_data, short, throttle_data
 from shoal.view.progress import progress
 from shoal.view.run import RunView
 from shoal.view.schedule import Replayed, replay
 from shoal.view.story import Known, advice, summary
-from shoal.view.tables import category_rows, failure_causes, node_rows
+from shoal.view.tables import category_rows, failure_causes
 from shoal.view.timeline import Shown, Timeline, intervals, shown_categories, timeline
 
 FORMAT = 1
-DIGITS = 5
 MOST_BARS = 20_000
 """Attempts that are told one by one."""
 MOST_NODES = 400
-MOST_POINTS = 400
-"""Of each curve of the throttle."""
 DEEP = 16
 """So much finer is the picture of many attempts than a page is wide, to zoom in."""
 
@@ -53,6 +51,7 @@ def run_data(
         critical_path(view, needs) if view.links else None,
         replay(view, needs, over_time),
         foreseen,
+        view.goes_on(now),
     )
     slots = slots_of(view, now)
     places = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
@@ -67,24 +66,13 @@ def run_data(
         "timeline": timeline_data(over_time),
         "gantt": gantt_data(view, shown, slots, now),
         "categories": [_trimmed(msgspec.structs.asdict(row)) for row in known.categories],
-        "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now)[:MOST_NODES]],
+        "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now, needs)[:MOST_NODES]],
         "failures": [msgspec.structs.asdict(cause) for cause in known.causes],
         "critical": path_data(known.path, known.path.steps, places) if known.path is not None else None,
         "replayed": _replayed(known.replayed, foreseen),
         "throttle": throttle_data(view),
-        "data": _files(view),
+        "data": files_data(view),
     }
-
-
-def numbers(values: Iterable[float]) -> list[float]:
-    """Cut to a few digits; whole ones without a point."""
-    return [short(value) for value in values]
-
-
-def short(value: float) -> float:
-    """A number with as many digits as a drawing can show."""
-    cut = float(f"{value:.{DIGITS}g}")
-    return int(cut) if cut == int(cut) else cut
 
 
 def _trimmed(row: dict[str, Any]) -> dict[str, Any]:
@@ -106,14 +94,15 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "targets": start.targets,
         "began": start.time,
         "until": view.until(now),
-        "outcome": end.outcome if end is not None else "running" if now is not None else "killed",
+        "outcome": end.outcome if end is not None else "running" if view.goes_on(now) else "killed",
         "cluster": view.is_cluster(),
+        "cores": short(view.total_cores()),
         "resources": [
             [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]
             for name, amount in start.node
             if "=" not in name
         ],
-        "number": view.runs,
+        "number": view.number,
     }
 
 
@@ -126,6 +115,7 @@ def timeline_data(over_time: Timeline) -> dict[str, Any]:
         "cores": [numbers(row) for row in over_time.cores.tolist()],
         "memory": [numbers(row) for row in over_time.memory.tolist()],
         "lost": numbers(over_time.lost.tolist()),
+        "untold": numbers(over_time.untold.tolist()) if over_time.untold.any() else [],
         "capacity": numbers(over_time.capacity.tolist()),
         "running": numbers(over_time.running.tolist()),
         "ready": numbers(over_time.ready.tolist()),
@@ -154,8 +144,9 @@ def _bars(view: RunView, shown: Shown, slots: Slots, now: float | None) -> dict[
     last = view.until(now)
     begins, ends, codes, _ = intervals(view, last)
     rows = view.attempts
-    going = list(view.running) if view.end is None else []
-    tasks = [*rows.task.tolist(), *going]
+    going = list(view.running.values()) if view.end is None else []
+    tasks = [*rows.task.tolist(), *(record.task for record in going)]
+    attempts = [*rows.number.tolist(), *(record.attempt for record in going)]
     return {
         "kind": "bars",
         "begin": 0.0,
@@ -167,38 +158,12 @@ def _bars(view: RunView, shown: Shown, slots: Slots, now: float | None) -> dict[
         "category": shown.place[codes].tolist() if len(codes) else [],
         "bad": np.flatnonzero(rows.outcome != 0).tolist(),
         "name": [view.names.of(task)[:120] for task in tasks],
-        "attempt": rows.number.tolist() if (rows.number > 1).any() else [],
+        "attempt": attempts if max(attempts, default=1) > 1 else [],
     }
 
 
 def _row_names(view: RunView, slots: Slots) -> list[tuple[str, int]]:
     return [(node_name(view, node), order) for node, order in zip(slots.nodes, slots.order, strict=True)]
-
-
-def path_data(path: CriticalPath, steps: Sequence[Step], place: Mapping[str, int]) -> dict[str, Any]:
-    """A chain of tasks, of which these steps are shown; `place` says where the colour of a category stands."""
-    return {
-        "tasks": path.length,
-        "ran": short(path.ran),
-        "waited": short(path.waited),
-        "done": short(path.done),
-        "by_category": [
-            {"name": name, "tasks": tasks, "seconds": short(spent), "place": place.get(name, 0)}
-            for name, tasks, spent in path.by_category
-        ],
-        "steps": [
-            {
-                "task": step.task,
-                "name": step.name[:120],
-                "category": step.category,
-                "place": place.get(step.category, 0),
-                "start": short(step.started),
-                "end": short(step.ended),
-                "waited": short(step.waited),
-            }
-            for step in steps
-        ],
-    }
 
 
 def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, Any] | None:
@@ -209,38 +174,7 @@ def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, An
         {"what": row.what, "category": row.category, "cores": row.cores, "seconds": short(row.seconds)}
         for row in replayed.supposed
     ]
+    simulated = replayed.simulated
+    found["simulated"] = None if simulated is None else {"seconds": short(simulated.seconds), "nodes": simulated.nodes}
     found["foreseen"] = None if foreseen is None else short(foreseen)
     return found
-
-
-def throttle_data(view: RunView) -> list[dict[str, Any]]:
-    """One curve for each category and node: how many might run, did run, and what came of it."""
-    curves: dict[tuple[str, str], list[list[Any]]] = {}
-    for record in view.throttle:
-        points = curves.setdefault((record.node, record.category), [])
-        cap = None if record.cap < 0 else record.cap
-        at = short(record.time - view.origin)
-        points.append([at, cap, record.running, record.waiting, short(record.use), short(record.rate), record.reason])
-    found = []
-    for (node, category), points in curves.items():
-        step = max(1, -(-len(points) // MOST_POINTS))
-        kept = points[::step] if points[-1] is points[::step][-1] else [*points[::step], points[-1]]
-        dominant = next(
-            (told.dominant for told in reversed(view.throttle) if (told.node, told.category) == (node, category)), ""
-        )
-        found.append({"node": node, "category": category, "dominant": dominant, "decided": len(points), "points": kept})
-    return found
-
-
-def _files(view: RunView) -> dict[str, Any]:
-    rows = view.attempts
-    return {
-        "sources": view.sources,
-        "source_bytes": view.source_bytes,
-        "made": short(float(rows.made[rows.outcome == 0].sum(dtype=np.float64))) if len(rows) else 0,
-        "read": rows.read,
-        "written": rows.written,
-        "fetched": sum(node.fetched for node in view.nodes.values()),
-        "stolen": sum(node.stolen for node in view.nodes.values()),
-        "pushed": sum(node.pushed for node in view.nodes.values()),
-    }

@@ -1,15 +1,19 @@
-"""Ended attempts as the view reads them: the same record as `TaskEnded`, with less of it made into objects.
+"""Ended attempts as the view reads them: the same record as `TaskEnded`, with less of it made into objects, and many of
+them as columns.
 
 There are so many of these records that their decoding is most of what opening a ledger takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
 from shoal.ledger.records import TaskEnded
+from shoal.view.columns import Array
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,3 +59,47 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="end"):
 
 
 AnyEnd: TypeAlias = TaskEnded | End
+
+
+class EndColumns(msgspec.Struct, frozen=True):
+    """Ended attempts, one row each, in the order of the ledger."""
+
+    task: Array
+    number: Array
+    node: Array
+    final: Array
+    started: Array
+    ended: Array
+    cpu: Array
+    memory: Array
+    limit: Array
+    made: Array
+    outcomes: list[tuple[int, str]]
+    """Row and outcome of those that are not `ok`."""
+    messages: list[tuple[int, str]]
+    """Row and message of those that have one."""
+    read: int
+    written: int
+    """Bytes, of all together."""
+
+
+def columns_of(batch: Sequence[AnyEnd]) -> EndColumns:
+    """Records as columns."""
+    usages = [record.usage for record in batch]
+    largest, whole = [record.max_rss for record in batch], [usage.tree_memory for usage in usages]
+    return EndColumns(
+        np.array([record.task for record in batch], np.int64),
+        np.array([record.attempt for record in batch]),
+        np.array([record.node for record in batch]),
+        np.array([record.final for record in batch], bool),
+        np.array([record.started for record in batch]),
+        np.array([record.ended for record in batch]),
+        np.array([record.user + record.system for record in batch]),
+        np.maximum(largest, whole),
+        np.array([record.memory_limit for record in batch]),
+        np.array([usage.disk for usage in usages]),
+        [(row, record.outcome) for row, record in enumerate(batch) if record.outcome != "ok"],
+        [(row, record.message) for row, record in enumerate(batch) if record.message],
+        sum(usage.read_bytes for usage in usages),
+        sum(usage.written_bytes for usage in usages),
+    )

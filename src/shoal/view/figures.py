@@ -44,7 +44,7 @@ class Figures(msgspec.Struct, frozen=True):
 def figures(view: RunView, over_time: Timeline) -> Figures:
     """From the timeline of the whole run."""
     width = float(over_time.edges[1] - over_time.edges[0])
-    held, there = over_time.cores.sum(axis=0), over_time.capacity
+    held, there = over_time.held(), over_time.capacity
     gap = np.maximum(0.0, there - held)
     nothing_ready = although = None
     if len(over_time.ready):
@@ -73,7 +73,7 @@ def figures(view: RunView, over_time: Timeline) -> Figures:
 
 def _tail(over_time: Timeline, width: float) -> float:
     """Only what comes after the cores were in use counts: a run that never used them has no tail."""
-    busy = np.flatnonzero(over_time.cores.sum(axis=0) >= 0.5 * np.maximum(over_time.capacity, 1e-9))
+    busy = np.flatnonzero(over_time.held() >= 0.5 * np.maximum(over_time.capacity, 1e-9))
     if not len(busy):
         return 0.0
     return float(len(over_time.capacity) - 1 - busy[-1]) * width

@@ -6,7 +6,7 @@ started, so that a node has as many as it ever ran attempts at the same time.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from array import array
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ _LEVELS = 15
 class Slots(msgspec.Struct, frozen=True):
     """A row for each slot of each node, from above."""
 
-    row: Ints
+    row: Array
     """Of each attempt."""
     nodes: list[int]
     """Of each row: the node's number."""
@@ -45,7 +45,7 @@ class Cells(msgspec.Struct, frozen=True):
 def slots_of(view: RunView, until: float | None = None) -> Slots:
     """Puts every attempt into a slot."""
     begins, ends, _, nodes = intervals(view, view.until(until))
-    slot = np.zeros(len(begins), np.int64)
+    slot = np.zeros(len(begins), np.int32)
     numbers = sorted({*view.nodes, *np.unique(nodes).tolist()})
     row_nodes: list[int] = []
     row_order: list[int] = []
@@ -58,26 +58,27 @@ def slots_of(view: RunView, until: float | None = None) -> Slots:
     return Slots(slot, row_nodes, row_order)
 
 
-def _lowest_free(begins: Floats, ends: Floats) -> tuple[Ints, int]:
+def _lowest_free(begins: Floats, ends: Floats) -> tuple[Array, int]:
     """For each interval the lowest number that no other one has at the same time, and how many numbers that takes."""
-    order = np.lexsort((ends, begins))
-    taken: list[int] = [0] * len(order)
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    count = 0
-    starts, stops = begins.tolist(), ends.tolist()
-    for at in order.tolist():
-        start = starts[at]
-        while busy and busy[0][0] <= start:
-            heappush(free, heappop(busy)[1])
-        if free:
-            slot = heappop(free)
-        else:
-            slot = count
-            count += 1
-        taken[at] = slot
-        heappush(busy, (stops[at], slot))
-    return np.array(taken, np.int64), count
+    order = np.lexsort((ends, begins)).astype(np.int32)
+    ranks = np.arange(len(order), dtype=np.int32)
+    # Its number is free again for those that begin behind so many others, and never before itself.
+    behind = np.maximum(np.searchsorted(begins[order], ends[order]).astype(np.int32), ranks + 1)
+    order_of_ends = np.argsort(behind, kind="stable").astype(np.int32)
+    until = array("i", np.searchsorted(behind[order_of_ends], ranks, side="right").astype(np.int32).tobytes())
+    released = array("i", order_of_ends.tobytes())
+    taken: list[int] = []
+    free, at = -1, 0  # bits, without an end
+    for upto in until:
+        while at < upto:
+            free |= 1 << taken[released[at]]
+            at += 1
+        lowest = free & -free
+        free ^= lowest
+        taken.append(lowest.bit_length() - 1)
+    found = np.empty(len(order), np.int32)
+    found[order] = taken
+    return found, int(found.max(initial=-1)) + 1
 
 
 def gantt(

@@ -15,10 +15,14 @@ from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.model.work import Work
 from shoal.view.columns import Array, Floats, Ints
+from shoal.view.cores import as_cores
 from shoal.view.run import RunView
 
 _RESOLVING_ROUNDS = 64
 """Groups within groups that are looked through; deeper ones count as ready at once."""
+
+_AMOUNTS = 1 << 32
+"""More than there are amounts of cores."""
 
 
 class Needs:
@@ -70,14 +74,13 @@ class Needs:
         self.finish: Floats = self._through_groups()
 
     def _through_groups(self) -> Floats:
-        """When each task was done; of those that run nothing, when the last that they need was."""
-        finish = self.ended.copy()
-        unknown = np.isnan(finish) & (self.category == self._groups)
+        """When each task was done, and NaN for those that are not: they failed, are tried again or have not run. Those
+        that run nothing are done when the last that they need is."""
+        finish = np.where(self.ok, self.ended, np.nan)
+        unknown = self.is_group() & ~self.ran
         for _ in range(_RESOLVING_ROUNDS):
             edges = unknown[self.children]
-            if not edges.any():
-                break
-            latest = np.full(len(finish), -np.inf)
+            latest = np.zeros(len(finish))
             np.maximum.at(latest, self.children[edges], np.nan_to_num(finish[self.parents[edges]], nan=np.inf))
             settled = unknown & np.isfinite(latest)
             if not settled.any():
@@ -92,41 +95,85 @@ class Needs:
     def ready_at(self) -> Floats:
         """When the last task that each one needs was done; 0 if it needs none that ran."""
         ready = np.zeros(len(self))
-        np.maximum.at(ready, self.children, np.nan_to_num(self.finish[self.parents]))
+        # Of what failed again after others had used it there is only this end.
+        done = np.where(np.isnan(self.finish), self.ended, self.finish)
+        np.maximum.at(ready, self.children, np.nan_to_num(done[self.parents]))
         return ready
 
     def waited(self, view: RunView, until: float | None = None) -> tuple[Floats, Floats]:
         """Of every task that could start: when it could, and when it did, or `until` if it has not."""
         ready = self.ready_at()
         started = np.where(np.isfinite(self.first_started), self.first_started, view.until(until) - view.origin)
-        if view.end is None and len(self):
-            going = np.array(list(view.running), np.int64)
+        if view.end is None:
             begun = np.array([record.time - view.origin for record in view.running.values()])
-            row = np.minimum(np.searchsorted(self.tasks, going), len(self) - 1)
-            known = self.tasks[row] == going
-            np.minimum.at(started, row[known], begun[known])
-        runs = self.ran | (self._can_start() & (view.end is None))
+            rows, known = self._going(view)
+            np.minimum.at(started, rows, begun[known])
+        runs = self.ran | (self._can_start() & ~self._cancelled(view) if view.end is None else False)
         return ready[runs], started[runs]
 
+    def _going(self, view: RunView) -> tuple[Ints, Array]:
+        """Rows of the tasks that run, and which of those that run have one."""
+        going = np.array(list(view.running), np.int64)
+        if not len(self):
+            return going[:0], np.zeros(len(going), bool)
+        rows = np.minimum(np.searchsorted(self.tasks, going), len(self) - 1)
+        known: Array = self.tasks[rows] == going
+        return rows[known], known
+
     def _can_start(self) -> Array:
-        open_needs = np.zeros(len(self), np.int64)
-        np.add.at(open_needs, self.children, np.isnan(self.finish[self.parents]))
-        found: Array = (open_needs == 0) & ~self.ran
+        """Which tasks have not ended any attempt, and need nothing that is not done."""
+        blocked = np.zeros(len(self), bool)
+        blocked[self.children[np.isnan(self.finish)[self.parents]]] = True
+        found: Array = ~(self.ran | self.is_group() | blocked)
         return found
+
+    def is_group(self) -> Array:
+        """Which rows run nothing and only group others."""
+        found: Array = self.category == self._groups
+        return found
+
+    def ready(self, view: RunView) -> Array:
+        """Which tasks could start at this moment and have not."""
+        ready = self._can_start()
+        ready[self._going(view)[0]] = False
+        ready[self._cancelled(view)] = False
+        return ready
+
+    def _cancelled(self, view: RunView) -> Array:
+        """Which rows are of tasks that somebody cancelled."""
+        found: Array = np.isin(self.tasks, np.array(sorted(view.cancelled), np.int64))
+        return found
+
+    def cores(self, view: RunView) -> Floats:
+        """What each task holds while it runs."""
+        return view.cores_of(self.tasks, self.category, 0.0)
+
+    def kinds(self, view: RunView) -> tuple[Ints, list[tuple[int, float]]]:
+        """Of each row which kind it is, and of each kind its category and its cores: one for each category, then those
+        of tasks that ask for something else."""
+        kinds = list(enumerate([*view.cores_of_categories().tolist(), 0.0]))
+        rows, asked = view.apart.among(self.tasks)
+        if not len(rows):
+            return self.category, kinds
+        pairs, which = np.unique(self.category[rows] * _AMOUNTS + asked + 1, return_inverse=True)
+        kind = self.category.copy()
+        kind[rows] = len(kinds) + which
+        others = zip((pairs // _AMOUNTS).tolist(), as_cores(pairs % _AMOUNTS - 1).tolist(), strict=True)
+        return kind, [*kinds, *others]
 
     def work(self, view: RunView) -> Work:
         """As the bounds want it, with the seconds that tasks took."""
-        cores = [*view.cores_of_categories(), 0.0]
+        kind, kinds = self.kinds(view)
         names = [*view.categories, "(groups)"]
         profiles = [
-            Profile(resources=Resources.of({"cores": round(held * FRACTION)}), category=name)
-            for name, held in zip(names, cores, strict=True)
+            Profile(resources=Resources.of({"cores": round(held * FRACTION)}), category=names[code])
+            for code, held in kinds
         ]
         order = np.argsort(self.parents, kind="stable")
         start = np.searchsorted(self.parents[order], np.arange(len(self) + 1))
         waits_for = np.diff(self.parent_start)
         edges = (_plain(waits_for), _plain(start), _plain(self.children[order]))
-        return Work("", array("d", self.seconds.tobytes()), _plain(self.category), profiles, *edges)
+        return Work("", array("d", self.seconds.tobytes()), _plain(kind), profiles, *edges)
 
 
 def _pairs(tasks: bytes, counts: bytes, needs: bytes) -> tuple[Ints, Ints]:

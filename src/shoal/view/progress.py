@@ -1,120 +1,130 @@
-"""How far a run is and when it will be over, with how much that may be wrong.
-
-What is left is counted by category with mean and spread of those that are done, and divided by the number of tasks
-that ran at the same time lately. The band is two standard deviations: of the sum of what is left, as if its tasks were
-drawn from the same lot as those that are done; of the means themselves, which few tasks know badly; and of the number
-of tasks at the same time, as it went up and down so far. A throttle that is still growing may double that twice.
-"""
+"""How far a run is, from all its attempts; the model itself is in `shoal.view.pace`."""
 
 from __future__ import annotations
 
-from math import sqrt
-
-import msgspec
 import numpy as np
 
+from shoal.view.critical import steps_of_longest
+from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Known, Progress, Tally, progress_of
 from shoal.view.run import RunView
 from shoal.view.spread import even_edges, total_over
+from shoal.view.timeline import held_now
 
-_DEVIATIONS = 2.0
-_UNKNOWN_SPREAD = 1.0
-"""Of a category of which at most one task is done: as much as its mean."""
-_SLICES, _LATELY = 12, 3
-"""Of the time so far, to see how many tasks ran at the same time."""
-_GROWTH = 4.0
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """The state of a run at one moment."""
-
-    to_run: int
-    up_to_date: int
-    done: int
-    failed: int
-    running: int
-    waiting: int
-    elapsed: float
-    left: float | None
-    """Seconds; None if nothing can be said yet, 0 when the run is over."""
-    least: float | None
-    most: float | None
-    rate: float
-    """Tasks per second since the beginning."""
+__all__ = ["Progress", "progress"]
 
 
 def progress(view: RunView, now: float | None = None) -> Progress:
-    """As of `now`, or of the last moment that is known."""
+    """As of `now`, or of the last moment that is known: of a run that was killed everything is over then."""
     view.settle()
-    rows, last = view.attempts, view.until(now)
+    last = view.until(now)
+    over = not view.goes_on(now)
     to_run = view.start.to_run if view.start else 0
-    total = view.start.total if view.start else 0
-    done = int(((rows.outcome == 0) & rows.final).sum())
-    failed = int(((rows.outcome != 0) & rows.final).sum())
-    running = len(view.running) if view.end is None else 0
-    elapsed = max(0.0, last - view.origin)
-    waiting = max(0, to_run - done - failed - running)
-    left, band = _left(view, last) if view.end is None else (0.0, 0.0)
-    least = None if left is None else max(0.0, left - band)
-    if least is not None and view.throttle and view.throttle[-1].state == "growing":
-        least /= _GROWTH
-    return Progress(
-        to_run,
-        total - to_run,
-        done,
-        failed,
-        running,
-        waiting,
-        elapsed,
-        left,
-        least,
-        None if left is None else left + band,
-        done / elapsed if elapsed > 0 else 0.0,
+    tallies = _tallies(view)
+    return progress_of(
+        Known(
+            to_run,
+            (view.start.total if view.start else 0) - to_run,
+            0 if over else view.running_now(),
+            max(0.0, last - view.origin),
+            over,
+            tallies,
+            _going(view, tallies, last) if not over else [],
+            [] if over else _widths(view, last),
+            0.0 if over else _rate(view, last),
+            view.throttle.last is not None and view.throttle.last.state == "growing",
+            view.cannot_run(),
+            view.cancelled_now(),
+            _utilisation(view, now),
+            quiet=last - float(view.attempts.ended.max(initial=view.origin)),
+            chain=None if over else _chain(view, tallies, last),
+        )
     )
 
 
-def _left(view: RunView, last: float) -> tuple[float | None, float]:
-    """Seconds to the end, and how many more or less that may be."""
-    rows = view.attempts
-    size = len(view.categories)
+def _tallies(view: RunView) -> list[Tally]:
+    rows, size = view.attempts, len(view.categories)
     ok = (rows.outcome == 0) & rows.final
-    seconds = (rows.ended - rows.started)[ok]
-    codes = rows.category[ok]
-    if not len(seconds):
-        return None, 0.0
-    counts = np.bincount(codes, minlength=size).astype(np.float64)
-    sums, squares = np.bincount(codes, seconds, size), np.bincount(codes, seconds**2, size)
-    over = np.bincount(rows.category[rows.final], minlength=size)
-    open_tasks = np.maximum(0, np.array(view.planned) - over)
-    mean_of_all = float(seconds.mean())
-    work = variance = 0.0
-    for code in range(size):
-        known, count = counts[code], float(open_tasks[code])
-        mean = sums[code] / known if known else mean_of_all
-        spread = (
-            sqrt(max(0.0, squares[code] / known - mean**2) * known / (known - 1))
-            if known > 1
-            else _UNKNOWN_SPREAD * mean
+    seconds, codes = (rows.ended - rows.started)[ok], rows.category[ok]
+    counts = np.bincount(codes, minlength=size).tolist()
+    failed = np.bincount(rows.category[rows.final & ~ok], minlength=size).tolist()
+    sums, squares = np.bincount(codes, seconds, size).tolist(), np.bincount(codes, seconds**2, size).tolist()
+    return [Tally(view.planned[code], counts[code], failed[code], 0, sums[code], squares[code]) for code in range(size)]
+
+
+def _going(view: RunView, tallies: list[Tally], last: float) -> list[tuple[Tally, float]]:
+    codes = view.category_of(np.array(list(view.running), np.int64)).tolist()
+    unplanned = Tally()
+    return [
+        (tallies[code] if code >= 0 else unplanned, max(0.0, last - record.time))
+        for code, record in zip(codes, view.running.values(), strict=True)
+    ]
+
+
+def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
+    """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
+    steps = steps_of_longest(view) if not view.cannot_run() and not view.cancelled else None
+    if steps is None:
+        return None
+    left = steps > 0
+    over = view.attempts.task[view.attempts.final]
+    left[over[over < len(left)]] = False
+    tasks = np.flatnonzero(left)
+    codes = view.category_of(tasks)
+    tasks, codes = tasks[codes >= 0], codes[codes >= 0]
+    if not len(tasks):
+        return None
+    places = steps[tasks]
+    shares = 1 / np.bincount(places)[places]
+    counts = np.bincount(codes, shares, len(tallies)).tolist()
+    first = places == places.min()
+    begun = 0.0
+    if first.sum() <= len(view.running):  # or else one of them has not begun
+        begun = min(
+            min(max(0.0, last - view.running[task].time) if task in view.running else 0.0, tallies[code].mean(0.0))
+            for task, code in zip(tasks[first].tolist(), codes[first].tolist(), strict=True)
         )
-        work += count * mean
-        variance += count * spread**2 + (count * spread) ** 2 / max(1.0, known)
-    begun = sum(last - record.time for record in view.running.values())
-    width, swing = _width(view, last)
-    if width <= 0:
-        return None, 0.0
-    left = max(0.0, float(work) - begun) / width
-    return left, _DEVIATIONS * sqrt(variance / width**2 + (left * swing) ** 2)
+    return Chain([(tally, count) for tally, count in zip(tallies, counts, strict=True) if count], begun)
 
 
-def _width(view: RunView, last: float) -> tuple[float, float]:
-    """How many tasks ran at the same time lately, and by what share of that the number went up and down."""
+def _rate(view: RunView, last: float) -> float:
     rows = view.attempts
-    if view.is_cluster():  # what runs there is known only when it ends
+    ends = rows.ended[(rows.outcome == 0) & rows.final]
+    if not len(ends):
+        return 0.0
+    # The last ones in the order of the ledger are about the last in the order of time.
+    since = min(last - RATE_SECONDS, float(ends[-RATE_TASKS:].min())) if len(ends) >= RATE_TASKS else view.origin
+    since = max(since, view.origin)
+    return float((ends > since).sum()) / (last - since) if last > since else 0.0
+
+
+def _widths(view: RunView, last: float) -> list[float]:
+    """How many tasks ran at the same time, in slices of the time so far."""
+    rows = view.attempts
+    if view.is_cluster() and len(rows) and not view.running:  # what is short there is known only when it ends
         last = max(view.origin + (last - view.origin) / 2, last - float((rows.ended - rows.started).mean()))
     begun = np.array([record.time for record in view.running.values()])
     begins = np.concatenate((rows.started, begun)) - view.origin
     ends = np.concatenate((rows.ended, np.maximum(begun, last))) - view.origin
-    edges = even_edges(0.0, last - view.origin, _SLICES)
-    widths = total_over(begins, ends, np.ones(len(begins)), edges)
-    lately = float(widths[-_LATELY:].mean()) or float(widths.mean())
-    # The mean of several slices varies less than each of them.
-    return lately, float(widths.std()) / lately / sqrt(_LATELY) if lately > 0 else 0.0
+    edges = even_edges(0.0, last - view.origin, SLICES)
+    widths: list[float] = total_over(begins, ends, np.ones(len(begins)), edges).tolist()
+    return widths
+
+
+def _utilisation(view: RunView, now: float | None) -> float | None:
+    """The same as of a timeline of the whole run."""
+    last = view.until(now)
+    spans = [(node.cores, *span) for node in view.nodes.values() for span in node.present]
+    there = sum(
+        cores * max(0.0, (last if end is None else end) - max(begin, view.origin)) for cores, begin, end in spans
+    )
+    if there <= 0:
+        return None
+    rows = view.attempts
+    total = float((view.held() * (rows.ended - rows.started)).sum())
+    if view.running and view.end is None:
+        begun = np.array([max(0.0, last - record.time) for record in view.running.values()])
+        codes = view.category_of(np.array(list(view.running), np.int64))
+        total += float((begun * held_now(view, codes))[codes >= 0].sum())
+    if view.goes_on(now) and view.is_cluster():  # what is short and has not ended there is in no record
+        total = max(total, view.underway.core_seconds(last))
+    return min(1.0, total / there)

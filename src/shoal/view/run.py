@@ -6,13 +6,15 @@ that began last: a record that begins another one begins anew. Attempts are rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 
 from shoal.ledger.records import (
+    DETACHED,
     CategoriesDeclared,
+    CoresAsked,
     NodeLeft,
     NodeSeen,
     NodeTold,
@@ -21,22 +23,33 @@ from shoal.ledger.records import (
     RunStarted,
     SourcesSeen,
     TaskEnded,
+    TasksCancelled,
     TasksLinked,
     TasksPlanned,
     TaskStarted,
+    TasksVanished,
     ThrottleDecided,
 )
 from shoal.model.resources import FRACTION
+from shoal.view.attempts import Attempts
 from shoal.view.columns import Array, Column, Floats, Ints, Names
-from shoal.view.ends import AnyEnd
+from shoal.view.cores import Apart, are_declared, as_cores
+from shoal.view.doomed import Doomed
+from shoal.view.ends import EndColumns, columns_of
+from shoal.view.pace import CROWDED
+from shoal.view.throttled import Throttled
+from shoal.view.together import Together
+from shoal.view.underway import Underway
 
 UNKNOWN = "unknown"
 _BATCH = 4096
-_MOST_MESSAGES = 20_000
-"""Different ones; what comes beyond that is counted as one."""
-OTHER_MESSAGE = "other causes"
-_CROWDED = 1.02
-"""An attempt may begin a moment before the one before it is known to have ended."""
+_NUMBER_BYTES = 4
+"""Of a task in a column of a record."""
+
+
+def _has_nothing_to_do(start: RunStarted) -> bool:
+    """Everything is up to date; a net, of which nobody knows how many tasks it will have, counts none at all."""
+    return start.total > 0 and start.to_run == 0
 
 
 class Node(msgspec.Struct):
@@ -46,140 +59,46 @@ class Node(msgspec.Struct):
     resources: dict[str, int] = {}
     present: list[tuple[float, float | None]] = []
     """From when until when it was there; None: until the end."""
-    fetched: int = 0
-    stolen: int = 0
-    pushed: int = 0
+    told: NodeTold | None = None
+    """What it said last, in a cluster."""
+
+    @property
+    def fetched(self) -> int:
+        return self.told.fetched if self.told is not None else 0
+
+    @property
+    def stolen(self) -> int:
+        return self.told.stolen if self.told is not None else 0
+
+    @property
+    def pushed(self) -> int:
+        return self.told.pushed if self.told is not None else 0
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.present) and self.present[-1][1] is None
 
     @property
     def cores(self) -> float:
         return self.resources.get("cores", 0) / FRACTION
 
 
-class Attempts:
-    """All attempts that have ended, one row each, in the order of the ledger."""
-
-    def __init__(self) -> None:
-        self._task, self._node, self._category = Column("i4"), Column("i4"), Column("i4")
-        self._outcome, self._final = Column("u1"), Column("?")
-        self._number, self._message = Column("i4"), Column("i4")
-        self._started, self._ended = Column("f8"), Column("f8")
-        self._cpu, self._memory, self._limit, self._made = Column("f4"), Column("f4"), Column("f4"), Column("f4")
-        self.read = 0
-        self.written = 0
-        """Bytes of all attempts together, from and to disks."""
-        self.outcomes: list[str] = ["ok"]
-        self.messages: list[str] = [""]
-        self._outcome_codes: dict[str, int] = {"ok": 0}
-        self._message_codes: dict[str, int] = {"": 0}
-
-    def __len__(self) -> int:
-        return len(self._task)
-
-    def add(self, batch: Sequence[AnyEnd], categories: Array) -> None:
-        """`categories` are the codes of those of the tasks. This is where the time goes that opening a ledger takes."""
-        usages = [record.usage for record in batch]
-        self._task.extend([record.task for record in batch])
-        self._node.extend([record.node for record in batch])
-        self._category.extend(categories)
-        self._outcome.extend([0 if record.outcome == "ok" else self._outcome_of(record.outcome) for record in batch])
-        self._final.extend([record.final for record in batch])
-        self._number.extend([record.attempt for record in batch])
-        self._message.extend([self._message_of(record.message) if record.message else 0 for record in batch])
-        self._started.extend([record.started for record in batch])
-        self._ended.extend([record.ended for record in batch])
-        self._cpu.extend([record.user + record.system for record in batch])
-        largest, whole = [record.max_rss for record in batch], [usage.tree_memory for usage in usages]
-        self._memory.extend(np.maximum(largest, whole))
-        self._limit.extend([record.memory_limit for record in batch])
-        self.read += sum([usage.read_bytes for usage in usages])
-        self.written += sum([usage.written_bytes for usage in usages])
-        self._made.extend([usage.disk for usage in usages])
-
-    def _outcome_of(self, text: str) -> int:
-        code = self._outcome_codes.get(text)
-        if code is None:
-            code = self._outcome_codes[text] = len(self.outcomes)
-            self.outcomes.append(text)
-        return code
-
-    def _message_of(self, text: str) -> int:
-        code = self._message_codes.get(text)
-        if code is None:
-            if len(self.messages) >= _MOST_MESSAGES and text != OTHER_MESSAGE:
-                return self._message_of(OTHER_MESSAGE)
-            code = self._message_codes[text] = len(self.messages)
-            self.messages.append(text)
-        return code
-
-    # The columns, not copied.
-
-    @property
-    def task(self) -> Ints:
-        return self._task.values
-
-    @property
-    def node(self) -> Ints:
-        return self._node.values
-
-    @property
-    def category(self) -> Ints:
-        return self._category.values
-
-    @property
-    def outcome(self) -> Array:
-        """Positions in `outcomes`; 0 is success."""
-        return self._outcome.values
-
-    @property
-    def final(self) -> Array:
-        return self._final.values
-
-    @property
-    def number(self) -> Ints:
-        """Which attempt of its task it was, from 1."""
-        return self._number.values
-
-    @property
-    def message(self) -> Ints:
-        """Positions in `messages`."""
-        return self._message.values
-
-    @property
-    def started(self) -> Floats:
-        return self._started.values
-
-    @property
-    def ended(self) -> Floats:
-        return self._ended.values
-
-    @property
-    def cpu(self) -> Floats:
-        return self._cpu.values
-
-    @property
-    def memory(self) -> Floats:
-        return self._memory.values
-
-    @property
-    def limit(self) -> Floats:
-        """Bytes of memory that it might use; 0: no limit."""
-        return self._limit.values
-
-    @property
-    def made(self) -> Floats:
-        return self._made.values
-
-
 class RunView:
     """One run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, passes_idle: bool = False) -> None:
+        """With `passes_idle` a run that had nothing to do does not take the place of the one before it."""
+        self.passes_idle = passes_idle
         self.runs = 0
         """How many runs have begun in what was fed."""
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
         self.start = start
+        self.number = self.runs
+        """Which run of the ledger it is, from 1."""
+        self.is_passing = False
+        """What is fed is of a run that is passed over."""
         self.end: RunEnded | None = None
         self.names = Names()
         self.categories: list[str] = []
@@ -189,50 +108,81 @@ class RunView:
         self.planned: list[int] = []
         """Tasks by category."""
         self.declared: dict[str, dict[str, int]] = {}
-        self.attempts = Attempts()
-        self._pending: list[AnyEnd] = []
+        """By category, the most that a task of it asks for."""
+        self.apart = Apart()
+        """Tasks that ask for other cores than that."""
+        self.attempts = Attempts(start.to_run if start else 0)
+        self._pending: list[TaskEnded] = []
         self.running: dict[int, TaskStarted] = {}
         self.nodes: dict[int, Node] = {}
-        self.throttle: list[ThrottleDecided] = []
+        self.underway = Underway()
+        self.said_running = 0
+        """Tasks that the run itself says run at this moment: of short ones the ledger tells when they have ended."""
+        self.throttle = Throttled()
         self.links: list[TasksLinked] = []
-        self._held: Floats | None = None
-        self._crowded: tuple[int, bool] | None = None
-        """For so many attempts."""
+        self.dependencies = 0
+        """How many they have."""
+        self.depths: tuple[tuple[int, int], Ints] | None = None
+        """Of tasks in the graph, when that had so many links and tasks; see `shoal.view.critical`."""
+        self.cancelled: set[int] = set()
+        """Tasks that somebody cancelled, and that are not over otherwise."""
+        self.doomed: Doomed | None = None
+        self._cannot_run = 0
+        self._held: tuple[int, bool, Floats] | None = None
+        """For so many attempts, and whether they shared cores."""
+        self._together, self._most_memory = Together(), Together()
+        """Of cores that attempts held, and of bytes that they used."""
         self.sources = 0
         self.source_bytes = 0
         self.last_time = start.time if start else 0.0
         if start is not None:
-            self.runs += 1
             self.nodes[0] = Node(start.host, dict(start.node), [(start.time, None)])
 
     def feed(self, record: Record) -> None:
         """Adds one record."""
+        if self.is_passing and not isinstance(record, RunStarted):
+            return
         match record:
             case TaskEnded():
                 self._pending.append(record)
-                self.running.pop(record.task, None)
+                self._ended(record.task, record.attempt)
                 if len(self._pending) >= _BATCH:
                     self.settle()
             case TaskStarted():
                 self.running[record.task] = record
+                if not self.categories:  # the records of the plan are damaged
+                    self._code(UNKNOWN)
                 self.last_time = max(self.last_time, record.time)
+            case TasksCancelled():
+                self.cancelled.update(record.tasks)
+            case TasksVanished():
+                for task in record.tasks:
+                    self.running.pop(task, None)
             case TasksPlanned():
                 self._plan(record)
             case TasksLinked():
                 self.links.append(record)
+                self.dependencies += len(record.needs) // _NUMBER_BYTES
             case CategoriesDeclared():
                 for name, amounts in zip(record.names, record.resources, strict=True):
                     self.declared[name] = dict(amounts)
+                self._held, self._together = None, Together()
+            case CoresAsked():
+                self.apart.add(record)
+                self._held, self._together = None, Together()
             case SourcesSeen():
                 self.sources += len(record.sizes)
                 self.source_bytes += sum(size for size in record.sizes if size > 0)
             case ThrottleDecided():
-                self.throttle.append(record)
+                self.throttle.add(record)
                 self.last_time = max(self.last_time, record.time)
             case NodeSeen() | NodeLeft() | NodeTold():
                 self._note_node(record)
             case RunStarted():
-                self._begin(record)
+                self.runs += 1
+                self.is_passing = self.passes_idle and _has_nothing_to_do(record) and self._is_over(record)
+                if not self.is_passing:
+                    self._begin(record)
             case RunEnded():
                 self.settle()
                 self.end = record
@@ -242,40 +192,60 @@ class RunView:
         for record in records:
             self.feed(record)
 
-    def feed_ends(self, batch: Sequence[AnyEnd]) -> None:
-        """Adds ended attempts, in the order of the ledger."""
-        self._pending += batch
-        if self.running:
-            for record in batch:
-                self.running.pop(record.task, None)
+    def feed_ends(self, batch: EndColumns) -> None:
+        """Adds ended attempts, in the order of the ledger; attempts that began after them may have been fed before."""
+        if self.is_passing:
+            return
         self.settle()
+        if self.running:
+            for task, number in zip(batch.task.tolist(), batch.number.tolist(), strict=True):
+                self._ended(task, number)
+        self._add(batch)
+
+    def _is_over(self, follows: RunStarted) -> bool:
+        """Whether the run in sight came to its own end: what goes on with one that did not is a part of it."""
+        if self.start is None or self.end is None:
+            return False
+        return self.end.outcome != DETACHED and self.start.run != follows.run
+
+    def _ended(self, task: int, attempt: int) -> None:
+        """An attempt runs no more, nor do those before it; a later one may have been told of already."""
+        started = self.running.get(task)
+        if started is not None and started.attempt <= attempt:
+            del self.running[task]
 
     def settle(self) -> None:
         """Puts what was fed into the columns; whoever computes something calls this first."""
-        if not self._pending:
+        if self._pending:
+            batch, self._pending = self._pending, []
+            self._add(columns_of(batch))
+
+    def _add(self, batch: EndColumns) -> None:
+        if not len(batch.task):
             return
-        batch, self._pending = self._pending, []
-        tasks = np.array([record.task for record in batch], np.int64)
-        highest = int(tasks.max())
-        self._category_of.reach(highest + 1)
-        codes = self._category_of.values[tasks] - 1
+        self._category_of.reach(int(batch.task.max()) + 1)
+        codes = self._category_of.values[batch.task] - 1
         if (codes < 0).any():
             codes[codes < 0] = self._code(UNKNOWN)
         self.attempts.add(batch, codes)
-        self.last_time = max(self.last_time, float(self.attempts.ended[-len(batch) :].max()))
+        if self.cancelled:
+            self.cancelled.difference_update(batch.task[batch.final].tolist())
+        self.last_time = max(self.last_time, float(batch.ended.max()))
 
     def _plan(self, record: TasksPlanned) -> None:
         self.settle()
         if not record.first:
             return
-        self.names.add(record.first, record.names)
-        for category in dict.fromkeys(record.categories):
-            self._code(category)
-        codes = np.array([self._codes[category] for category in record.categories])
-        self._category_of.reach(max(record.first) + 1)
-        self._category_of.values[np.asarray(record.first, np.int64)] = codes + 1
-        for code, number in enumerate(np.bincount(codes, minlength=len(self.categories))):
-            self.planned[code] += int(number)
+        tasks = np.array(record.first, np.int64)
+        self.names.add(tasks, record.names)
+        try:
+            codes = np.array(list(map(self._codes.__getitem__, record.categories)))
+        except KeyError:  # there is a new one among them
+            codes = np.array([self._code(category) for category in record.categories])
+        self._category_of.reach(int(tasks.max()) + 1)
+        self._category_of.values[tasks] = codes + 1
+        for code, number in enumerate(np.bincount(codes, minlength=len(self.categories)).tolist()):
+            self.planned[code] += number
 
     def _code(self, category: str) -> int:
         code = self._codes.get(category)
@@ -298,8 +268,11 @@ class RunView:
         if node is None:
             return
         if isinstance(record, NodeTold):
-            node.fetched, node.stolen, node.pushed = record.fetched, record.stolen, record.pushed
-        elif node.present and node.present[-1][1] is None:
+            node.told = record
+            self.underway.take(record)
+            return
+        self.underway.leave(record.time, record.node)
+        if node.present and node.present[-1][1] is None:
             node.present[-1] = (node.present[-1][0], record.time)
 
     # ---- what others ask -----------------------------------------------------------------------------------------
@@ -312,11 +285,21 @@ class RunView:
     def is_cluster(self) -> bool:
         return 0 not in self.nodes and bool(self.nodes)
 
+    def running_now(self) -> int:
+        """How many tasks run, if the run goes on: by what was started here, or by what run or nodes say."""
+        if self.end is not None:
+            return 0
+        told = [node.told.running or 0 for node in self.nodes.values() if node.told is not None and node.is_there]
+        return max(len(self.running), self.said_running, sum(told))
+
+    def goes_on(self, now: float | None) -> bool:
+        """Whether anybody still writes it. `now` is given for a run that somebody has: without it, one that has not
+        ended was killed, and nothing of it runs."""
+        return self.end is None and now is not None
+
     def until(self, now: float | None = None) -> float:
         """The end of the run; of one that goes on, now; of one that was killed, the last moment that is known."""
-        if self.end is not None or now is None:
-            return self.last_time
-        return max(now, self.last_time)
+        return self.last_time if self.end is not None or now is None else max(now, self.last_time)
 
     def category_of(self, tasks: Ints) -> Ints:
         """Codes of the categories of tasks; -1 for those that were not planned."""
@@ -326,44 +309,74 @@ class RunView:
         return codes
 
     def cores_of_categories(self) -> Floats:
-        """Cores that a task of each category holds; 1 for those that declare none."""
+        """Cores that a task of each category holds unless it is one of those apart; 1 where none are declared."""
         return np.array(
             [self.declared.get(name, {}).get("cores", FRACTION) / FRACTION for name in self.categories], np.float64
         )
 
+    def cores_of(self, tasks: Ints, codes: Ints, unplanned: float = 1.0) -> Floats:
+        """Cores that an attempt of each of these tasks holds: what the task declares, or one. `codes` are those of
+        their categories; -1, or one more than there are, stands for a task that was not planned."""
+        found: Floats = np.append(self.cores_of_categories(), unplanned)[codes]
+        rows, asked = self.apart.among(tasks)
+        found[rows] = as_cores(asked)
+        return found
+
+    def declare_cores(self, tasks: Ints, codes: Ints) -> Array:
+        """Whether each of these tasks declares how many cores it holds."""
+        found: Array = np.array([*("cores" in self.declared.get(name, {}) for name in self.categories), False])[codes]
+        rows, asked = self.apart.among(tasks)
+        found[rows] = are_declared(asked)
+        return found
+
     def is_crowded(self) -> bool:
         """Whether more attempts ran together than there are cores, as a throttle may allow: those that declare no cores
         then share them, and count with the processor time that they used."""
-        rows = self.attempts
-        if not self.throttle or not len(rows):
-            return False
-        if self._crowded is None or self._crowded[0] != len(rows):
-            self._crowded = (len(rows), self._most_together() > _CROWDED * self.total_cores())
-        return self._crowded[1]
+        return bool(self.throttle) and self._most_together() > CROWDED * self.total_cores() > 0
 
     def _most_together(self) -> float:
         """The most cores that attempts held at the same time."""
         rows = self.attempts
-        held = self.cores_of_categories()[rows.category]
-        if (held == 1.0).all():
-            begins, ends = np.sort(rows.started), np.sort(rows.ended)
-            running = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, side="right")
-            return float(running.max())
-        order = np.argsort(np.concatenate((rows.ended, rows.started)), kind="stable")
-        return float(np.cumsum(np.concatenate((-held, held))[order]).max())
+        return self._together.most(rows, lambda late: self.cores_of(rows.task[late], rows.category[late]))
+
+    def most_memory(self) -> float:
+        """The most bytes that attempts used at the same time, if each had its peak for as long as it ran."""
+        self.settle()
+        rows = self.attempts
+        return self._most_memory.most(rows, lambda late: rows.memory[late].astype(np.float64))
 
     def held(self) -> Floats:
-        """Cores that each attempt held: what its category declares, or one; what it used where cores were shared."""
-        if self._held is None or len(self._held) != len(self.attempts):
-            rows = self.attempts
-            found = self.cores_of_categories()[rows.category] if len(rows) else np.zeros(0)
-            if self.is_crowded():
-                declares = np.array(["cores" in self.declared.get(name, {}) for name in self.categories])
+        """Cores that each attempt held: what its task declares, or one; what it used where cores were shared."""
+        rows, crowded = self.attempts, self.is_crowded()
+        if self._held is None or self._held[:2] != (len(rows), crowded):
+            found = self.cores_of(rows.task, rows.category)
+            if crowded:
                 took = np.maximum(rows.ended - rows.started, 1e-6)
                 used = np.minimum(rows.cpu / took, self.total_cores())
-                found = np.where(declares[rows.category], found, used)
-            self._held = found
-        return self._held
+                found = np.where(self.declare_cores(rows.task, rows.category), found, used)
+            self._held = (len(rows), crowded, found)
+        return self._held[2]
+
+    def cannot_run(self) -> int:
+        """How many tasks need one that failed or was cancelled, as far as the ledger says what tasks wait for."""
+        self.settle()
+        rows = self.attempts
+        failed = rows.task[rows.final & (rows.outcome != 0)]
+        lost = np.concatenate((failed, np.array(sorted(self.cancelled), failed.dtype))) if self.cancelled else failed
+        if not len(lost) or not self.links:
+            return 0
+        if self.doomed is None or self.doomed.links != len(self.links):
+            self.doomed, self._cannot_run = Doomed(self.links), 0
+        self._cannot_run += int((self.category_of(self.doomed.follow(lost)) >= 0).sum())
+        return self._cannot_run
+
+    def cancelled_now(self) -> int:
+        """How many tasks were cancelled, and do not run any more."""
+        self.settle()
+        tasks = self.cancelled if self.end is not None else self.cancelled.difference(self.running)
+        # Groups can be cancelled, too, and are not planned.
+        found = int((self.category_of(np.array(sorted(tasks), np.int64)) >= 0).sum()) if tasks else 0
+        return found if self.end is None else max(found, self.end.cancelled)
 
     def total_cores(self) -> float:
         """Of all nodes that took part."""

@@ -3,6 +3,7 @@
 A *list schedule* starts tasks in the order in which they started, each as soon as what it needs is done and cores are
 free; it knows of cores only and of no time between tasks. Of very large runs a lower bound is taken instead. Either
 way the answer is scaled by what the same arithmetic says of the run as it was, since only the difference is meant.
+The run as it was is also simulated with the real scheduler, if it is not too large: see `shoal.view.simulated`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import msgspec
 import numpy as np
 
 from shoal.model.resources import FRACTION
-from shoal.sim.bound.levels import NARROW, Levels
+from shoal.model.work import Work
+from shoal.sim.bound.levels import NARROW, Levels, depths, whole
 from shoal.sim.bound.lower import Capacity, lower_bound
 from shoal.view.columns import Floats, Ints
 from shoal.view.graph import Needs
 from shoal.view.run import RunView
+from shoal.view.simulated import Simulated, simulate
 from shoal.view.timeline import Timeline
 
 MOST_SCHEDULED = 100_000
@@ -36,13 +39,15 @@ class Supposed(msgspec.Struct, frozen=True):
     """As a multiple of those there were."""
     seconds: float
     """What the run would about have taken."""
+    number: float = 0.0
+    """Of cores, if it is about them."""
 
     @property
     def what(self) -> str:
         """In words."""
         if self.category:
             return f"every task of {self.category} twice as fast"
-        return "twice as many cores" if self.cores > 1 else "half as many cores"
+        return f"{self.number:g} core{'s' * (self.number != 1)} instead of {self.number / self.cores:g}"
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -60,10 +65,12 @@ class Replayed(msgspec.Struct, frozen=True):
     """Seconds of the longest chain."""
     over_cores: float
     supposed: list[Supposed]
+    simulated: Simulated | None = None
+    """What the scheduler itself makes of the recorded tasks; None if that was not asked."""
 
 
 def replay(view: RunView, needs: Needs, over_time: Timeline) -> Replayed | None:
-    """None if nothing has run, or it is not known on how many cores."""
+    """None if nothing has run, it is not known on how many cores, or what is recorded is no graph that could run."""
     began = float(np.min(needs.first_started, initial=np.inf))
     cores = cores_there(view, over_time)
     if not np.isfinite(began) or not cores:
@@ -71,6 +78,8 @@ def replay(view: RunView, needs: Needs, over_time: Timeline) -> Replayed | None:
     actual = float(np.nanmax(needs.ended)) - began
     small = len(needs) <= MOST_SCHEDULED
     again = _Scheduler(view, needs) if small else _Bounds(view, needs)
+    if again.circular:
+        return None
     would_take = again.makespan
     computed = would_take(needs.seconds, cores)
     most = MOST_CATEGORIES
@@ -81,13 +90,18 @@ def replay(view: RunView, needs: Needs, over_time: Timeline) -> Replayed | None:
         bound = lower_bound(needs.work(view), Capacity(cores))
         path, over, least, decides = bound.path, bound.over_cores, bound.seconds, bound.decides
     scale = actual / computed if computed > 0 else 1.0
-    of_cores = [Supposed("", factor, scale * would_take(needs.seconds, factor * cores)) for factor in (2.0, 0.5)]
+    of_cores = [
+        Supposed("", number / cores, scale * would_take(needs.seconds, number), number)
+        for number in _other_cores(cores, float(needs.cores(view)[needs.ran].max(initial=0.0)))
+        if not over_time.crowded  # it was not cores that limited
+    ]
     supposed = [
         Supposed(view.categories[code], 1.0, scale * would_take(halved, cores))
         for code, halved in _halved(view, needs, most)
     ]
     method = SCHEDULE if small else BOUND
-    return Replayed(method, cores, actual, computed, least, decides, path, over, supposed + of_cores)
+    simulated = simulate(view, needs, cores)
+    return Replayed(method, cores, actual, computed, least, decides, path, over, supposed + of_cores, simulated)
 
 
 def cores_there(view: RunView, over_time: Timeline) -> float:
@@ -98,25 +112,39 @@ def cores_there(view: RunView, over_time: Timeline) -> float:
     return float(there.mean()) if len(there) else view.total_cores()
 
 
+def _other_cores(cores: float, widest: float) -> list[float]:
+    """Twice and half as many; whole ones where there were whole ones, since a task takes no half of a core. With fewer
+    than the widest task holds it could not run at all."""
+    half = max(widest, max(1.0, cores // 2) if cores == int(cores) else cores / 2)
+    return [2 * cores, half] if half < cores else [2 * cores]
+
+
 def _halved(view: RunView, needs: Needs, most: int) -> Iterator[tuple[int, Floats]]:
     """For each of the categories that took most: the durations with those of its tasks halved."""
     size = len(view.categories)
-    work = np.bincount(needs.category, needs.seconds, size + 1)[:size] * view.cores_of_categories()
+    work = np.bincount(needs.category, needs.seconds * needs.cores(view), size + 1)[:size]
     for code in np.argsort(-work, kind="stable")[:most].tolist():
         if work[code] > 0:
             yield code, np.where(needs.category == code, needs.seconds / 2, needs.seconds)
+
+
+def _is_circular(work: Work, depth: Ints) -> bool:
+    """Whether tasks need each other in a circle, as the links of two runs may in a ledger that has lost the record
+    between them. No depth is found for such tasks."""
+    return bool(((depth == 0) & (whole(work.waits_for) > 0)).any())
 
 
 class _Scheduler:
     """The columns of a list schedule as plain lists, which a loop over single tasks reads much faster."""
 
     def __init__(self, view: RunView, needs: Needs) -> None:
-        held = np.append(view.cores_of_categories(), 0.0)
+        held = needs.cores(view)
         sizes = np.maximum(np.round(held * FRACTION), np.where(held > 0, 1, 0)).astype(np.int64)
-        self.size: list[int] = sizes[needs.category].tolist()
+        self.size: list[int] = sizes.tolist()
         began = np.where(np.isfinite(needs.first_started), needs.first_started, np.inf)
         self.priority: list[int] = np.argsort(np.argsort(began, kind="stable"), kind="stable").tolist()
         work = needs.work(view)
+        self.circular = _is_circular(work, depths(work))
         self.start: list[int] = np.asarray(work.child_start).tolist()
         self.children: list[int] = np.asarray(work.children).tolist()
         self.waits_for: list[int] = np.asarray(work.waits_for).tolist()
@@ -159,7 +187,9 @@ class _Bounds:
     """The larger of two bounds, again and again for the same graph: the longest chain, and the work over all cores."""
 
     def __init__(self, view: RunView, needs: Needs) -> None:
-        self._levels = Levels(needs.work(view))
+        work = needs.work(view)
+        self._levels = Levels(work)
+        self.circular = _is_circular(work, self._levels.depth)
         self._walked: tuple[Floats, float] | None = None
         self.path = self.over_cores = 0.0
         """The two bounds of what was asked last."""

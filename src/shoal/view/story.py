@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
-from shoal.model.resources import show_bytes
+from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import CriticalPath
 from shoal.view.figures import Figures
 from shoal.view.progress import Progress
 from shoal.view.run import RunView
 from shoal.view.schedule import Replayed
-from shoal.view.tables import CategoryRow, Cause
-from shoal.view.words import count, percent, seconds
+from shoal.view.tables import CategoryRow, Cause, Holding, holdings
+from shoal.view.words import count, listed, percent, seconds
 
 _MUCH = 0.15
 _SOME = 0.05
@@ -21,6 +22,11 @@ _FEW = 8
 _ENOUGH_TASKS = 5
 """Of fewer tasks nothing is concluded."""
 _SHORT = 0.02
+_OUTSTANDING = 0.25
+"""Of the work: a category with less is one among others."""
+_EXPLAINED = 0.75
+_FEWEST_CORES = 0.01
+_MEMORY = "memory"
 _ROOM = 1.2
 """Above the largest that was seen."""
 _LITTLE_MEMORY = 64 << 20
@@ -39,6 +45,7 @@ class Known(msgspec.Struct, frozen=True):
     replayed: Replayed | None
     foreseen: float | None = None
     """Seconds that were predicted from earlier runs, if any."""
+    goes_on: bool = False
 
 
 def summary(known: Known) -> list[str]:
@@ -56,14 +63,8 @@ def summary(known: Known) -> list[str]:
             sentence += f" At most {show_bytes(figures.memory_most)} of memory were in use at once"
             sentence += f", of {show_bytes(figures.memory_there)}." if figures.memory_there else "."
         found.append(sentence)
-    if known.categories:
-        first = known.categories[0]
-        share = percent(first.core_seconds, sum(row.core_seconds for row in known.categories))
-        many = f"There are {count(len(known.categories), 'category')}. " if len(known.categories) > 1 else ""
-        found.append(
-            f"{many}Most of the work was in {first.name}: {count(first.done, 'task')} of "
-            f"{seconds(first.mean)} on average, {share} of the core time."
-        )
+    if known.categories and known.categories[0].core_seconds > 0:
+        found.append(_work(known.categories))
     if known.path is not None and known.path.length > 1:
         path = known.path
         most, _, spent = path.by_category[0]
@@ -71,13 +72,28 @@ def summary(known: Known) -> list[str]:
             f"The chain that ended last has {count(path.length, 'task')}. They ran for {seconds(path.ran)} and waited "
             f"{seconds(path.waited)} in between; {percent(spent, path.ran)} of that running was in {most}."
         )
-    if told.left and told.least is not None and told.most is not None:
+    if known.goes_on and told.left and told.least is not None and told.most is not None:
         found.append(f"It will be over in about {seconds(told.left)} ({seconds(told.least)} to {seconds(told.most)}).")
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
         found.append(f"{count(bad, 'attempt')} did not succeed, {_most_of(main.attempts, bad)}: {main.text}.")
     return found
+
+
+def _work(rows: Sequence[CategoryRow]) -> str:
+    """Which category had most of it, if one stands out; they come in that order."""
+    first, whole = rows[0], sum(row.core_seconds for row in rows)
+    share = percent(first.core_seconds, whole)
+    many = f"There are {count(len(rows), 'category')}" if len(rows) > 1 else ""
+    if first.core_seconds < _OUTSTANDING * whole:
+        return f"{many}, of which none had more than {share} of the core time."
+    part = "Most" if first.core_seconds > 0.5 * whole else "The largest part"
+    tasks = f"{count(first.done, 'task')} of {seconds(first.mean)} on average"
+    if not first.done:
+        tasks = f"{count(first.failed + first.retries, 'attempt')} without success"
+    before = f"{many}. " if many else ""
+    return f"{before}{part} of the work was in {first.name}: {tasks}, {share} of the core time."
 
 
 def _most_of(part: int, all_of_them: int) -> str:
@@ -98,11 +114,15 @@ def _headline(known: Known) -> str:
         parts.append(f"{told.up_to_date:,} were up to date")
     if told.failed:
         parts.append(f"{told.failed:,} failed")
-    left = told.waiting + told.running
-    if left and view.end is not None:
+    if told.cancelled:
+        parts.append(f"{told.cancelled:,} cancelled")
+    left = told.not_run
+    if left and not known.goes_on:
         parts.append(f"{left:,} not run")
     elif left:
         parts.append(f"{told.running:,} running and {told.waiting:,} waiting")
+        if told.cannot_run:
+            parts.append(f"{told.cannot_run:,} cannot run")
     return f"{', '.join(parts)} {where} in {seconds(told.elapsed)}."
 
 
@@ -115,17 +135,26 @@ def advice(known: Known) -> list[str]:
         found += _requests(known)
     found += _supposing(known)
     if known.progress.failed and known.causes:
-        found.append(
-            (
-                float("inf"),
-                f"{count(known.progress.failed, 'task')} failed. Mend the cause ({known.causes[0].text}) and run it "
-                "again: only what is left will run.",
-            )
-        )
+        found.append((float("inf"), _failing(known)))
     found.sort(key=lambda pair: -pair[0])
     if not found:
         return ["Nothing stands out: cores were in use, nothing was lost, and requests are near to what was used."]
     return [sentence for _, sentence in found[:_FEW]]
+
+
+def _failing(known: Known) -> str:
+    """Which cause to mend first, and how many others there are."""
+    ending = sorted((cause for cause in known.causes if cause.given_up), key=lambda cause: -cause.given_up)
+    ending = ending or known.causes[:1]
+    main, others = ending[0], len(ending) - 1
+    failed = f"{count(known.progress.failed, 'task')} failed"
+    if not others:
+        return f"{failed}. Mend the cause ({main.text}) and run it again: only what is left will run."
+    also = "is 1 other cause" if others == 1 else f"are {others:,} other causes"
+    return (
+        f"{failed}, {main.given_up:,} of them for this reason: {main.text}. There {also}. Mend them and run it again: "
+        "only what is left will run."
+    )
 
 
 def _idleness(known: Known) -> list[tuple[float, str]]:
@@ -141,15 +170,28 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         )
     if figures.idle_although_ready is not None and figures.idle_although_ready > _MUCH * figures.capacity:
         found.append((figures.idle_although_ready / figures.cores, _why_idle(known)))
-    if figures.tail > _MUCH * figures.makespan and figures.makespan > 1.0:
+    gain = min(figures.tail, _by_order(known))
+    if figures.tail > _MUCH * figures.makespan and gain > _SOME * figures.makespan and figures.makespan > 1.0:
         found.append(
             (
-                figures.tail / 2,
+                gain / 2,
                 f"In the last {seconds(figures.tail)} ({percent(figures.tail, figures.makespan)} of the run) less than "
                 "half of the cores were held. Start what takes longest first: '--order critical'.",
             )
         )
     return found
+
+
+def _by_order(known: Known) -> float:
+    """Seconds that another order could have saved at most: what ended last need not have waited for cores, and no order
+    is better than the bound."""
+    rows = known.view.attempts
+    if known.path is not None:
+        waited = known.path.waited
+    else:  # tasks that need nothing: each waits from the beginning on
+        waited = float(rows.started[np.argmax(rows.ended)]) - known.view.origin if len(rows) else 0.0
+    replayed = known.replayed
+    return waited if replayed is None else min(waited, replayed.actual - replayed.bound)
 
 
 def _why_idle(known: Known) -> str:
@@ -166,16 +208,54 @@ def _why_idle(known: Known) -> str:
             f"For {share} of the core time cores were idle although tasks were ready: a throttle said how many run "
             f"together, at most {figures.most_running:.0f}. The next run begins with what it has learned."
         )
-    hungry = [row for row in known.categories if row.memory_declared and (row.memory_waste or 0.0) > 0.5]
-    if hungry:
+    idle = f"For {share} of the core time cores were idle although tasks were ready"
+    wide = [row for row in known.categories if row.cores_most > 1 and row.done + row.failed]
+    if wide and _is_explained(known.replayed):
+        row = max(wide, key=lambda each: each.cores_most)
         return (
-            f"For {share} of the core time cores were idle although tasks were ready. Memory may have been the reason: "
-            f"{hungry[0].name} left {percent(hungry[0].memory_waste or 0.0)} of its memory unused."
+            f"{idle}: those of {row.name} hold {_cores(row.cores_most)} and wait until as many are free. With "
+            "fewer for each they would start earlier."
         )
+    scarce = _scarce(known, figures.cores)
+    if scarce:
+        row, name = scarce
+        unused = (
+            f", and {percent(row.memory_waste)} of that was not used" if name == _MEMORY and row.memory_waste else ""
+        )
+        return f"{idle}. The reason may have been {name}: {_asks(known, row, name)}{unused}."
     return (
         f"For {share} of the core time cores were idle although tasks were ready: something else than cores held them "
         "back, such as memory, a throttle or the time between two tasks."
     )
+
+
+def _is_explained(replayed: Replayed | None) -> bool:
+    """Whether cores alone, of which a list schedule knows, account for the time that the run took."""
+    return replayed is not None and replayed.computed >= _EXPLAINED * replayed.actual
+
+
+def _scarce(known: Known, cores: float) -> tuple[CategoryRow, str] | None:
+    """A category of which fewer tasks fit on so many cores since there is too little of something else, and of what."""
+    nodes = known.view.nodes.values()
+    for row in known.categories:
+        together = min(row.planned, cores / max(row.cores_least, _FEWEST_CORES))
+        for name, amount in _asked(known, row).items():
+            there = sum(node.resources.get(name, 0) for node in nodes)
+            if there and amount * together > there:
+                return row, name
+    return None
+
+
+def _asked(known: Known, row: CategoryRow) -> dict[str, int]:
+    """What a task of the category declares beside cores; who declares nothing is given its share of what there is."""
+    return {name: amount for name, amount in known.view.declared.get(row.name, {}).items() if name != "cores"}
+
+
+def _asks(known: Known, row: CategoryRow, name: str) -> str:
+    """`a task of align asks for up to 15 GiB of 24 GiB`."""
+    there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
+    show = show_bytes if name in (_MEMORY, "disk") else lambda amount: f"{amount / FRACTION:g}"
+    return f"a task of {row.name} asks for up to {show(_asked(known, row)[name])} of {show(there)}"
 
 
 def _losses(known: Known) -> list[tuple[float, str]]:
@@ -185,8 +265,8 @@ def _losses(known: Known) -> list[tuple[float, str]]:
     worst = max(known.causes, key=lambda cause: cause.seconds)
     sentence = (
         f"Attempts that did not succeed took {percent(figures.lost, figures.busy + figures.lost)} of the work. "
-        f"{count(worst.attempts, 'attempt')} of {', '.join(worst.categories)} lost {seconds(worst.seconds)}: "
-        f"{worst.text}."
+        f"{count(worst.attempts, 'attempt')} of {listed(worst.categories, worst.other_categories)} lost "
+        f"{seconds(worst.seconds)}: {worst.text}."
     )
     return [(figures.lost / figures.cores, sentence)]
 
@@ -215,34 +295,46 @@ def _requests(known: Known) -> list[tuple[float, str]]:
                 "let it be learned.",
             )
         )
+    return found + _idle_requests(known, rows)
+
+
+def _idle_requests(known: Known, rows: Sequence[CategoryRow]) -> list[tuple[float, str]]:
+    """The same for cores; tasks of one category that hold different amounts are judged apart."""
     idling = [
-        row
+        (row, held)
         for row in rows
-        if row.mean > _SHORT
-        and row.cores_used < 0.5 * row.cores
-        and (row.cores_declared or not known.view.throttle)  # a throttle sees to the others already
+        for held in holdings(known.view, row)
+        if held.done >= _ENOUGH_TASKS
+        and held.mean > _SHORT
+        and held.used < 0.5 * held.cores
+        and (held.declared or not known.view.throttle)  # a throttle sees to the others already
     ]
-    if idling:
-        row = max(idling, key=lambda each: (1 - each.cores_used / each.cores) * each.core_seconds)
-        found.append(
-            (
-                (1 - row.cores_used / row.cores) * row.core_seconds / known.figures.cores / 2,
-                f"Tasks of {row.name} hold {_cores(row.cores)} and keep {percent(row.cores_used, row.cores)} of that "
-                f"busy{_likewise(row, idling)}: {_fewer_cores(row)}.",
-            )
-        )
-    return found
+    if not idling:
+        return []
+    row, held = max(idling, key=lambda pair: _unused(pair[1]))
+    hold = "hold" if row.cores_least == row.cores_most else "that hold"
+    keep = "and keep" if row.cores_least == row.cores_most else "keep"
+    sentence = (
+        f"Tasks of {row.name} {hold} {_cores(held.cores)} {keep} {percent(held.used, held.cores)} of that "
+        f"busy{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
+    )
+    return [(_unused(held) / known.figures.cores / 2, sentence)]
+
+
+def _unused(held: Holding) -> float:
+    """Core seconds."""
+    return (1 - held.used / held.cores) * held.core_seconds
 
 
 def _likewise(row: CategoryRow, rows: Sequence[CategoryRow]) -> str:
-    others = [each.name for each in rows if each is not row]
+    others = list(dict.fromkeys(each.name for each in rows if each is not row))
     return f" (likewise {', '.join(others[:2])}{' and others' * (len(others) > 2)})" if others else ""
 
 
-def _fewer_cores(row: CategoryRow) -> str:
-    if row.cores > 1:
-        return f"declare {max(1, round(row.cores_used + 0.3))}"
-    if row.cores_declared:
+def _fewer_cores(held: Holding) -> str:
+    if held.cores > 1:
+        return f"declare {max(1, round(held.used + 0.3))}"
+    if held.declared:
         return "declare no cores, so that a throttle may run more of them together"
     return "with '--throttle adaptive' more of them run together"
 
@@ -251,21 +343,12 @@ def _supposing(known: Known) -> Sequence[tuple[float, str]]:
     replayed = known.replayed
     if replayed is None or replayed.actual <= 0:
         return []
-    found = []
-    faster = [row for row in replayed.supposed if row.category]
-    best = min(faster, key=lambda row: row.seconds, default=None)
-    if best is not None and best.seconds < (1 - _SOME) * replayed.actual:
-        found.append(
-            (
-                (replayed.actual - best.seconds) / 4,
-                f"Had every task of {best.category} been twice as fast, the run would have taken about "
-                f"{seconds(best.seconds)} instead of {seconds(replayed.actual)} (by {replayed.method}): no other "
-                "category is as worth the work.",
-            )
-        )
+    found = _faster(known, replayed)
+    if known.figures.crowded or not _is_explained(replayed):
+        return found  # it was not cores that limited
     for row in replayed.supposed:
-        if known.figures.crowded:
-            break  # it was not cores that limited
+        if row.cores != 1 and _scarce(known, max(1.0, row.cores) * replayed.cores):
+            continue  # what it was computed with knows of cores only
         if row.cores > 1 and row.seconds < 0.75 * replayed.actual:
             gain = f"With {row.what} it would have taken about {seconds(row.seconds)}: it still scales."
             found.append(((replayed.actual - row.seconds) / 8, gain))
@@ -277,3 +360,25 @@ def _supposing(known: Known) -> Sequence[tuple[float, str]]:
                 )
             )
     return found
+
+
+def _faster(known: Known, replayed: Replayed) -> list[tuple[float, str]]:
+    """The category in which shorter tasks would gain most, unless that is true of many."""
+    faster = sorted((row for row in replayed.supposed if row.category), key=lambda row: row.seconds)
+    if not faster or faster[0].seconds >= (1 - _SOME) * replayed.actual:
+        return []
+    best, gain = faster[0], replayed.actual - faster[0].seconds
+    equal = [row.category for row in faster[1:] if replayed.actual - row.seconds > (1 - _SOME) * gain]
+    sentence = (
+        f"Had every task of {best.category} been twice as fast, the run would have taken about "
+        f"{seconds(best.seconds)} instead of {seconds(replayed.actual)} (by {replayed.method})"
+    )
+    if equal:
+        sentence += f"; the same is true of {listed(equal[:2], max(0, len(equal) - 2))}."
+    elif len(faster) > 1 and len(faster) >= len(known.categories):
+        sentence += ": no other category is as worth the work."
+    elif len(faster) > 1:
+        sentence += f": of the {len(faster)} categories with most work none is as worth it."
+    else:
+        sentence += "."
+    return [(gain / 4, sentence)]

@@ -1,20 +1,18 @@
-"""Tables of a run: its categories, its nodes, and its failures grouped by cause."""
+"""Tables of a run: its categories, and its failures grouped by cause; those of its nodes are in `nodes`."""
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 import numpy as np
 
+from shoal.view.causes import cause_of
 from shoal.view.columns import Floats, Ints
-from shoal.view.gantt import node_name
+from shoal.view.cores import as_cores
 from shoal.view.run import RunView
 
 MOST_CAUSES = 40
 EXAMPLES = 3
-_NUMBER = re.compile(r"(?<!status )(?<!signal )\b\d+(?:\.\d+)?")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_UNDECLARED = -1.0
 
 
 class CategoryRow(msgspec.Struct, frozen=True):
@@ -32,42 +30,42 @@ class CategoryRow(msgspec.Struct, frozen=True):
     mean: float
     median: float
     p95: float
+    """These three of attempts that succeeded: one that broke off says little about how long a task takes."""
     longest: float
+    """Of all attempts."""
     cpu: float
     cores: float
-    """Cores held by one task."""
+    """Cores held by one task, on average."""
+    cores_least: float
+    cores_most: float
+    """If tasks of the category ask for different amounts these differ."""
     cores_declared: bool
     cores_used: float
-    """Processor time over time, of those that succeeded."""
+    """Processor time over time, of all attempts."""
     most_memory: float
     memory_p95: float
     memory_limit: float
     """The largest that an attempt was given; 0 if none had a limit."""
     memory_declared: int
     memory_waste: float | None
-    """The share of what was allocated, over time, that was not used; None if nothing was allocated."""
+    """The share of what was allocated, over time, that no attempt used; None if nothing was allocated or measured."""
     made: float
     core_seconds: float
+    core_seconds_lost: float
+    """Of those that did not succeed."""
 
 
-class NodeRow(msgspec.Struct, frozen=True):
-    """One machine."""
+class Holding(msgspec.Struct, frozen=True):
+    """Tasks of one category that hold the same cores."""
 
-    name: str
     cores: float
-    memory: int
-    tasks: int
-    failed: int
-    busy: float
-    """Core seconds of its attempts."""
-    share: float
-    """Of its cores, while it was there."""
-    made: float
-    fetched: int
-    stolen: int
-    pushed: int
-    present: float
-    left: bool
+    declared: bool
+    done: int
+    mean: float
+    """Seconds."""
+    used: float
+    """Cores kept busy by one of them."""
+    core_seconds: float
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -83,6 +81,9 @@ class Cause(msgspec.Struct, frozen=True):
     examples: list[tuple[str, str]]
     """Names of tasks, and what was said of them."""
     categories: list[str]
+    """Those with most of these attempts."""
+    other_categories: int = 0
+    """How many more there are."""
 
 
 def category_rows(view: RunView) -> list[CategoryRow]:
@@ -90,24 +91,65 @@ def category_rows(view: RunView) -> list[CategoryRow]:
     view.settle()
     order = np.argsort(view.attempts.category, kind="stable")
     bounds = np.searchsorted(view.attempts.category[order], np.arange(len(view.categories) + 1))
+    asked = _asked(view)
     found = [
-        _category(view, code, order[bounds[code] : bounds[code + 1]])
+        _category(view, code, asked[code], order[bounds[code] : bounds[code + 1]])
         for code in range(len(view.categories))
         if view.planned[code] or bounds[code] != bounds[code + 1]
     ]
     return sorted(found, key=lambda row: (-row.core_seconds, row.name))
 
 
-def _category(view: RunView, code: int, mine: Ints) -> CategoryRow:
+def _asked(view: RunView) -> list[tuple[float, float, float]]:
+    """Cores of a task of each category: on average, the least and the most."""
+    usual = view.cores_of_categories()
+    codes, cores = view.category_of(view.apart.tasks), as_cores(view.apart.asked)
+    codes, cores = codes[codes >= 0], cores[codes >= 0]
+    planned, size = np.maximum(1, view.planned), len(usual)
+    others = np.maximum(0, planned - np.bincount(codes, minlength=size))
+    total = np.bincount(codes, cores, size) + others * usual
+    least, most = np.where(others, usual, np.inf), np.where(others, usual, 0.0)
+    np.minimum.at(least, codes, cores)
+    np.maximum.at(most, codes, cores)
+    return list(zip((total / planned).tolist(), least.tolist(), most.tolist(), strict=True))
+
+
+def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
+    """The tasks of a category by the cores that they hold; mostly that is the same for all of them."""
+    rows = view.attempts
+    mine = np.flatnonzero(rows.category == view.categories.index(row.name))
+    codes, tasks, ok = rows.category[mine], rows.task[mine], rows.outcome[mine] == 0
+    seconds = np.maximum(0.0, rows.ended[mine] - rows.started[mine])
+    cores = np.where(view.declare_cores(tasks, codes), view.cores_of(tasks, codes), _UNDECLARED)
+    kinds, which = np.unique(cores, return_inverse=True)
+    size, good = len(kinds), which[ok]
+    done, took = np.bincount(good, minlength=size), np.bincount(good, seconds[ok], size)
+    used, held = np.bincount(good, rows.cpu[mine][ok], size), np.bincount(which, seconds * view.held()[mine], size)
+    return [
+        Holding(
+            1.0 if kind == _UNDECLARED else float(kind),
+            bool(kind != _UNDECLARED),
+            int(done[at]),
+            float(took[at] / done[at]),
+            float(used[at] / took[at]) if took[at] > 0 else 0.0,
+            float(held[at]),
+        )
+        for at, kind in enumerate(kinds)
+        if done[at]
+    ]
+
+
+def _category(view: RunView, code: int, asked: tuple[float, float, float], mine: Ints) -> CategoryRow:
     rows, name = view.attempts, view.categories[code]
     ok, final = rows.outcome[mine] == 0, rows.final[mine]
     seconds = np.maximum(0.0, rows.ended[mine] - rows.started[mine])
     good, memory, limit = seconds[ok], rows.memory[mine], rows.limit[mine].astype(np.float64)
     declared = view.declared.get(name, {})
     given = limit if limit.any() else np.full(len(mine), float(declared.get("memory", 0)))
-    allocated = float((given * seconds).sum())
-    used = float((np.minimum(memory[ok], given[ok]) * good).sum())
-    cores = float(view.cores_of_categories()[code])
+    # Of what is over in no time nobody knows what it used. What a failed attempt used is lost, but was in use.
+    allocated = float((given * seconds)[memory > 0].sum())
+    used = float((np.minimum(memory, given) * seconds).sum())
+    held = seconds * view.held()[mine]
     median, p95 = _percentiles(good)
     return CategoryRow(
         name,
@@ -120,18 +162,19 @@ def _category(view: RunView, code: int, mine: Ints) -> CategoryRow:
         float(good.mean()) if len(good) else 0.0,
         median,
         p95,
-        float(good.max()) if len(good) else 0.0,
+        float(seconds.max(initial=0.0)),
         float(rows.cpu[mine].sum()),
-        cores,
+        *asked,
         "cores" in declared,
-        float(rows.cpu[mine][ok].sum() / good.sum()) if good.sum() > 0 else 0.0,
+        float(rows.cpu[mine].sum() / seconds.sum()) if seconds.sum() > 0 else 0.0,
         float(memory.max()) if len(mine) else 0.0,
         _percentiles(memory[ok])[1],
         float(limit.max()) if len(mine) else 0.0,
         declared.get("memory", 0),
-        1 - used / allocated if allocated > 0 and memory.any() else None,
+        1 - used / allocated if allocated > 0 else None,
         float(rows.made[mine][ok].sum(dtype=np.float64)),
-        float((seconds * view.held()[mine]).sum()),
+        float(held.sum()),
+        float(held[~ok].sum()),
     )
 
 
@@ -140,46 +183,6 @@ def _percentiles(values: Floats) -> tuple[float, float]:
         return 0.0, 0.0
     middle, high = np.percentile(values, (50, 95))
     return float(middle), float(high)
-
-
-def node_rows(view: RunView, until: float | None = None) -> list[NodeRow]:
-    """Every machine that took part."""
-    view.settle()
-    rows, last = view.attempts, view.until(until)
-    work = view.held() * (rows.ended - rows.started)
-    found = []
-    for number in sorted({*view.nodes, *np.unique(rows.node).tolist()}):
-        mine = rows.node == number
-        node = view.nodes.get(number)
-        ok = mine & (rows.outcome == 0)
-        spans = node.present if node is not None else []
-        present = sum((last if end is None else end) - begin for begin, end in spans)
-        cores = node.cores if node is not None else 0.0
-        busy = float(work[mine].sum())
-        found.append(
-            NodeRow(
-                node_name(view, number),
-                cores,
-                node.resources.get("memory", 0) if node is not None else 0,
-                int(ok.sum()),
-                int((mine & (rows.outcome != 0)).sum()),
-                busy,
-                busy / (cores * present) if cores and present > 0 else 0.0,
-                float(rows.made[ok].sum(dtype=np.float64)),
-                node.fetched if node is not None else 0,
-                node.stolen if node is not None else 0,
-                node.pushed if node is not None else 0,
-                present,
-                bool(spans) and spans[-1][1] is not None,
-            )
-        )
-    return found
-
-
-def cause_of(message: str) -> str:
-    """What messages about different tasks have in common: without numbers (other than exit status and signal) and names
-    in quotes."""
-    return _NUMBER.sub("N", _QUOTED.sub("'…'", message)).strip()[:300]
 
 
 def failure_causes(view: RunView) -> list[Cause]:
@@ -197,11 +200,14 @@ def failure_causes(view: RunView) -> list[Cause]:
         number_of.setdefault((int(key) // len(texts), texts[int(key) % len(texts)]), len(number_of)) for key in distinct
     ]
     group_of = np.array(groups)[which]
-    found = []
-    for (outcome, text), number in number_of.items():
-        found.append(_cause(view, rows.outcomes[outcome], text, bad[group_of == number]))
-    found.sort(key=lambda cause: (-cause.given_up, -cause.attempts, cause.text))
-    return found[:MOST_CAUSES]
+    attempts = np.bincount(group_of, minlength=len(number_of)).tolist()
+    given_up = np.bincount(group_of, rows.final[bad], len(number_of)).tolist()
+    kinds = [(rows.outcomes[outcome], text) for outcome, text in number_of]
+    ranks = [(-given_up[at], -attempts[at], text or outcome, at) for at, (outcome, text) in enumerate(kinds)]
+    frequent = [at for *_, at in sorted(ranks)[:MOST_CAUSES]]
+    ordered = bad[np.argsort(group_of, kind="stable")]
+    ends = np.cumsum(attempts).tolist()
+    return [_cause(view, *kinds[at], ordered[ends[at] - attempts[at] : ends[at]]) for at in frequent]
 
 
 def _cause(view: RunView, outcome: str, text: str, mine: Ints) -> Cause:
@@ -212,5 +218,6 @@ def _cause(view: RunView, outcome: str, text: str, mine: Ints) -> Cause:
     ]
     codes = np.bincount(rows.category[mine], minlength=1)
     names = [view.categories[int(code)] for code in np.argsort(-codes, kind="stable")[:EXAMPLES] if codes[code]]
-    tasks = len(np.unique(rows.task[mine]))
-    return Cause(outcome, text or outcome, len(mine), tasks, int(rows.final[mine].sum()), seconds, examples, names)
+    others = int((codes > 0).sum()) - len(names)
+    tasks, given_up = len(np.unique(rows.task[mine])), int(rows.final[mine].sum())
+    return Cause(outcome, text or outcome, len(mine), tasks, given_up, seconds, examples, names, others)

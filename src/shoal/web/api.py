@@ -8,49 +8,29 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import msgspec
+from collections.abc import Callable
 
 from shoal import __version__
 from shoal.engine.workspace import Workspace
 from shoal.web.board import Board
 from shoal.web.chart import MOST_PIXELS, MOST_ROWS, Chart
-from shoal.web.described import ask_net, ask_workflow
+from shoal.web.course import course_data
+from shoal.web.described import NO_REASON, ask_net, ask_why, ask_workflow
 from shoal.web.distant import ask_path
 from shoal.web.metrics import CONTENT_TYPE, metrics
 from shoal.web.refresher import Refresher
-from shoal.web.tasks import MOST_LISTED, STATES, list_tasks, output_of, task_data
+from shoal.web.source import PLAIN, VERSION, Query, Refused, Reply, json_reply, parts_reply
+from shoal.web.tasks import MOST_LISTED, NOT_RUN, STATES, list_tasks, output_of, state_names, task_data
 from shoal.web.watch import Watch
 
-VERSION = 1
-JSON, PLAIN = "application/json", "text/plain; charset=utf-8"
-_TASK = re.compile(r"tasks/(\d{1,9})(/output|/workflow)?")
-Query = Mapping[str, str]
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """What is sent back."""
-
-    body: bytes
-    type: str = JSON
-    status: int = 200
-
-
-class Refused(Exception):  # noqa: N818  an answer, not an error of ours
-    """Something was asked that there is not, or wrongly."""
-
-    def __init__(self, sentence: str, status: int = 400) -> None:
-        super().__init__(sentence)
-        self.status = status
+_TASK = re.compile(r"tasks/(\d{1,9})(/output|/course|/why|/workflow)?")
 
 
 class Api:
     """One run, and everything that can be asked about it."""
 
     def __init__(self, workspace: Workspace, number: int | None = None) -> None:
-        self.watch = Watch(workspace, number)
+        self.watch = Watch(workspace, number, passes_idle=True)
         self.board = Board()
         self.refresher = Refresher(self.watch, self.board)
         self.refresher.start()
@@ -63,7 +43,14 @@ class Api:
             "tasks": self._tasks,
             "net": self._net,
             "critical": self._critical,
+            "why": self._why,
         }
+
+    def prepare(self) -> None:
+        """Reads the ledger and works out what is asked for first."""
+        self.refresher.bring_up_to_date()
+        with self._drawing:
+            self._whole_chart()
 
     def answer(self, path: str, query: Query) -> Reply:
         """The answer to `/api/v1/PATH?QUERY`."""
@@ -76,7 +63,7 @@ class Api:
                 raise Refused(f"there is no {path!r} here; '/api/v{VERSION}/' lists what there is", 404)
             return route(query)
         except Refused as refusal:
-            return Reply(msgspec.json.encode({"error": str(refusal)}), status=refusal.status)
+            return refusal.reply()
 
     def metrics(self) -> Reply:
         with self.watch.lock:
@@ -84,39 +71,61 @@ class Api:
             return Reply(metrics(self.watch).encode("utf-8", "replace"), CONTENT_TYPE)
 
     def _about(self, query: Query) -> Reply:
-        paths = ["run", "events", "gantt", "tasks", "tasks/N", "tasks/N/output", "tasks/N/workflow", "net", "critical"]
-        return _json({"version": VERSION, "shoal": __version__, "paths": paths})
+        paths = [
+            "run",
+            "events",
+            "gantt",
+            "tasks",
+            "tasks/N",
+            "tasks/N/output",
+            "tasks/N/course",
+            "tasks/N/why",
+            "tasks/N/workflow",
+            "net",
+            "critical",
+            "why",
+        ]
+        return json_reply({"version": VERSION, "shoal": __version__, "paths": paths})
 
     def _run(self, query: Query) -> Reply:
         self.refresher.bring_up_to_date()
-        version, parts = self.board.since(0)
-        return Reply(b'{"version":%d,"as_of":%d,"parts":%b}' % (VERSION, version, parts))
+        return parts_reply(self.board)
 
     def _gantt(self, query: Query) -> Reply:
         rows, pixels = _whole(query, "rows", 64, 1, MOST_ROWS), _whole(query, "pixels", 1024, 8, MOST_PIXELS)
         with self._drawing:
-            with self.watch.lock:
-                self.watch.refresh()
-                if self.watch.view.start is None:
-                    raise Refused("nothing has been run yet", 404)
-                chart = self._chart
-                if chart is None or not chart.is_good_for(self.watch):
-                    chart = self._chart = Chart(self.watch)
+            chart = self._whole_chart()
+            if chart is None:
+                raise Refused("nothing has been run yet", 404)
             begin, end = _real(query, "from", 0.0), _real(query, "to", chart.end)
             if end <= begin:
                 raise Refused("'to' must be more than 'from'")
-            return _json(chart.window(begin, end, rows, pixels))
+            with self.watch.lock:
+                node = _node(query, chart)
+            return json_reply(chart.window(begin, end, rows, pixels, node))
+
+    def _whole_chart(self) -> Chart | None:
+        """As it is now; None if there is nothing to draw."""
+        with self.watch.lock:
+            self.watch.refresh()
+            if self.watch.view.start is None:
+                return None
+            if self._chart is None or not self._chart.is_good_for(self.watch):
+                self._chart = Chart(self.watch)
+            return self._chart
 
     def _tasks(self, query: Query) -> Reply:
         state = query.get("state", "")
-        if state and state not in STATES:
-            raise Refused(f"a state is one of {', '.join(STATES)}")
+        if state and state not in (*STATES, NOT_RUN):
+            raise Refused(f"a state is one of {', '.join(state_names(self.watch))}")
         after, limit = _whole(query, "after", -1, -1, 1 << 40), _whole(query, "limit", 50, 1, MOST_LISTED)
         category, search = query.get("category", ""), query.get("search", "")
         with self.watch.lock:
             self.watch.refresh()
-            view = self.watch.view
-            return _json(list_tasks(view, state=state, category=category, search=search, after=after, limit=limit))
+            watch = self.watch
+            return json_reply(
+                list_tasks(watch, state=state, category=category, search=search, after=after, limit=limit)
+            )
 
     def _task(self, task: int, more: str | None, query: Query) -> Reply:
         with self.watch.lock:
@@ -127,41 +136,69 @@ class Api:
             raise Refused(f"this run has no task {task}", 404)
         workspace = self.watch.workspace
         if more == "/workflow":
-            return _json(ask_workflow(workspace, found["name"], start.targets))
+            return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self._is_last()))
+        if more == "/why":
+            self._want_last()
+            return json_reply(ask_why(workspace, found["name"]))
+        attempt = _whole(query, "attempt", 0, 0, 1 << 30) or None
+        if more == "/course":
+            return json_reply(course_data(workspace, self.watch, task, attempt))
         if more == "/output":
-            attempt = _whole(query, "attempt", 0, 0, 1 << 30) or None
             written = output_of(workspace, self.watch, task, attempt)
             if written is None:
                 raise Refused("nothing is kept of what it wrote", 404)
             return Reply(written.decode("utf-8", "replace").encode(), PLAIN)
-        return _json(found)
+        return json_reply(found)
 
     def _critical(self, query: Query) -> Reply:
         with self.watch.lock:
             self.watch.refresh()
-            number = self.watch.view.runs
-        return _json(ask_path(self.watch.workspace, number))
+            number = self.watch.view.number
+        return json_reply(ask_path(self.watch.workspace, number))
+
+    def _why(self, query: Query) -> Reply:
+        self._want_last()
+        return json_reply(ask_why(self.watch.workspace, None))
+
+    def _is_last(self) -> bool:
+        return self.watch.number is None or self.watch.live
+
+    def _want_last(self) -> None:
+        """`shoal why` tells of the last run, whichever is shown."""
+        if not self._is_last():
+            raise Refused(NO_REASON)
 
     def _net(self, query: Query) -> Reply:
         with self.watch.lock:
             self.watch.refresh()
             if self.watch.view.net is None:
                 raise Refused("this is no run of a net", 404)
-        return _json(ask_net(self.watch.workspace))
+        return json_reply(ask_net(self.watch.workspace))
 
 
-def _json(value: Any) -> Reply:
-    return Reply(msgspec.json.encode(value))
+def _node(query: Query, chart: Chart) -> int | None:
+    """The number of the node that is asked for by name; None: all of them."""
+    name = query.get("node")
+    if not name:
+        return None
+    found = [number for number, node in chart.view.nodes.items() if node.name == name]
+    if not found:
+        raise Refused(f"there is no node {name!r} here", 404)
+    return found[-1]
 
 
 def _whole(query: Query, name: str, default: int, least: int, most: int) -> int:
+    """More than there can be is as much as there can be; less than the least is asked wrongly."""
     text = query.get(name)
     if text is None:
         return default
     try:
-        return max(least, min(most, int(text[:20])))
+        value = int(text[:20])
     except ValueError:
         raise Refused(f"{name!r} must be a whole number") from None
+    if value < least:
+        raise Refused(f"{name!r} must be at least {least}")
+    return min(most, value)
 
 
 def _real(query: Query, name: str, default: float) -> float:

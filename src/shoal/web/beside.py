@@ -14,9 +14,8 @@ import sys
 import threading
 import time
 
-from shoal.web.server import Server, address_of, listen, serve_until
+from shoal.web.door import address_of, listen
 
-_NICE = 10
 _DYING_SECONDS = 2.0
 """A run that is killed lets go of its end of the pipe and of its lock at about the same time."""
 
@@ -29,7 +28,7 @@ class Beside:
         token = secrets.token_urlsafe(24)
         self.address = address_of(listening, token)
         receive, self._send = os.pipe()
-        command = [sys.executable, "-m", "shoal.web.beside", str(listening.fileno()), str(receive), workflow]
+        command = [sys.executable, "-P", "-m", "shoal.web.beside", str(listening.fileno()), str(receive), workflow]
         # A run ends everything that it has started. So a shell starts this and goes, before the run begins.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *command],
@@ -52,8 +51,11 @@ class Beside:
 def main() -> int:
     """Serves on an inherited socket until the run, which holds the other end of a pipe, is gone."""
     from shoal.engine.workspace import Workspace
+    from shoal.web.server import Server, of_run, serve_until
+    from shoal.web.thrift import use_one_heap, yield_to_others
 
-    os.nice(_NICE)
+    yield_to_others()
+    use_one_heap()
     listening = socket.socket(fileno=int(sys.argv[1]))
     workspace = Workspace(sys.argv[3])
     is_over = threading.Event()
@@ -68,7 +70,7 @@ def main() -> int:
             is_over.set()
 
         threading.Thread(target=wait_for_the_end, name="run", daemon=True).start()
-        serve_until(Server(listening, token, workspace), is_over)
+        serve_until(Server(listening, token, of_run(workspace)), is_over)
     return 0
 
 

@@ -6,7 +6,6 @@ ledger, prints the path as JSON and is gone, with its memory.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -14,35 +13,34 @@ from typing import Any
 import msgspec
 
 from shoal.engine.workspace import Workspace
+from shoal.web.described import PYTHON, follow_apart
+from shoal.web.source import Refused
 
 PATIENCE = 120.0
 _one_at_a_time = threading.Lock()
 
 
 def ask_path(workspace: Workspace, number: int) -> dict[str, Any]:
-    """The path of the run of this number; `problem` says what went wrong in place of it."""
-    command = [sys.executable, "-m", "shoal.web.distant", workspace.workflow, str(number)]
+    """The path of the run of this number."""
+    command = [*PYTHON, "shoal.web.distant", workspace.workflow, str(number)]
     with _one_at_a_time:
-        try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
-        except subprocess.TimeoutExpired:
-            return {"problem": f"it was not found within {PATIENCE:g} s"}
-    try:
-        return msgspec.json.decode(done.stdout, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        return {"problem": "it could not be found"}
+        found = follow_apart(command, workspace.base, PATIENCE)
+    if "problem" in found:
+        raise Refused(found["problem"], 503)
+    return found
 
 
 def path_of(workspace: Workspace, number: int) -> dict[str, Any]:
     """Reads the ledger and follows the path."""
     from shoal.report.reading import LedgerTail, read_into
     from shoal.view.graph import Needs
-    from shoal.web.parts import critical_data, places_of, steady_categories
+    from shoal.view.timeline import shown_categories
+    from shoal.web.parts import critical_data, places_of
     from shoal.web.watch import WatchedRun
 
     view = WatchedRun()
     read_into(view, LedgerTail(workspace.ledger), last=number)
-    found = critical_data(view, Needs(view), places_of(view, steady_categories(view))) if view.links else None
+    found = critical_data(view, Needs(view), places_of(view, shown_categories(view))) if view.links else None
     return found if found is not None else {"problem": "the ledger does not say what tasks wait for"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 
+from shoal.view.nodes import node_rows
 from shoal.view.progress import progress
-from shoal.view.tables import node_rows
+from shoal.web.tasks import NOT_RUN
 from shoal.web.watch import Watch
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -21,13 +24,18 @@ def metrics(watch: Watch) -> str:
     if view.start is not None:
         told = progress(view, now)
         who = {"workflow": watch.name, "run": view.start.run, "outcome": watch.outcome()}
-        states = [("done", told.done), ("failed", told.failed), ("running", told.running), ("waiting", told.waiting)]
-        lines += _family("shoal_run", "info", "Which run this is.", [(who, 1)])
-        lines += _family("shoal_tasks", "gauge", "Tasks by state.", [({"state": s}, n) for s, n in states])
-        lines += _family("shoal_elapsed_seconds", "gauge", "Since the beginning of the run.", [({}, told.elapsed)])
+        states = [("done", told.done), ("failed", told.failed), ("running", told.running)]
+        if watch.live:
+            states += [("waiting", told.waiting), ("cannot run", told.cannot_run)]
+        else:
+            states.append((NOT_RUN, told.waiting + told.cannot_run))
+        states += [("cancelled", told.cancelled), ("up to date", told.up_to_date)]
+        lines += family("shoal_run", "info", "Which run this is.", [(who, 1)])
+        lines += family("shoal_tasks", "gauge", "Tasks by state.", [({"state": s}, n) for s, n in states])
+        lines += family("shoal_elapsed_seconds", "gauge", "Since the beginning of the run.", [({}, told.elapsed)])
         if told.left is not None and told.least is not None and told.most is not None:
             band = [("expected", told.left), ("least", told.least), ("most", told.most)]
-            lines += _family("shoal_left_seconds", "gauge", "To the end.", [({"bound": b}, s) for b, s in band])
+            lines += family("shoal_left_seconds", "gauge", "To the end.", [({"bound": b}, s) for b, s in band])
         lines += _by_category(watch)
         lines += _by_node(watch)
     return "\n".join([*lines, "# EOF"]) + "\n"
@@ -48,22 +56,49 @@ def _by_category(watch: Watch) -> list[str]:
                 counts.append((labels, float(numbers[category])))
                 seconds.append((labels, float(spent[category])))
     return [
-        *_family("shoal_attempts", "counter", "Attempts that have ended.", counts),
-        *_family("shoal_attempt_seconds", "counter", "Time of attempts that have ended.", seconds),
+        *family("shoal_attempts", "counter", "Attempts that have ended.", counts),
+        *family("shoal_attempt_seconds", "counter", "Time of attempts that have ended.", seconds),
     ]
 
 
 def _by_node(watch: Watch) -> list[str]:
-    rows = node_rows(watch.view, watch.now())
-    return [
-        *_family("shoal_node_cores", "gauge", "Cores of a node.", [({"node": r.name}, r.cores) for r in rows]),
-        *_family("shoal_node_core_seconds", "counter", "Held by attempts.", [({"node": r.name}, r.busy) for r in rows]),
-        *_family("shoal_node_fetched_bytes", "counter", "From others.", [({"node": r.name}, r.fetched) for r in rows]),
-        *_family("shoal_node_stolen_tasks", "counter", "From others.", [({"node": r.name}, r.stolen) for r in rows]),
+    rows = [msgspec.structs.asdict(row) for row in node_rows(watch.view, watch.now())]
+    return node_families(rows)
+
+
+NODE_FAMILIES = (
+    ("shoal_node_cores", "gauge", "Cores of a node.", "cores"),
+    ("shoal_node_core_seconds", "counter", "Held by attempts.", "busy"),
+    ("shoal_node_cores_held", "gauge", "Held by tasks at this moment.", "cores_held"),
+    ("shoal_node_memory_used_ratio", "gauge", "Of the memory of its machine, by whomever.", "memory_used"),
+    ("shoal_node_running_tasks", "gauge", "Tasks that run there.", "running"),
+    ("shoal_node_fetched_bytes", "counter", "From others.", "fetched"),
+    ("shoal_node_fetched_files", "counter", "From others.", "fetched_files"),
+    ("shoal_node_hits", "counter", "Readings for which nothing had to be fetched.", "hits"),
+    ("shoal_node_hit_bytes", "counter", "Of these readings.", "hit_bytes"),
+    ("shoal_node_stolen_tasks", "counter", "From others.", "stolen"),
+    ("shoal_node_pushed_tasks", "counter", "Sent to it by others.", "pushed"),
+)
+QUEUES = ("wait", "local", "shared")
+
+
+def node_families(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is known of nodes; figures that are None, or that nobody has, are left out."""
+    found: list[str] = []
+    for name, kind, told, key in NODE_FAMILIES:
+        samples: list[Sample] = [({"node": row["name"]}, row[key]) for row in rows if row.get(key) is not None]
+        found += family(name, kind, told, samples) if samples else []
+    queued: list[Sample] = [
+        ({"node": row["name"], "queue": queue}, row[queue])
+        for row in rows
+        for queue in QUEUES
+        if row.get(queue) is not None
     ]
+    return found + (family("shoal_node_queued_tasks", "gauge", "Tasks in its queues.", queued) if queued else [])
 
 
-def _family(name: str, kind: str, told: str, samples: Sequence[Sample]) -> list[str]:
+def family(name: str, kind: str, told: str, samples: Sequence[Sample]) -> list[str]:
+    """One metric with its samples."""
     suffix = {"counter": "_total", "info": "_info"}.get(kind, "")
     lines = [f"# TYPE {name} {kind}", f"# HELP {name} {told}"]
     for labels, value in samples:

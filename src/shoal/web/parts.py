@@ -7,6 +7,7 @@ beginning of the run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,20 +15,27 @@ import numpy as np
 
 from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import critical_path
-from shoal.view.data import numbers, path_data, short, throttle_data
+from shoal.view.gantt import node_name
 from shoal.view.graph import Needs
+from shoal.view.nodes import cores_held, node_rows, standing_rows
+from shoal.view.plain import files_data, numbers, path_data, short, throttle_data
 from shoal.view.progress import progress
-from shoal.view.tables import category_rows, failure_causes, node_rows
-from shoal.view.timeline import MOST_SHOWN, Shown, Timeline, shown_categories, timeline
-from shoal.web.watch import GROUPS, Watch, WatchedRun
+from shoal.view.tables import category_rows, failure_causes
+from shoal.view.timeline import Shown, Timeline, shown_categories, timeline
+from shoal.web.graphs import MOST_CATEGORIES, graph_data
+from shoal.web.pieces import in_pieces
+from shoal.web.watch import Watch, WatchedRun
 
 MOST_BUCKETS = 240
 FINEST = 1 / 64
 """Seconds of the narrowest bucket."""
-BUCKETS_OF_PART, ROWS_OF_PART = 24, 16
-MOST_CATEGORIES, MOST_NODES, MOST_RUNNING, MOST_STEPS = 200, 400, 8, 60
-MOST_LINKED = 100_000
-"""Beyond so many tasks what follows from single dependencies (ready tasks, the critical path) is left to reports."""
+BUCKETS_OF_PART = 24
+MOST_NODES, MOST_RUNNING, MOST_STEPS = 400, 8, 60
+MOST_LINKED, MOST_DEPENDENCIES = 100_000, 1_000_000
+"""Beyond so many tasks, or dependencies of them, what follows from single ones (ready tasks, the critical path) is left
+to reports: each of them takes up to 90 bytes while it is worked out."""
+QUICK = ("standing",)
+"""Names of quick parts of which there may be more or fewer."""
 SLOW = ("time", "categories", "nodes", "failures", "throttle", "critical", "graph", "data")
 
 
@@ -35,16 +43,19 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
     """What changes with every task, and is quick to say."""
     view, now = watch.view, watch.now()
     view.settle()
-    found: dict[str, Any] = {"run": _run(watch), "progress": None, "running": [], "net": _net(view)}
+    found: dict[str, Any] = {"run": _run(watch), "progress": None, "running": [], "net": _net(watch)}
     if view.start is None:
         return found
     told = progress(view, now)
     found["progress"] = _rounded(msgspec.structs.asdict(told)) | {
         "at": round(now if now is not None else view.last_time, 2),
         "attempts": len(view.attempts),
+        "cores_held": round(cores_held(view), 3) if watch.live else 0.0,
         "linked": bool(view.links),
     }
-    if view.end is None and watch.live:
+    if watch.live:
+        if view.is_cluster():
+            found |= in_pieces("standing", standing_rows(view)[:MOST_NODES])
         longest = sorted(view.running.values(), key=lambda record: record.time)[:MOST_RUNNING]
         found["running"] = [
             {
@@ -52,6 +63,7 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
                 "name": view.names.of(record.task)[:200],
                 "attempt": record.attempt,
                 "since": round(record.time - view.origin, 3),
+                "node": node_name(view, record.node) if view.is_cluster() else None,
             }
             for record in longest
         ]
@@ -60,31 +72,54 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
 
 def slow_parts(watch: Watch) -> dict[str, Any]:
     """What takes a look at every attempt."""
-    view, now = watch.view, watch.now()
-    if view.start is None:
-        return {}
-    view.settle()
-    shown = steady_categories(view)
-    needs = Needs(view) if view.links and len(view.attempts) <= MOST_LINKED and view.highest < MOST_LINKED else None
-    found = _timeline(view, shown, needs, now)
-    rows = category_rows(view)
-    place = places_of(view, shown)
-    categories = [_rounded(msgspec.structs.asdict(row)) | {"place": place[row.name]} for row in rows[:MOST_CATEGORIES]]
-    found |= _in_pieces("categories", categories)
-    found |= _in_pieces("nodes", [_rounded(msgspec.structs.asdict(row)) for row in node_rows(view, now)[:MOST_NODES]])
-    found["failures"] = [msgspec.structs.asdict(cause) for cause in failure_causes(view)]
-    found["throttle"] = _throttle(view)
-    found["critical"] = critical_data(view, needs, place)
-    found["graph"] = _graph(view, place)
-    found["data"] = _data(view)
+    found: dict[str, Any] = {}
+    for step in slow_steps(watch):
+        found |= step
     return found
 
 
-def steady_categories(view: WatchedRun) -> Shown:
-    """The categories that are drawn apart; in the order of the plan, so that they keep their colours in a live run."""
-    if len(view.categories) <= MOST_SHOWN:
-        return Shown(list(view.categories) or [""], np.arange(len(view.categories)))
-    return shown_categories(view)
+def slow_steps(watch: Watch) -> Iterator[dict[str, Any]]:
+    """The same in steps, between which a large run may grow: each looks at it anew. A small one is told in one step,
+    since there some parts follow from what others have found."""
+    view, now = watch.view, watch.now()
+    if view.start is None:
+        return
+    view.settle()
+    shown = shown_categories(view)
+    needs = Needs(view) if _is_small(view) else None
+    place = places_of(view, shown)
+    steps: list[Callable[[], dict[str, Any]]] = [
+        lambda: _timeline(view, shown, needs, now),
+        lambda: _categories(view, place),
+        lambda: _nodes(view, now, needs),
+        lambda: {"failures": [msgspec.structs.asdict(cause) for cause in failure_causes(view)]},
+        lambda: {"throttle": _throttle(view), "critical": critical_data(view, needs, place)},
+        lambda: {"graph": graph_data(watch, needs, place), "data": files_data(view)},
+    ]
+    if len(view.attempts) <= MOST_LINKED:
+        yield {name: part for step in steps for name, part in step().items()}
+        return
+    for step in steps:
+        yield step()
+
+
+def _is_small(view: WatchedRun) -> bool:
+    """Whether single dependencies are looked at."""
+    tasks = max(len(view.attempts), view.highest + 1)
+    return bool(view.links) and view.dependencies <= MOST_DEPENDENCIES and tasks <= MOST_LINKED
+
+
+def _categories(view: WatchedRun, place: dict[str, int]) -> dict[str, Any]:
+    rows = category_rows(view)[:MOST_CATEGORIES]
+    # One of which nothing was known a moment ago has no colour yet.
+    return in_pieces(
+        "categories", [_rounded(msgspec.structs.asdict(row)) | {"place": place.get(row.name, 0)} for row in rows]
+    )
+
+
+def _nodes(view: WatchedRun, now: float | None, needs: Needs | None) -> dict[str, Any]:
+    rows = node_rows(view, now, needs)[:MOST_NODES]
+    return in_pieces("nodes", [_rounded(msgspec.structs.asdict(row)) for row in rows])
 
 
 def places_of(view: WatchedRun, shown: Shown) -> dict[str, int]:
@@ -96,11 +131,6 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {key: short(value) if isinstance(value, float) else value for key, value in row.items()}
 
 
-def _in_pieces(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    starts = range(0, max(1, len(rows)), ROWS_OF_PART)
-    return {f"{name}.{begin // ROWS_OF_PART}": rows[begin : begin + ROWS_OF_PART] for begin in starts}
-
-
 def _run(watch: Watch) -> dict[str, Any]:
     view = watch.view
     start = view.start
@@ -109,7 +139,7 @@ def _run(watch: Watch) -> dict[str, Any]:
         "outcome": watch.outcome(),
         "live": watch.live,
         "id": start.run if start else None,
-        "number": view.runs,
+        "number": view.number,
         "host": start.host if start else None,
         "version": start.version if start else None,
         "targets": start.targets if start else [],
@@ -146,6 +176,7 @@ def _timeline(view: WatchedRun, shown: Shown, needs: Needs | None, now: float | 
         "shown": shown.names,
         "total": over_time.total,
         "crowded": over_time.crowded,
+        "memory_most": round(view.most_memory()),
         "ready": bool(len(over_time.ready)),
     }
     found: dict[str, Any] = {"time": head}
@@ -170,6 +201,7 @@ def _buckets(over_time: Timeline, begin: int, count: int, part_of_last: float) -
         "cores": [means(row) for row in over_time.cores],
         "memory": [means(row) for row in over_time.memory],
         "lost": means(over_time.lost),
+        "untold": means(over_time.untold),
         "capacity": numbers(over_time.capacity[begin:end].tolist()),
         "running": means(over_time.running),
         "ready": means(over_time.ready) if len(over_time.ready) else [],
@@ -198,57 +230,15 @@ def critical_data(view: WatchedRun, needs: Needs | None, place: dict[str, int]) 
     return path_data(path, steps, place)
 
 
-def _graph(view: WatchedRun, place: dict[str, int]) -> dict[str, Any]:
-    """Categories and what they need of each other, with how far each is."""
-    rows = view.attempts
-    size = len(view.categories)
-    over = rows.final
-    good = np.bincount(rows.category[over & (rows.outcome == 0)], minlength=size)
-    bad = np.bincount(rows.category[over & (rows.outcome != 0)], minlength=size)
-    tasks = np.array(list(view.running), np.int64)
-    codes = view.category_of(tasks)
-    running = np.bincount(codes[codes >= 0], minlength=size) if view.end is None else np.zeros(size, np.int64)
-    nodes = [
-        {
-            "name": name,
-            "place": place.get(name, 0),
-            "planned": view.planned[code],
-            "done": int(good[code]),
-            "failed": int(bad[code]),
-            "running": int(running[code]),
-        }
-        for code, name in enumerate(view.categories[:MOST_CATEGORIES])
-    ]
-    edges = [
-        [came, goes, count]
-        for (came, goes), count in sorted(view.edges.items())
-        if GROUPS not in (came, goes) and max(came, goes) < len(nodes)
-    ]
-    return {"nodes": nodes, "edges": edges}
-
-
-def _data(view: WatchedRun) -> dict[str, Any]:
-    rows, nodes = view.attempts, view.nodes.values()
-    return {
-        "sources": view.sources,
-        "source_bytes": view.source_bytes,
-        "made": short(float(rows.made[rows.outcome == 0].sum(dtype=np.float64))) if len(rows) else 0,
-        "read": rows.read,
-        "written": rows.written,
-        "fetched": sum(node.fetched for node in nodes),
-        "stolen": sum(node.stolen for node in nodes),
-        "pushed": sum(node.pushed for node in nodes),
-    }
-
-
-def _net(view: WatchedRun) -> dict[str, Any] | None:
+def _net(watch: Watch) -> dict[str, Any] | None:
+    view = watch.view
     if view.net is None:
         return None
     mark = view.mark
     return {
         "name": view.net.name,
         "tokens": mark.tokens if mark else {},
-        "running": mark.running if mark and view.end is None else {},
+        "running": mark.running if mark and watch.live else {},
         "done": mark.done if mark else {},
         "problems": [str(problem)[:300] for problem in mark.problems[:20]] if mark else [],
     }

@@ -8,29 +8,42 @@ elsewhere can reach it through a name of its own. Nothing is loaded for showing 
 from __future__ import annotations
 
 import hmac
+import io
+import re
 import socket
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from email.message import Message
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from shoal.web.thrift import use_one_heap
+from shoal.errors import ShoalError
+from shoal.web.door import MOST_CONNECTIONS
+from shoal.web.visitors import Visitors
 
 if TYPE_CHECKING:
     from shoal.engine.workspace import Workspace
-    from shoal.web.api import Api
+    from shoal.web.source import Reply, Source
 
-ADDRESS = "127.0.0.1"
+_Found = TypeVar("_Found")
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-ASSETS = {"page.css": "text/css", "live.css": "text/css", "plots.js": "text/javascript", "live.js": "text/javascript"}
-SCRIPTS, STYLES = ("plots.js", "live.js"), ("page.css", "live.css")
-MOST_CONNECTIONS = 64
+STYLES, SCRIPTS = ("page.css", "live.css"), ("plots.js", "nodes.js", "frame.js", "course.js", "graphs.js", "task.js")
+RUN, CLUSTER = "live.js", "cluster.js"
+"""The scripts that draw the page of a run, and that of a cluster."""
+ASSETS = {**dict.fromkeys(STYLES, "text/css"), **dict.fromkeys((*SCRIPTS, RUN, CLUSTER), "text/javascript")}
 EVENT_SECONDS, BEAT_SECONDS = 0.4, 15.0
+STRANGER_SECONDS, KNOWN_SECONDS = 3.0, 60.0
+"""How long a connection may take for a request before it has shown the token, and afterwards."""
+GRACE_SECONDS = 2.0
+"""How long those who look may still ask for the end of what they were shown."""
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -40,17 +53,21 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-PAGE = (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>Shoal</title>\n'
-    + "".join(f'<link rel="stylesheet" href="assets/{name}">\n' for name in STYLES)
-    + '</head>\n<body>\n<a class="skip" href="#content">Skip to the run</a>\n'
-    '<header id="head"></header>\n<main id="content"></main>\n'
-    "<noscript><p>This page draws itself with a script that comes from this machine. Allow it to run.</p></noscript>\n"
-    + "".join(f'<script src="assets/{name}"></script>\n' for name in SCRIPTS)
-    + "</body>\n</html>\n"
-)
+
+
+def page(script: str) -> bytes:
+    """The page that this script draws."""
+    text = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>Shoal</title>\n'
+        + "".join(f'<link rel="stylesheet" href="assets/{name}">\n' for name in STYLES)
+        + '</head>\n<body>\n<a class="skip" href="#content">Skip to the figures</a>\n'
+        '<header id="head"></header>\n<main id="content"></main>\n'
+        "<noscript><p>This page draws itself with a script from this machine. Allow it to run.</p></noscript>"
+        "\n" + "".join(f'<script src="assets/{name}"></script>\n' for name in (*SCRIPTS, script)) + "</body>\n</html>\n"
+    )
+    return text.encode()
 
 
 @cache
@@ -59,46 +76,50 @@ def asset(name: str) -> bytes:
     return (resources.files("shoal.view") / "assets" / name).read_bytes()
 
 
-def listen(port: int) -> socket.socket:
-    """A socket on the loopback address; port 0 stands for any that is free."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((ADDRESS, port))
-        found.listen(MOST_CONNECTIONS)
-    except OSError:
-        found.close()
-        raise
-    return found
+def of_run(workspace: Workspace, number: int | None = None) -> Callable[[], Source]:
+    """How a run is shown: its last one, or the one of a number."""
+
+    def make() -> Source:
+        from shoal.web.api import Api
+
+        return Api(workspace, number)
+
+    return make
 
 
-def address_of(listening: socket.socket, token: str) -> str:
-    """What is opened in a browser."""
-    return f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
+def of_cluster(cluster: str) -> Callable[[], Source]:
+    """How a cluster is shown, by its name or the path of an access file."""
+
+    def make() -> Source:
+        from shoal.web.clusterapi import ClusterApi
+
+        return ClusterApi(cluster)
+
+    return make
 
 
 class Server(ThreadingHTTPServer):
-    """Shows one run to those who know the token."""
+    """Shows one run, or one cluster, to those who know the token."""
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, token: str, workspace: Workspace, number: int | None = None) -> None:
+    def __init__(self, listening: socket.socket, token: str, make: Callable[[], Source], script: str = RUN) -> None:
+        """What is shown is made when somebody asks for it."""
         super().__init__(listening.getsockname(), Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.token = token.encode()
-        self._workspace, self._number = workspace, number
-        self._api: Api | None = None
+        self.page = page(script)
+        self._make = make
+        self._api: Source | None = None
         self._making = threading.Lock()
-        self._room = threading.Semaphore(MOST_CONNECTIONS)
+        self.visitors = Visitors(MOST_CONNECTIONS)
 
     @property
-    def api(self) -> Api:
+    def api(self) -> Source:
         with self._making:
             if self._api is None:
-                from shoal.web.api import Api
-
-                self._api = Api(self._workspace, self._number)
+                self._api = self._make()
             return self._api
 
     @property
@@ -107,7 +128,7 @@ class Server(ThreadingHTTPServer):
         return self._api is not None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
+        if not self.visitors.admit(request):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -116,7 +137,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self.visitors.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Somebody who has gone is no trouble; anything else is a defect of ours."""
@@ -124,12 +145,37 @@ class Server(ThreadingHTTPServer):
             traceback.print_exc()
 
 
+class _Hearing(io.RawIOBase):
+    """What a connection sends, until a deadline: whoever sends a byte now and then does not stay for that."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self.until = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.until - time.monotonic()
+        if left <= 0.0:
+            raise TimeoutError
+        self._line.settimeout(left)
+        return self._line.recv_into(buffer)
+
+
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 60
+    default_request_version = "HTTP/1.0"
     server: Server
+    _is_known = False
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._hearing = _Hearing(self.connection)
+        self.rfile = io.BufferedReader(self._hearing)
 
     def version_string(self) -> str:
         return "shoal"
@@ -137,52 +183,96 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing is logged: the paths have the token in them."""
 
+    def handle_one_request(self) -> None:
+        self.path, self.headers = "", Message()  # those of the request before are not those of one that cannot be read
+        self._hearing.until = time.monotonic() + (KNOWN_SECONDS if self._is_known else STRANGER_SECONDS)
+        super().handle_one_request()
+        if not self.close_connection:
+            self.server.visitors.rest(self.connection)
+
+    def parse_request(self) -> bool:
+        found = super().parse_request()
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what follows is no request, and nobody reads it
+        return found
+
+    def handle_expect_100(self) -> bool:
+        """Nobody is told to go on: what would be sent is not read."""
+        return True
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """In words of ours, and without what was asked."""
         self.close_connection = True
-        self._send(code, b"this cannot be had\n", "text/plain")
+        if self._admitted() is not None:
+            self._send(code, b"this cannot be had\n", "text/plain")
 
     def do_GET(self) -> None:
-        host = self.headers.get("Host", "").rsplit(":", 1)[0] if self.headers.get("Host") else ""
-        if host.lower() not in HOSTS:
-            self._send(403, b"this server answers to the name of this machine only\n", "text/plain")
-            return
-        parts = urlsplit(self.path)
-        first, slash, rest = parts.path[1:].partition("/")
-        bearer = self.headers.get("Authorization", "")
-        if self._is_token(unquote(first)):
-            if not slash:
-                self.close_connection = True
-                self._send(404, b"add a slash\n", "text/plain")
-                return
-            path = rest
-        elif bearer.startswith("Bearer ") and self._is_token(bearer[7:].strip()):
-            path = parts.path[1:]
-        else:
-            self._send(403, b"the address must have the token in it that 'shoal web' has printed\n", "text/plain")
-            return
-        self._route(path, dict(parse_qsl(parts.query[:4096])))
+        path = self._admitted()
+        if path is not None:
+            self._is_known = True
+            self.server.visitors.know(self.connection)
+            self._route(path, dict(parse_qsl(urlsplit(self.path).query[:4096])))
 
     do_HEAD = do_GET  # noqa: N815  the name is given
+
+    def _admitted(self) -> str | None:
+        """What is asked for; None from those who have not shown the token or ask for another machine, and are told."""
+        path = self._behind_token()
+        host = _HOST.fullmatch(self.headers.get("Host", ""))
+        if path is not None and host is not None and host[1].lower() in HOSTS:
+            self.connection.settimeout(KNOWN_SECONDS)
+            return path
+        self.close_connection = True
+        lacking, elsewhere = "have the token in it that 'shoal web' has printed", "be that of this machine"
+        self._send(403, f"the address must {lacking if path is None else elsewhere}\n".encode(), "text/plain")
+        return None
+
+    def _behind_token(self) -> str | None:
+        try:
+            path = urlsplit(self.path).path[1:]
+        except ValueError:
+            return None
+        first, slash, rest = path.partition("/")
+        if self._is_token(unquote(first)):
+            return rest if slash else "/"  # which is no page
+        bearer = self.headers.get("Authorization", "")
+        return path if bearer.startswith("Bearer ") and self._is_token(bearer[7:].strip()) else None
 
     def _is_token(self, word: str) -> bool:
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.server.token)
 
     def _route(self, path: str, query: dict[str, str]) -> None:
         if path == "":
-            self._send(200, PAGE.encode(), "text/html; charset=utf-8")
+            self._send(200, self.server.page, "text/html; charset=utf-8")
         elif path.startswith("assets/") and path[7:] in ASSETS:
             self._send(200, asset(path[7:]), f"{ASSETS[path[7:]]}; charset=utf-8")
         elif path == "api/v1/events":
             self._events()
         elif path == "metrics":
-            reply = self.server.api.metrics()
-            self._send(reply.status, reply.body, reply.type)
+            self._answer(lambda: self.server.api.metrics())
         elif path.startswith("api/v1/") or path == "api/v1":
-            reply = self.server.api.answer(path[7:], query)
-            self._send(reply.status, reply.body, reply.type)
+            self._answer(lambda: self.server.api.answer(path[7:], query))
         else:
             self._send(404, b"there is no such page\n", "text/plain")
+
+    def _answer(self, ask: Callable[[], Reply]) -> None:
+        reply = self._attempt(ask)
+        self._send(reply.status, reply.body, reply.type)
+
+    def _attempt(self, ask: Callable[[], _Found]) -> _Found | Reply:
+        """What is found, or why it cannot be: whoever asks is told that, too, also of a defect of ours."""
+        from shoal.web.source import Refused
+
+        try:
+            return ask()
+        except (ShoalError, OSError) as error:
+            return Refused(f"this cannot be found out now: {error}", 503).reply()
+        except Exception as error:
+            said = f"this cannot be told, because of a defect of Shoal: {type(error).__name__}: {error}"
+            reply = Refused(said, 500).reply()
+            self.close_connection = True
+            self._send(reply.status, reply.body, reply.type)
+            raise  # to `Server.handle_error`
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -198,6 +288,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         """Parts as they change, until whoever asked goes away."""
+        from shoal.web.source import Reply
+
+        api = self._attempt(lambda: self.server.api)
+        if isinstance(api, Reply):  # what was to be shown has gone
+            self._send(api.status, api.body, api.type)
+            return
         self.close_connection = True
         self.send_response(200)
         for name, value in _HEADERS.items():
@@ -207,7 +303,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        api = self.server.api
         board = api.board
         board.watch(1)
         api.refresher.wake()
@@ -216,7 +311,7 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             board.watch(-1)
 
-    def _stream(self, api: Api, version: int) -> None:
+    def _stream(self, api: Source, version: int) -> None:
         board = api.board
         self.wfile.write(b"retry: 1000\n\n")
         while True:
@@ -235,17 +330,23 @@ class Handler(BaseHTTPRequestHandler):
             board.wait(version, BEAT_SECONDS)
 
 
-def serve_until(server: Server, is_over: threading.Event) -> None:
-    """Serves until it is over, and for a moment longer, so that everybody hears how it ended."""
-    use_one_heap()
+def _prepare(server: Server) -> None:
+    with suppress(ShoalError, OSError):  # whoever asks is told of it
+        server.api.prepare()
+
+
+def serve_until(server: Server, is_over: threading.Event, *, at_once: bool = False) -> None:
+    """Serves until it is over, and if anybody looks for a moment longer, so that everybody hears how it ended and can
+    ask for the rest; `at_once` is to read the ledger before anybody asks."""
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="server", daemon=True)
     thread.start()
+    if at_once:
+        threading.Thread(target=_prepare, args=(server,), name="preparing", daemon=True).start()
     is_over.wait()
     if server.was_asked:
+        looking = server.visitors.known
         server.api.refresher.stop()
         server.api.refresher.join(10.0)
-        deadline = time.monotonic() + 2.0
-        while server.api.board.watchers and time.monotonic() < deadline:
-            time.sleep(0.02)
+        time.sleep(GRACE_SECONDS if looking else 0.0)  # a page asks anew, and may have no connection meanwhile
     server.shutdown()
     server.server_close()

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from shoal.engine.workspace import Workspace
-from shoal.ledger.records import TaskEnded, TasksLinked, decode
-from shoal.report.reading import LedgerTail
+from shoal.ledger.records import NONE_ASKED, TasksLinked
+from shoal.report.finding import ends_of
 from shoal.view.columns import Array, Ints
 from shoal.view.gantt import node_name
 from shoal.web.watch import Watch, WatchedRun
 
-STATES = ("waiting", "running", "done", "failed")
+STATES = ("waiting", "running", "done", "failed", "cancelled")
+NOT_RUN = "not run"
+"""What is waiting while a run goes on is not run when it is over."""
 MOST_LISTED, MOST_LINKS, MOST_OUTPUT = 200, 50, 1 << 16
-_END = b"\xa3end"
 
 
-def states_of(view: WatchedRun) -> Array:
-    """By number of a task: its place in `STATES`; 255 for numbers that are no task of the run."""
+def states_of(watch: Watch) -> Array:
+    """By number of a task: its place in `STATES`; 255 for numbers that are no task of the run. What ran when a run was
+    killed does not run any more."""
+    view = watch.view
     view.settle()
     rows = view.attempts
     size = max(view.highest, int(rows.task.max(initial=-1)), max(view.running, default=-1)) + 1
@@ -29,20 +31,31 @@ def states_of(view: WatchedRun) -> Array:
     found: Array = np.where(known, 0, 255).astype(np.uint8)
     found[rows.task[rows.final & (rows.outcome == 0)]] = 2
     found[rows.task[rows.final & (rows.outcome != 0)]] = 3
-    if view.end is None:
+    cancelled = np.array(sorted(view.cancelled), np.int64)
+    cancelled = cancelled[cancelled < size]
+    found[cancelled[known[cancelled]]] = 4
+    if watch.live:
         found[list(view.running)] = 1
     return found
 
 
-def list_tasks(view: WatchedRun, *, state: str, category: str, search: str, after: int, limit: int) -> dict[str, Any]:
+def state_names(watch: Watch) -> tuple[str, ...]:
+    """What the states are called: `STATES`, of a run that is over with another word for the first."""
+    return STATES if watch.live else (NOT_RUN, *STATES[1:])
+
+
+def list_tasks(watch: Watch, *, state: str, category: str, search: str, after: int, limit: int) -> dict[str, Any]:
     """Tasks in the order of their numbers, from behind the number `after`; `next` is where to go on, if anywhere."""
-    states = states_of(view)
+    view, names = watch.view, state_names(watch)
+    states = states_of(watch)
     wanted = states != 255
     if state:
-        wanted &= states == STATES.index(state)
+        wanted &= states == (0 if state in (STATES[0], NOT_RUN) else STATES.index(state))
     if category:
         codes = view.category_of(np.arange(len(states)))
         wanted &= codes == (view.categories.index(category) if category in view.categories else -2)
+    if search:
+        wanted &= view.names.may_have(search, len(wanted))
     wanted[: after + 1] = False
     numbers = np.flatnonzero(wanted)
     limit = max(1, min(limit, MOST_LISTED))
@@ -54,7 +67,7 @@ def list_tasks(view: WatchedRun, *, state: str, category: str, search: str, afte
             break
         name = view.names.of(task)
         if not search or search.lower() in name.lower():
-            found.append({"task": task, "name": name[:300], "state": STATES[states[task]]})
+            found.append({"task": task, "name": name[:300], "state": names[states[task]]})
     codes = view.category_of(np.array([row["task"] for row in found], np.int64))
     for row, code in zip(found, codes.tolist(), strict=True):
         row["category"] = view.categories[code] if code >= 0 else None
@@ -73,7 +86,7 @@ def _matching(search: str, numbers: Ints) -> int | None:
 def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
     """All that the model has about one task; None if it is none of this run."""
     view = watch.view
-    states = states_of(view)
+    states = states_of(watch)
     if not 0 <= task < len(states) or states[task] == 255:
         return None
     code = int(view.category_of(np.array([task]))[0])
@@ -83,13 +96,24 @@ def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
         "task": task,
         "name": view.names.of(task),
         "category": view.categories[code] if code >= 0 else None,
-        "state": STATES[states[task]],
-        "declared": view.declared.get(view.categories[code], {}) if code >= 0 else {},
+        "state": state_names(watch)[states[task]],
+        "declared": _declared(view, task, code),
         "attempts": [_attempt(view, at) for at in np.flatnonzero(rows.task == task).tolist()],
         "running": _running(watch, task),
-        "needs": _named(view, states, needs),
-        "needed_by": _named(view, states, needed_by),
+        "needs": _named(watch, states, needs),
+        "needed_by": _named(watch, states, needed_by),
     }
+
+
+def _declared(view: WatchedRun, task: int, code: int) -> dict[str, int]:
+    """What its category asks for, with the cores that it asks for itself."""
+    found = dict(view.declared.get(view.categories[code], {})) if code >= 0 else {}
+    for asked in view.apart.among(np.array([task]))[1].tolist():
+        if asked == NONE_ASKED:
+            found.pop("cores", None)
+        else:
+            found["cores"] = asked
+    return found
 
 
 def _attempt(view: WatchedRun, at: int) -> dict[str, Any]:
@@ -111,10 +135,11 @@ def _attempt(view: WatchedRun, at: int) -> dict[str, Any]:
 
 def _running(watch: Watch, task: int) -> dict[str, Any] | None:
     record = watch.view.running.get(task)
-    if record is None or watch.view.end is not None:
+    if record is None or not watch.live:
         return None
     since = round(record.time - watch.view.origin, 6)
-    return {"attempt": record.attempt, "since": since, "pid": record.pid or None}
+    node = node_name(watch.view, record.node)
+    return {"attempt": record.attempt, "since": since, "pid": record.pid or None, "node": node}
 
 
 def _linked(view: WatchedRun, task: int) -> tuple[list[int], list[int]]:
@@ -140,9 +165,10 @@ def _columns(record: TasksLinked) -> tuple[Ints, Ints, Ints]:
     )
 
 
-def _named(view: WatchedRun, states: Array, tasks: list[int]) -> dict[str, Any]:
+def _named(watch: Watch, states: Array, tasks: list[int]) -> dict[str, Any]:
+    names = state_names(watch)
     shown = [
-        {"task": task, "name": view.names.of(task)[:300], "state": STATES[states[task]]}
+        {"task": task, "name": watch.view.names.of(task)[:300], "state": names[states[task]]}
         for task in tasks
         if task < len(states) and states[task] != 255
     ]
@@ -153,35 +179,19 @@ def output_of(workspace: Workspace, watch: Watch, task: int, attempt: int | None
     """The end of what an attempt wrote, the last one unless another is named; None if there is none."""
     with watch.lock:
         running = watch.view.running.get(task) if watch.view.end is None else None
-        run = watch.view.runs
+        run = watch.view.number
     if running is not None and running.slot >= 0 and attempt in (None, running.attempt):
         path = os.path.join(workspace.running, str(running.slot))
         try:
             return _tail(path, 0, os.stat(path).st_size)
         except OSError:
             return None
-    found = [record for record in _ends(workspace.ledger, task, run) if attempt in (None, record.attempt)]
+    found = [record for record in ends_of(workspace.ledger, task, run) if attempt in (None, record.attempt)]
     if not found:
         return None
+    if not found[-1].output_size:
+        return b""
     return _tail(workspace.output, found[-1].output_at, found[-1].output_size)
-
-
-def _ends(ledger: str, task: int, run: int) -> list[TaskEnded]:
-    """The ended attempts of one task in the run of this number; the others are not even decoded."""
-    mark = _END + msgspec.msgpack.encode(task)
-    found: list[TaskEnded] = []
-    runs = 0
-    for payloads in LedgerTail(ledger).pieces():
-        for payload in payloads:
-            if payload.startswith(mark, 3) and runs == run:
-                record = decode(payload)
-                if isinstance(record, TaskEnded):
-                    found.append(record)
-            elif payload[1:5] == b"\xa3run":
-                runs += 1
-                if runs > run:
-                    return found
-    return found
 
 
 def _tail(path: str, begin: int, size: int) -> bytes | None:

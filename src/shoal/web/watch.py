@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from shoal.engine.follow import running_now
 from shoal.engine.workspace import Workspace
-from shoal.ledger.records import NetBegun, NetMarked, Record, RunStarted, TasksLinked, TasksPlanned
-from shoal.model.graph import NO_TASK
+from shoal.ledger.records import NetBegun, NetMarked, Record, RunStarted, TasksLinked, TasksPlanned, printable
+from shoal.report.finding import last_run
+from shoal.report.frames import Frames
 from shoal.report.reading import LedgerTail, read_into
+from shoal.view.doomed import pieces
 from shoal.view.run import RunView
 
 GROUPS = -1
@@ -37,6 +40,8 @@ class WatchedRun(RunView):
         """The largest number of a planned task."""
 
     def feed(self, record: Record) -> None:
+        if self.is_passing and not isinstance(record, RunStarted):
+            return
         match record:
             case NetBegun():
                 self.net = self.net_before = record
@@ -53,15 +58,13 @@ class WatchedRun(RunView):
                 super().feed(record)
 
     def _count_edges(self, record: TasksLinked) -> None:
-        children = np.repeat(np.frombuffer(record.tasks, "<i4"), np.frombuffer(record.counts, "<i4"))
-        parents = np.frombuffer(record.needs, "<i4")
-        known = parents != NO_TASK
         size = len(self.categories) + 1
-        came, goes = (self.category_of(tasks[known].astype(np.int64)) + 1 for tasks in (parents, children))
-        pairs, counts = np.unique(came * size + goes, return_counts=True)
-        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            edge = (pair // size - 1, pair % size - 1)
-            self.edges[edge] = self.edges.get(edge, 0) + count
+        for parents, children in pieces([record]):
+            came, goes = (self.category_of(tasks) + 1 for tasks in (parents, children))
+            pairs, counts = np.unique(came * size + goes, return_counts=True)
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+                edge = (pair // size - 1, pair % size - 1)
+                self.edges[edge] = self.edges.get(edge, 0) + count
 
 
 class _ToldTail(LedgerTail):
@@ -71,46 +74,79 @@ class _ToldTail(LedgerTail):
         super().__init__(path)
         self._told = told
 
-    def pieces(self) -> Iterator[list[bytes]]:
-        for piece in super().pieces():
-            yield piece
+    def stretches(self) -> Iterator[Frames]:
+        for found in super().stretches():
+            yield found
             self._told(self.offset)
 
 
 class Watch:
     """One workflow's last run, or the run of a number."""
 
-    def __init__(self, workspace: Workspace, number: int | None = None) -> None:
+    def __init__(self, workspace: Workspace, number: int | None = None, *, passes_idle: bool = False) -> None:
+        """With `passes_idle` the last run that had something to do, if there is one."""
         self.workspace = workspace
         self.number = number
+        self._passes_idle = passes_idle and number is None
         self.lock = threading.RLock()
-        self.view = WatchedRun()
+        self.view = self._new_view()
         self.live = False
+        self.version = 0
+        """Counts what has changed, whoever has read it."""
         self.reading: Callable[[int], None] = lambda offset: None
         """Called while a large ledger is read, with the bytes so far."""
         self._tail = self._new_tail()
+        self._passed = False
+        """The run of the number is over: whatever comes is of later ones."""
 
     @property
     def name(self) -> str:
-        return os.path.basename(self.workspace.workflow)
+        """As it is shown: a file's name may be no text."""
+        return printable(os.path.basename(self.workspace.workflow))
+
+    def _new_view(self) -> WatchedRun:
+        return WatchedRun(passes_idle=self._passes_idle)
 
     def _new_tail(self) -> LedgerTail:
         return _ToldTail(self.workspace.ledger, lambda offset: self.reading(offset))
 
-    def refresh(self) -> bool:
-        """Reads what was added; whether anything has changed."""
+    def refresh(self) -> None:
+        """Reads what was added. If that fails the ledger is read anew the next time: a part of what was added is in the
+        model, and would be counted twice."""
+        try:
+            self._refresh()
+        except Exception:
+            self.view, self._tail, self._passed = self._new_view(), self._new_tail(), False
+            self.version += 1
+            raise
+
+    def _refresh(self) -> None:
         # Who holds the lock is asked first: a run that ends in between is then seen as ended, never as killed.
         holder = self.workspace.holder()
         another, before = self._tail.is_another(), self._tail.offset
         if another:
-            self.view, before = WatchedRun(), -1
-        if self.number is None or before <= 0:
-            read_into(self.view, self._tail, last=self.number)
+            self.view, self._passed, before = self._new_view(), False, -1
+        if holder is not None and self.number is None and not self._tail.offset:
+            self._pass_over_earlier_runs()
+        if not self._passed:
+            self._passed = not read_into(self.view, self._tail, last=self.number)
         start = self.view.start
-        live = bool(holder and start and holder.run == start.run and self.view.end is None and self.number is None)
-        changed = self._tail.offset != before or live != self.live
+        live = bool(holder and start and holder.run == start.run and self.view.end is None)
+        self.version += self._tail.offset != before or live != self.live
         self.live = live
-        return changed
+        self.view.said_running = self._said_running() if live else 0
+
+    def _said_running(self) -> int:
+        if self.view.mark is not None:
+            return self.view.mark.running_now()
+        return running_now(self.workspace) or 0
+
+    def _pass_over_earlier_runs(self) -> None:
+        """What somebody sees who looks at a run that goes on shall not wait for those that were before it."""
+        found = last_run(self.workspace.ledger)
+        self.view.runs, self._tail.offset = found.earlier, found.offset
+        if found.net is not None:
+            self.view.feed(found.net)
 
     def now(self) -> float | None:
         """The moment until which a run that goes on is shown; None for one that is over."""
@@ -118,8 +154,8 @@ class Watch:
 
     def has_grown(self) -> bool:
         """Whether there is anything to read; cheap enough to be asked ten times a second."""
-        if self.number is not None and self._tail.offset:
-            return False  # an earlier run does not change any more
+        if self._passed:
+            return False
         try:
             found = os.stat(self.workspace.ledger)
         except OSError:

@@ -6,7 +6,8 @@ Words such as `n=3` on the command line are the `parameters`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from types import FrameType, ModuleType
 
 from shoal.errors import InputError
@@ -16,12 +17,15 @@ from shoal.frontend.rules.paths import Files
 from shoal.frontend.rules.pattern import Pattern
 from shoal.frontend.rules.places import Place, place_of
 from shoal.frontend.rules.search import NOBODY, Search
-from shoal.model.graph import Graph
+from shoal.model.graph import NO_TASK, Graph
 
 USUAL_TARGETS = ("default", "all")
 NO_DEFAULT = object()
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _COMPARED_NAMES = 10_000
+_NEAR_LENGTH = 4
+_VERY_NEAR = 0.75
+"""Names that rules make are many and much alike."""
 
 
 class Rules(Definitions):
@@ -85,17 +89,24 @@ class Rules(Definitions):
             node = search.maker(form)
             if node != NOBODY or search.exists(form):
                 return node
-        raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name))
+        raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name, search))
 
-    def _suggestion(self, name: str) -> str:
-        from difflib import get_close_matches
-
-        alike = [known for known in self.names if abs(len(known) - len(name)) < 4][:_COMPARED_NAMES]
-        close = get_close_matches(name, alike, 3)
+    def _suggestion(self, name: str, search: Search) -> str:
+        close = _close(name, self.names) or _close(name, self._made(search), _VERY_NEAR)
         if close:
             return f"did you mean {' or '.join(map(repr, close))}?"
         some = [*self.names[:3], *(rule.patterns[0].text for rule in self.rules[:3])]
         return f"there are {', '.join(map(repr, some))}" + (", ..." if len(self.names) + len(self.rules) > 6 else "")
+
+    def _made(self, search: Search) -> list[str]:
+        """Names of what is made, also by rules, when no target is named; nothing if that cannot be made either."""
+        if not self.rules:
+            return []
+        try:
+            graph, _ = Assembly(self, search).build([node for node in self._usual_targets() if node != NOBODY])
+        except InputError:
+            return []
+        return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK]
 
     def parameter(self, name: str, default: object) -> object:
         """The value given for `name`, in the type of the default."""
@@ -146,6 +157,13 @@ class Rules(Definitions):
         names = Files(sorted(found))
         names.pattern = patterns[0] if len(patterns) == 1 and "{" in patterns[0] else None
         return names
+
+
+def _close(name: str, known: Iterable[str], nearness: float = 0.6) -> list[str]:
+    from difflib import get_close_matches
+
+    alike = (each for each in known if abs(len(each) - len(name)) < _NEAR_LENGTH)
+    return get_close_matches(name, list(islice(alike, _COMPARED_NAMES)), 3, nearness)
 
 
 def convert(name: str, text: str, default: object) -> object:

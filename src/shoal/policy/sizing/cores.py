@@ -52,7 +52,7 @@ class CoreNeed:
         self._answer = least
         self.resize(node_size)
 
-    def resize(self, node_size: float, places: int = 1) -> None:
+    def resize(self, node_size: float, places: int = 1, panel: int = 0) -> None:
         """The node has so many cores from now on."""
         self._whole = int(node_size // FRACTION)
         self._decide()

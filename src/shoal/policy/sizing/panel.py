@@ -45,8 +45,8 @@ class Part(Protocol):
     ) -> None:
         """An attempt has ended by itself with this peak, or over its limit `exhausted_at`."""
 
-    def resize(self, node_size: float, places: int) -> None:
-        """The node has so much from now on, and holds so many such tasks by its other resources."""
+    def resize(self, node_size: float, places: int, panel: int = 0) -> None:
+        """The node has so much from now on, and holds so many tasks of this panel by its other resources."""
 
 
 class Durations(msgspec.Struct):
@@ -102,7 +102,7 @@ class Panel:
         places = max(1, self._per_core * self._node.get("cores") // self._spread)
         for name, part in zip(SIZED[1:], self.parts[1:], strict=True):
             if part is not None:
-                part.resize(self._node.get(name), places)
+                part.resize(self._node.get(name), places, id(self))
 
     def ask(self, tried: Tried) -> Amounts:
         """What the next attempt gets of each resource."""

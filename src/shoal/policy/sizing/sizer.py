@@ -77,13 +77,20 @@ class Sizer:
         """What a task gets that is known to need a candidate size or more."""
         self._due = 0
         """The number of ended attempts at which sizes are decided anew."""
+        self._places: dict[int, int] = {}
+        """By panel that shares this sizer."""
         self.resize(node_size, places)
 
-    def resize(self, node_size: float, places: int | None = None) -> None:
+    def resize(self, node_size: float, places: int | None = None, panel: int = 0) -> None:
         """The node has so much from now on.
 
-        `places` is how many such tasks it holds by its other resources: a share below that gains nothing.
+        `places` is how many such tasks it holds by its other resources: a share below that gains nothing. Tasks of one
+        category may ask for different cores; then those of which it holds most decide, or the few that ask for all of
+        the cores would have the others get all of the memory.
         """
+        if places:
+            self._places[panel] = places
+            places = max(self._places.values())
         self.node_size = max(node_size, self.unit)
         self.top = self.node_size if self.explicit_max is None else min(self.node_size, self.explicit_max)
         share = self._in_units(self.node_size // places) if places else 0

@@ -47,6 +47,7 @@ class Adaptive:
         self.model = UseModel()
         self.turns = Turns()
         self.tracks: dict[str, Track] = {}
+        self._starts: dict[str, int] = {}
         self._mover = ""
         """The category that grew last to be told apart from others."""
 
@@ -60,8 +61,16 @@ class Adaptive:
             self._learn(period)
         return self._verdicts(period)
 
-    def know(self, category: str, profile: Profile) -> None:
+    def know(self, category: str, profile: Profile, start: int) -> None:
         self.known[category] = profile
+        self._starts[category] = start
+
+    def widen(self, category: str, level: int) -> bool:
+        track = self.tracks.get(category)
+        if track is None or not track.climber.widen(level):
+            return False
+        track.moved()
+        return True
 
     def profiles(self) -> dict[str, Profile]:
         found = {}
@@ -74,7 +83,7 @@ class Adaptive:
 
     def _begin(self, category: str) -> Track:
         known = self.known.get(category)
-        start = max(1, self.cores // START_SHARE)
+        start = self._starts.get(category) or max(1, self.cores // START_SHARE)
         if known is None:
             return Track(Climber(start))
         self.model.know(category, known)

@@ -103,6 +103,14 @@ class Climber:
         if limit is not None and self.level > limit:
             self._go(max(1, limit))
 
+    def widen(self, level: int) -> bool:
+        """While nothing is known it may as well begin with more; whether it does."""
+        if self.state is not State.PROFILING or level <= self.level:
+            return False
+        self.level = level
+        self.bound(self.limit)
+        return True
+
     def step(self, effect: Effect) -> None:
         """Takes the effect of a period in which the level really ran."""
         self.undisturbed, self.correction = False, 1.0

@@ -49,8 +49,11 @@ class Controller(Protocol):
     def decide(self, now: float, period: Period) -> dict[str, Verdict]:
         """What holds from now on, for each category of the period; a period without samples only asks for a start."""
 
-    def know(self, category: str, profile: Profile) -> None:
-        """What is known of a category that has not been seen yet, with the number of tasks it begins with."""
+    def know(self, category: str, profile: Profile, start: int) -> None:
+        """What is known of a category that has not been seen yet, and the number of tasks it begins with."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """Others have left: a category that is still at its beginning may go on with more tasks. Whether it does."""
 
     def profiles(self) -> dict[str, Profile]:
         """What was learned of the categories, to be kept and shared."""
@@ -74,8 +77,12 @@ class Slots:
             left -= min(cap, round(turnout.running) + turnout.waiting)
         return verdicts
 
-    def know(self, category: str, profile: Profile) -> None:
+    def know(self, category: str, profile: Profile, start: int) -> None:
         """Nothing follows from it."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """There is no beginning."""
+        return False
 
     def profiles(self) -> dict[str, Profile]:
         return {}
@@ -90,8 +97,12 @@ class ContractOnly:
             category: Verdict(None, State.FIXED, reason, rate=rate_of(period, category)) for category in period.turnout
         }
 
-    def know(self, category: str, profile: Profile) -> None:
+    def know(self, category: str, profile: Profile, start: int) -> None:
         """Nothing follows from it."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """There is no beginning."""
+        return False
 
     def profiles(self) -> dict[str, Profile]:
         return {}

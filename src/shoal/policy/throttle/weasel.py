@@ -137,8 +137,12 @@ class Weasel:
             verdicts[category] = Verdict(level, State.GROWING, reason, dominant, use, rate)
         return verdicts
 
-    def know(self, category: str, profile: Profile) -> None:
+    def know(self, category: str, profile: Profile, start: int) -> None:
         """Nothing follows from it: the published algorithms profile every category anew."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """One task is looked at first, whatever else runs."""
+        return False
 
     def profiles(self) -> dict[str, Profile]:
         return {category: Profile(use, dict.fromkeys(use, 0.0)) for category, use in self.uses.items()}

@@ -129,6 +129,14 @@ static void report_end(double now, const End *end) {
     write_int(&results, end->files);
 }
 
+static void report_course(double now, Running *r, const Spent *spent) {
+    Look end = {.cpu = spent->user + spent->system, .read = spent->read, .written = spent->written};
+    begin_result(now, 4, "course");
+    write_int(&results, r->task);
+    write_int(&results, r->attempt);
+    course_write(&results, r, now, &end);
+}
+
 static void report_unstarted(double now, const Order *order, const char *outcome, int status, const char *why) {
     End end = {.task = order->task, .attempt = order->attempt, .outcome = outcome, .status = status,
                .message = why, .started = now, .ended = now};
@@ -194,6 +202,7 @@ static void free_running(Running *r) {
     free(r->killed_as);
     free(r->killed_why);
     free(r->window);
+    free(r->course);
     disk_free(r->disk);
     if (r->series >= 0) close(r->series);
     free(r);
@@ -389,6 +398,7 @@ static void finish(double now, Running *r, int status, const Spent *spent) {
     }
     forget(r);
     next_of(now, r->place); /* before the report: a free core waits for as little as possible */
+    if (course_is_worth_telling(r, now)) report_course(now, r, &end.spent);
     report_end(now, &end);
     free_running(r);
 }

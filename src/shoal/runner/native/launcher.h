@@ -1,7 +1,7 @@
 /* What the parts of the launcher share. `launcher.c` is the program; `wire.c` reads and writes messages; `slots.c`
  * keeps output; `command.c` turns an order into a process; `tree.c` looks at and ends whole process trees; `disk.c` looks
- * at what they have written; `series.c` writes down what was seen of them; `seat.c` gives a task with limits a control
- * group of its own. A lock keeps the two threads of `launcher.c` apart; those of the seats only start processes. */
+ * at what they have written; `series.c` and `course.c` write down what was seen of them, in full on request and in few
+ * points; `seat.c` gives a task with limits a control group of its own. A lock keeps the two threads of `launcher.c` apart; those of the seats only start processes. */
 #ifndef SHOAL_LAUNCHER_H
 #define SHOAL_LAUNCHER_H
 #ifndef _GNU_SOURCE
@@ -55,6 +55,7 @@ typedef struct Place Place;
 typedef struct Seat Seat;
 typedef struct Disk Disk;
 typedef struct Window Window;
+typedef struct Course Course;
 
 typedef struct Order {
     struct Order *next;
@@ -101,6 +102,7 @@ typedef struct Running {
     Disk *disk;                   /* NULL: it has no limit of disk */
     Window *window;               /* its CPU time at the last looks; NULL: it was not looked at */
     int series;                   /* descriptor of its time series; negative: it has none */
+    Course *course;               /* NULL: it was not looked at */
     Peaks peaks;
     Spent orphans;
 } Running;
@@ -214,6 +216,15 @@ typedef struct {
 void series_go_to(const char *directory, char *header);
 bool series_wanted(void);
 void series_add(Running *r, double now, const Look *look);
+
+/* ---- course.c --------------------------------------------------------------------------------------------------- */
+
+/* Takes note of the memory at a look; whether there is to be another point. */
+bool course_is_due(Running *r, double now, int64_t resident);
+void course_add(Running *r, double now, const Look *look);
+bool course_is_worth_telling(const Running *r, double now);
+/* The points, with one more for the end. */
+void course_write(Buffer *b, Running *r, double now, const Look *end);
 
 /* ---- seat.c ----------------------------------------------------------------------------------------------------- */
 

@@ -333,7 +333,7 @@ static double recent_cores(const Running *r) {
 }
 
 /* Writes down what was seen of a tree; asking for its traffic is only worth it for that. */
-static void add_to_series(Running *r, double now, Look look) {
+static void keep(Running *r, double now, Look look, bool is_due) {
     look.read = r->orphans.read;
     look.written = r->orphans.written;
     for (size_t i = 0; i < seen.size; i++) {
@@ -343,6 +343,8 @@ static void add_to_series(Running *r, double now, Look look) {
         look.read += read;
         look.written += written;
     }
+    if (is_due) course_add(r, now, &look);
+    if (!series_wanted()) return;
     look.cores = recent_cores(r);
     series_add(r, now, &look);
 }
@@ -378,8 +380,11 @@ static int64_t take_in(Running *r, double now) {
     raise_to(&r->peaks.swap, swap);
     raise_to(&r->peaks.most, count);
     if (count) note_cpu(r, now, cpu);
-    if (count && series_wanted())
-        add_to_series(r, now, (Look){.resident = resident, .virtual = virtual, .swap = swap, .count = count, .cpu = cpu});
+    bool is_due = count && measures && course_is_due(r, now, resident);
+    if (is_due || (count && series_wanted())) {
+        Look look = {.resident = resident, .virtual = virtual, .swap = swap, .count = count, .cpu = cpu};
+        keep(r, now, look, is_due);
+    }
     return resident;
 }
 

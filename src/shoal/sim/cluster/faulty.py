@@ -144,6 +144,15 @@ class FaultyRun(ClusterRun):
         if line:
             self.at(self.now + self.spec.store_latency, self._serve, node, None)
 
+    def is_being_recorded(self, node: int, task: int) -> bool:
+        """Whether a node has said how a task ended, and the store has not heard it yet."""
+        for operation, argument in self._asked.get(node, ()):
+            if operation == self._complete and any(ended == task for ended, _ in argument):
+                return True
+            if operation == self._give_up and argument.task == task:
+                return True
+        return False
+
     def forget_requests(self, node: int) -> None:
         """A node died before it could say all; the first of it may have reached the store already."""
         line = self._asked.get(node)

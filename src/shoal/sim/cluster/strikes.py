@@ -15,6 +15,7 @@ from shoal.broker.peers import LittleLeft, PolicyChanged
 from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.policy.balance import POLICIES
 from shoal.policy.retry import Outcome
+from shoal.sim.cluster.candour import Candour
 from shoal.sim.cluster.faults import CALM, STRIKES
 from shoal.sim.cluster.faulty import NOT_FOUND, FaultyRun
 from shoal.sim.cluster.oracle import lower_bound
@@ -32,9 +33,13 @@ AFTERWARDS = 1.0
 class StruckRun(FaultyRun):
     """A run with its strikes; `play` may be called once."""
 
-    def play(self) -> ClusterTrace:
+    def play(self, asks_why: float = 0.0) -> ClusterTrace:
+        """`asks_why`: after every so many seconds it is asked of all unfinished tasks why they do not run."""
         trace = self.trace
         self.at(BETWEEN_LOOKS, self._look, None, None)
+        if asks_why:
+            self.candour = Candour(self)
+            self._ask_why(asks_why, None)
         if self.mix is not CALM:
             for kind in STRIKES:
                 self._plan(kind)
@@ -71,6 +76,11 @@ class StruckRun(FaultyRun):
             raise Violation(f"the run stands still: {self.oracle.whereabouts()}")
         if self.store.left:
             self.at(self.now + BETWEEN_LOOKS, self._look, None, None)
+
+    def _ask_why(self, pause: float, _: None) -> None:
+        self.candour.ask()
+        if self.store.left:
+            self.at(self.now + pause, self._ask_why, pause, None)
 
     # ---- strikes -------------------------------------------------------------------------------------------------
 
@@ -217,18 +227,18 @@ def _part(name: str, amount: int, share: float) -> int:
     return int(amount * share) // FRACTION * FRACTION if name == "cores" else int(amount * share)
 
 
-def run_cluster(scenario: ClusterScenario) -> ClusterTrace:
+def run_cluster(scenario: ClusterScenario, asks_why: float = 0.0) -> ClusterTrace:
     """Plays a scenario; raises `ClusterSeedFailedError` if anything went wrong that must not."""
     run = StruckRun(scenario)
     try:
-        return run.play()
+        return run.play(asks_why)
     except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
         raise ClusterSeedFailedError(run.trace, problem) from problem
 
 
-def run_cluster_seed(seed: int) -> ClusterTrace:
+def run_cluster_seed(seed: int, asks_why: float = 0.0) -> ClusterTrace:
     """Plays the scenario of a seed."""
-    return run_cluster(draw_cluster(seed))
+    return run_cluster(draw_cluster(seed), asks_why)
 
 
 class ClusterSeedFailedError(AssertionError):

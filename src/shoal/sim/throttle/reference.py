@@ -34,8 +34,12 @@ class Static:
     def decide(self, now: float, period: Period) -> dict[str, Verdict]:
         return {name: Verdict(self.caps[name], State.FIXED, "always so many") for name in period.turnout}
 
-    def know(self, category: str, profile: Profile) -> None:
+    def know(self, category: str, profile: Profile, start: int) -> None:
         """Nothing follows from it."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """It never changes."""
+        return False
 
     def profiles(self) -> dict[str, Profile]:
         return {}

@@ -6,15 +6,17 @@ const Plots = (() => {
   const COLOURS = ["#3b76af", "#ef8536", "#519e3e", "#8d69b8", "#45a5a8", "#d6b019", "#c5689b", "#8f6353", "#6d8fd1",
     "#9aab3c", "#b3867a", "#8a929c"];
   const RAW = COLOURS.map((hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16));
-  const LEFT = 56, RIGHT = 12, TOP = 8, BOTTOM = 26;
+  const LEFT = 62, RIGHT = 12, TOP = 8, BOTTOM = 26;
 
   // ---- words ------------------------------------------------------------------------------------------------------
 
   const count = (n) => Math.round(n).toLocaleString("en-GB");
+  const many = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
   const number = (n) => n === 0 ? "0" : Math.abs(n) >= 100 ? count(n) : String(+(Math.abs(n) < 1 ? n.toFixed(2) : n.toPrecision(3)));
+  const range = (least, most) => least === most ? number(least) : `${number(least)}–${number(most)}`;
   const compact = (n) => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : number(n);
   const percent = (share) => share === null || share === undefined ? "–"
-    : (share >= 0.0995 || share === 0 ? (100 * share).toFixed(0) : (100 * share).toFixed(1)) + " %";
+    : (share >= 0.0995 || share === 0 ? count(100 * share) : (100 * share).toFixed(1)) + " %";
   function bytes(n) {
     for (const unit of ["B", "KiB", "MiB", "GiB"]) {
       if (n < 1000) return (unit === "B" || n >= 100 ? n.toFixed(0) : +n.toPrecision(3)) + " " + unit;
@@ -25,6 +27,7 @@ const Plots = (() => {
   function seconds(s) {
     if (s === null || s === undefined) return "–";
     if (s < 0) return "−" + seconds(-s);
+    if (s === 0) return "0 s";
     if (s < 0.00995) return (s * 1000).toFixed(1) + " ms";
     if (s < 0.9995) return (s * 1000).toFixed(0) + " ms";
     if (s < 59.95) return s.toFixed(1) + " s";
@@ -33,6 +36,33 @@ const Plots = (() => {
     if (s < 3600) return Math.floor(s / 60) + " min " + two(s % 60) + " s";
     if (s < 172800) return Math.floor(s / 3600) + " h " + two(Math.floor(s % 3600 / 60)) + " min";
     return Math.floor(s / 86400) + " d " + Math.floor(s % 86400 / 3600) + " h";
+  }
+
+  /* Controls, marks of direction and what cannot be seen become a replacement character, so that no name can turn around
+     the text that it stands in. All text of a run comes in through these two. */
+  const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+  const known = new Map();
+  function printable(words) {
+    const shown = words.replace(/\r\n/g, "\n").replace(UNSEEN, "\ufffd");
+    if (shown !== words && words.length < 1000 && known.size < 1000) known.set(shown, words);
+    return shown;
+  }
+  function read(text) {
+    return JSON.parse(text, (_, value) => typeof value === "string" ? printable(value)
+      : value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).some((key) => key.search(UNSEEN) >= 0)
+        ? Object.fromEntries(Object.entries(value).map(([key, one]) => [printable(key), one])) : value);
+  }
+  /* What was written where this is shown, to ask for it. */
+  const original = (shown) => known.has(shown) ? known.get(shown) : shown;
+  const pen = document.createElement("canvas").getContext("2d");
+  const FONT = 'system-ui, "Noto Sans", "Liberation Sans", sans-serif';
+  function width(words, font) { pen.font = `${font} ${FONT}`; return pen.measureText(words).width; }
+  /* As much as there is room for; numbers at the end tell names apart, so the middle is left out. */
+  function cut(words, room, font) {
+    const all = [...words];
+    let found = words;
+    for (let most = Math.min(all.length - 1, 200); most > 1 && width(found, font) > room; most--) found = all.slice(0, Math.ceil(most / 2)).join("") + "…" + all.slice(all.length - Math.floor(most / 2)).join("");
+    return found;
   }
 
   // ---- elements ---------------------------------------------------------------------------------------------------
@@ -81,17 +111,18 @@ const Plots = (() => {
   }
   function niceBytes(least) {
     const unit = 1024 ** Math.max(0, Math.floor(Math.log(Math.max(1, least)) / Math.log(1024)));
-    return least / unit > 500 ? 1024 * unit : nice(least / unit) * unit;
+    return unit * ([1, 2, 5, 10, 20, 50, 128, 256, 512].find((step) => step >= least / unit) || 1024);  // 1,000 MiB are not a round number of GiB
   }
-  function clock(t, step) {
+  /* All of one axis in one unit, which `end` decides. */
+  function clock(t, step, end) {
     if (t === 0) return "0";
     if (step < 0.001) return +(t * 1000).toFixed(3) + " ms";
     if (step < 1) return +t.toFixed(3) + " s";
-    if (step < 60 && t < 120) return Math.round(t) + " s";
+    if (step < 60 && end < 120) return Math.round(t) + " s";
     const two = (n) => String(n).padStart(2, "0");
     const h = Math.floor(t / 3600), m = Math.floor(t % 3600 / 60), s = Math.round(t % 60);
     if (step >= 86400) return Math.round(t / 86400) + " d";
-    if (h) return h + ":" + two(m) + (step < 60 ? ":" + two(s) : "") + " h";
+    if (end >= 3600) return h + ":" + two(m) + (step < 60 ? ":" + two(s) : "") + " h";
     return step < 60 ? m + ":" + two(s) + " min" : m + " min";
   }
 
@@ -153,7 +184,7 @@ const Plots = (() => {
     for (const t of ticks) {
       const anchor = x(t) > wide - 40 ? "end" : x(t) < LEFT + 10 ? "start" : "middle";
       svg.append(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: high - BOTTOM, y2: high - BOTTOM + 4 }));
-      svg.append(shape("text", { x: x(t), y: high - 7, "text-anchor": anchor }, clock(t, tick)));
+      svg.append(shape("text", { x: x(t), y: high - 7, "text-anchor": anchor }, clock(t, tick, end)));
     }
     room.append(svg);
     return { svg, x, y };
@@ -223,6 +254,8 @@ const Plots = (() => {
     const entries = () => o.series.map((s) => [s.name, s.colour]).concat(o.idle ? [["idle", o.idleColour || "var(--idle)"]] : []);
     return updatable(o, drawing(o.caption, () => o.label, draw, { legend: entries, table }));
   }
+  /* Cores of attempts on other nodes, of which is told more when they have ended. */
+  const underway = (values) => values.some((v) => v > 0) ? [{ name: "under way", values, colour: "var(--underway)" }] : [];
   /* `figure.tell(more)` draws it with other figures. */
   function updatable(o, figure) {
     figure.tell = (more) => { Object.assign(o, more); figure.update(); };
@@ -269,10 +302,20 @@ const Plots = (() => {
   function table(columns, rows, options = {}) {
     let sorted = -1, turned = false;
     const body = element("tbody");
-    const fill = () => body.replaceChildren(...rows.map((row) => element("tr", {}, ...row.map((value, i) => {
-      const shown = columns[i].show ? columns[i].show(value, row) : value;
-      return element("td", { class: columns[i].text ? "text" : "" }, shown === null || shown === undefined ? "–" : shown);
-    }))));
+    /* What has not changed stays where it is, with what a reader has opened or marked there. */
+    const fill = () => {
+      rows.forEach((row, r) => {
+        const line = body.rows[r] || body.insertRow();
+        row.forEach((value, i) => {
+          const shown = columns[i].show ? columns[i].show(value, row) : value, words = shown === null || shown === undefined ? "–" : shown;
+          const cell = line.cells[i] || line.appendChild(element("td", { class: columns[i].text ? "text" : "" })), told = JSON.stringify(value);
+          if (cell.told === told && cell.textContent === (words.textContent === undefined ? String(words) : words.textContent)) return;
+          cell.told = told;
+          cell.replaceChildren(words);
+        });
+      });
+      while (body.rows.length > rows.length) body.deleteRow(-1);
+    };
     const heads = columns.map((column, i) => element("th", { scope: "col", class: column.text ? "text" : "", title: column.help || false, "aria-sort": "none" },
       element("button", { onclick: () => sort(i) }, column.label)));
     const sort = (i) => {
@@ -282,23 +325,36 @@ const Plots = (() => {
       heads.forEach((head, k) => head.setAttribute("aria-sort", k !== i ? "none" : (typeof (rows[0] || [])[i] === "number") === turned ? "ascending" : "descending"));
       fill();
     };
-    const arrange = () => {
+    const arrange = () => { rows = arranged(rows); };
+    const arranged = (given) => {
       const i = sorted;
-      rows = [...rows].sort((a, b) => {
+      return i < 0 ? given : [...given].sort((a, b) => {
         const order = typeof a[i] === "number" || typeof b[i] === "number" ? (b[i] || 0) - (a[i] || 0) : String(a[i]).localeCompare(String(b[i]));
         return turned ? -order : order;
       });
+    };
+    /* Whether somebody is in a row in which now something else would stand. */
+    const takes = (more) => {
+      const line = body.contains(document.activeElement) && document.activeElement.closest("tr");
+      return line && JSON.stringify((more[line.sectionRowIndex] || [])[0]) !== line.cells[0].told;
     };
     fill();
     const room = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label || "table" },
       element("table", { class: options.narrow ? "data narrow" : "data" }, element("thead", {}, element("tr", {}, ...heads)), body));
     room.tell = (more) => {
-      if (body.contains(document.activeElement)) return;  // somebody is in it
+      more = arranged(more);
+      if (takes(more)) return;
       rows = more;
-      if (sorted >= 0) arrange();
       fill();
     };
     return room;
+  }
+  /* Of a cause of failures some [name, sentence]; what is said of several stands there once. */
+  function examples(list) {
+    const by = new Map();
+    for (const [name, words] of list) by.set(words, (by.get(words) || new Set()).add(name));
+    return element("details", {}, element("summary", {}, list[0][0] + (new Set(list.map(([name]) => name)).size > 1 ? " …" : "")), ...[...by].map(([words, names]) =>
+      element("p", {}, ...[...names].flatMap((name, i) => [i ? ", " : "", element("code", {}, name)]), ": " + words)));
   }
   function meter(share) {
     const fill = element("i");
@@ -331,13 +387,14 @@ const Plots = (() => {
   // ---- who ran what when ----------------------------------------------------------------------------------------------
 
   class Gantt {
+    static enter = "goes nearer";
     constructor(data, names, label) {
       this.data = data;
       this.names = names;
       this.first = this.from = data.begin;
       this.last = this.to = Math.max(data.end, data.begin + 1e-6);
       this.take(data);
-      this.canvas = element("canvas", { tabindex: "0", role: "img", "aria-label": label });
+      this.canvas = element("canvas", { tabindex: "0", role: "application", "aria-roledescription": "chart", "aria-label": label });
       this.heard = element("div", { class: "heard", "aria-live": "polite" });
       this.room = element("div", { class: "plot" }, this.canvas);
       const tool = (text, name, act) => element("button", { "aria-label": name, title: name, onclick: act }, text);
@@ -345,7 +402,7 @@ const Plots = (() => {
         tool("+", "zoom in", () => this.zoom(0.5)), tool("−", "zoom out", () => this.zoom(2)),
         tool("←", "earlier", () => this.move(-0.25)), tool("→", "later", () => this.move(0.25)),
         tool("all", "show the whole run", () => this.reset()),
-        element("span", { class: "soft" }, "Drag to move, Ctrl and wheel to zoom; with the keyboard arrows, + and −.")), this.room, this.heard,
+        element("span", { class: "soft" }, "Drag to move, Ctrl and wheel to zoom. Keyboard: arrows pick, Enter " + this.constructor.enter + ", Shift and arrows move, + and − zoom.")), this.room, this.heard,
         this.legend = this.makeLegend());
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.room);
@@ -356,9 +413,12 @@ const Plots = (() => {
       return legend(this.names.map((name, i) => [name, colour(i)]).concat(bad ? [["did not succeed", "var(--bad)"]] : []));
     }
     take(data) {
+      const kept = this.picked === undefined || this.cells ? null : [this.data.row[this.picked], this.data.start[this.picked]];
       this.data = data;
+      this.widest = Math.max(0, ...data.rows.map((name) => width(name, "12px")));
       this.cells = data.kind === "cells" ? Uint8Array.from(atob(data.cells), (c) => c.charCodeAt(0)) : null;
       this.byRow = this.cells ? null : this.sortIntoRows();
+      this.picked = kept && this.byRow && this.byRow[kept[0]] ? this.byRow[kept[0]].find((i) => this.data.start[i] === kept[1]) : undefined;
     }
     sortIntoRows() {
       const rows = this.data.rows.map(() => []), bad = new Set(this.data.bad);
@@ -367,7 +427,8 @@ const Plots = (() => {
       for (const row of rows) row.sort((a, b) => this.data.start[a] - this.data.start[b]);
       return rows;
     }
-    get left() { return Math.min(150, this.room.clientWidth * 0.24); }
+    /* As wide as the names of the rows, up to a third of the drawing. */
+    get left() { return Math.max(40, Math.min(180, this.room.clientWidth * 0.34, this.widest + 10)); }
     listen() {
       const canvas = this.canvas;
       let held = null;
@@ -387,11 +448,65 @@ const Plots = (() => {
       canvas.addEventListener("pointerleave", hideTip);
       canvas.addEventListener("dblclick", (event) => this.zoom(0.4, this.timeAt(event.offsetX)));
       canvas.addEventListener("keydown", (event) => {
+        const picks = !event.shiftKey && { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+        const other = picks ? () => this.pick(...picks) : { Enter: () => this.choose(), Escape: () => this.drop() }[event.key];
         const act = { ArrowLeft: () => this.move(-0.1), ArrowRight: () => this.move(0.1), "+": () => this.zoom(0.5), "=": () => this.zoom(0.5),
           "-": () => this.zoom(2), ArrowUp: () => this.zoom(0.5), ArrowDown: () => this.zoom(2), Home: () => this.reset() }[event.key];
-        if (act) { event.preventDefault(); act(); this.heard.textContent = `${seconds(this.from)} to ${seconds(this.to)}`; }
+        if (event.ctrlKey || event.altKey || event.metaKey || !(other || act)) return;
+        event.preventDefault();
+        if (other) other(); else { act(); this.heard.textContent = `${seconds(this.from)} to ${seconds(this.to)}`; }
+      });
+      canvas.addEventListener("blur", () => this.drop());
+    }
+
+    // With the keyboard: from bar to bar, or over the cells of a picture.
+
+    pick(down, along) {
+      if (this.cells) { this.pickCell(down, along); return; }
+      let next;
+      if (this.picked === undefined) next = this.byRow.flat().find((i) => this.data.start[i] + this.data.length[i] >= this.from);
+      else if (along) { const row = this.byRow[this.data.row[this.picked]]; next = row[row.indexOf(this.picked) + along]; }
+      else next = this.nearest(down);
+      if (next === undefined) { this.heard.textContent = this.byRow.some((row) => row.length) ? "nothing more there" : "nothing has run yet"; return; }
+      this.picked = next;
+      const start = this.data.start[next], end = start + this.data.length[next], span = this.to - this.from;
+      if (end < this.from || start > this.to || (start < this.from && end - start < span)) this.show(start - span / 4, start + 3 * span / 4);
+      this.soon(() => this.tellPicked());
+    }
+    /* Of the rows above or below the first that has any, the bar that was there at about the same time. */
+    nearest(down) {
+      const middle = this.data.start[this.picked] + this.data.length[this.picked] / 2;
+      const away = (i) => Math.max(this.data.start[i] - middle, middle - this.data.start[i] - this.data.length[i], 0);
+      for (let row = this.data.row[this.picked] + down; this.byRow[row]; row += down)
+        if (this.byRow[row].length) return this.byRow[row].reduce((best, i) => away(i) < away(best) ? i : best);
+      return undefined;
+    }
+    tellPicked() {
+      const i = this.picked;
+      if (i === undefined) return;
+      const row = this.data.row[i], middle = Math.max(this.from, Math.min(this.to, this.data.start[i] + this.data.length[i] / 2));
+      const x = this.left + (middle - this.from) / (this.to - this.from) * (this.canvas.clientWidth - this.left), pairs = this.barPairs(i);
+      showTip(this.room, x, this.top + row * this.pitch, rowsOf(this.data.rows[row], pairs));
+      this.heard.textContent = [this.data.rows[row], ...pairs.map(([name, value]) => `${name} ${value}`.trim())].join(", ");
+    }
+    pickCell(down, along) {
+      const rows = this.data.rows.length, step = (this.to - this.from) / 40;
+      const now = this.cell && this.cell.t >= this.from && this.cell.t <= this.to ? this.cell : { row: 0, t: this.from + step / 2 - along * step };
+      this.cell = { row: Math.max(0, Math.min(rows - 1, this.cell ? now.row + down : 0)), t: Math.max(this.from, Math.min(this.to, now.t + along * step)) };
+      this.soon(() => {
+        if (!this.cell || !this.cells) return;
+        const { row, t } = this.cell, pairs = this.cellPairs(row, t);
+        showTip(this.room, this.left + (t - this.from) / (this.to - this.from) * (this.canvas.clientWidth - this.left), this.top + row * this.pitch, rowsOf(`${this.data.rows[row]}, after ${seconds(t)}`, pairs));
+        this.heard.textContent = `${this.data.rows[row]}, after ${seconds(t)}: ${pairs.map(([name, value]) => `${name} ${value}`.trim()).join(", ")}`;
       });
     }
+    /* What Enter does: here it goes nearer. */
+    choose() {
+      if (this.cells) { if (this.cell) this.zoom(0.25, this.cell.t); }
+      else if (this.picked !== undefined) this.show(this.data.start[this.picked] - 2 * this.data.length[this.picked], this.data.start[this.picked] + 3 * this.data.length[this.picked]);
+      this.heard.textContent = `${seconds(this.from)} to ${seconds(this.to)}`;
+    }
+    drop() { hideTip(); if (this.picked !== undefined || this.cell) { this.picked = this.cell = undefined; this.soon(); } }
     timeAt(x) { return this.from + (this.to - this.from) * (x - this.left) / (this.canvas.clientWidth - this.left); }
     zoom(by, around = (this.from + this.to) / 2) { this.show(around - (around - this.from) * by, around + (this.to - around) * by); }
     move(by) { const span = (this.to - this.from) * by; this.show(this.from + span, this.to + span); }
@@ -404,26 +519,27 @@ const Plots = (() => {
       hideTip();
       this.soon();
     }
-    soon() {
-      if (!this.waiting) { this.waiting = true; requestAnimationFrame(() => { this.waiting = false; this.draw(); }); }
+    soon(then) {
+      if (then) this.then = then;
+      if (!this.waiting) { this.waiting = true; requestAnimationFrame(() => { this.waiting = false; this.draw(); if (this.then) { this.then(); this.then = null; } }); }
     }
     hit(row, t, slack) { return this.byRow[row].find((i) => this.data.start[i] - slack <= t && t <= this.data.start[i] + this.data.length[i] + slack); }
     tell(x, y) {
       const row = Math.floor((y - this.top) / this.pitch), t = this.timeAt(x);
       if (x < this.left || row < 0 || row >= this.data.rows.length) { hideTip(); return; }
-      const pairs = [];
-      if (this.cells) {
-        const cell = this.cells[row * this.data.pixels + Math.floor((t - this.data.begin) / (this.data.end - this.data.begin) * this.data.pixels)];
-        pairs.push(cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]);
-      } else {
-        const slack = (this.to - this.from) / this.canvas.clientWidth;
-        const hit = this.hit(row, t, slack);
-        if (hit === undefined) { hideTip(); return; }
-        pairs.push([this.data.name[hit], "", colour(this.data.category[hit])], [this.names[this.data.category[hit]], ""], ["started after", seconds(this.data.start[hit])], ["took", seconds(this.data.length[hit])]);
-        if (this.data.attempt.length && this.data.attempt[hit] > 1) pairs.push(["attempt", this.data.attempt[hit]]);
-        if (this.bad.has(hit)) pairs.push(["did not succeed", ""]);
-      }
-      showTip(this.room, x, y, rowsOf(`${this.data.rows[row]}, after ${seconds(t)}`, pairs));
+      const hit = this.cells ? null : this.hit(row, t, (this.to - this.from) / this.canvas.clientWidth);
+      if (hit === undefined) { hideTip(); return; }
+      showTip(this.room, x, y, rowsOf(`${this.data.rows[row]}, after ${seconds(t)}`, this.cells ? this.cellPairs(row, t) : this.barPairs(hit)));
+    }
+    cellPairs(row, t) {
+      const cell = this.cells[row * this.data.pixels + Math.floor((t - this.data.begin) / (this.data.end - this.data.begin) * this.data.pixels)];
+      return [cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]];
+    }
+    barPairs(i) {
+      const data = this.data, pairs = [[data.name[i], "", colour(data.category[i])], [this.names[data.category[i]], ""], ["started after", seconds(data.start[i])], ["took", seconds(data.length[i])]];
+      if (data.attempt.length && data.attempt[i] > 1) pairs.push(["attempt", data.attempt[i]]);
+      if (this.bad.has(i)) pairs.push(["did not succeed", ""]);
+      return pairs;
     }
     draw() {
       const wide = this.room.clientWidth, rows = this.data.rows.length, ratio = window.devicePixelRatio || 1;
@@ -445,6 +561,16 @@ const Plots = (() => {
       for (let row = 0; row < rows; row++) pen.fillRect(left, this.top + row * this.pitch, room, this.pitch - gap);
       this.drawLabels(pen, left, paint("--soft"), paint("--line"), wide, high);
       if (this.cells) this.drawCells(pen, left, room, gap); else this.drawBars(pen, left, room, gap, paint("--bad"), paint("--card"));
+      this.drawPicked(pen, left, room, gap, paint("--ink"));
+    }
+    drawPicked(pen, left, room, gap, ink) {
+      const i = this.cells ? undefined : this.picked, scale = room / (this.to - this.from), row = i === undefined ? this.cell && this.cell.row : this.data.row[i];
+      if (i === undefined && !(this.cells && this.cell)) return;
+      const start = i === undefined ? this.cell.t : this.data.start[i], from = Math.max(left, left + (start - this.from) * scale - 1);
+      const to = Math.min(left + room, left + (start + (i === undefined ? 0 : this.data.length[i]) - this.from) * scale + 1);
+      pen.strokeStyle = ink;
+      pen.lineWidth = 2;
+      pen.strokeRect(from, this.top + row * this.pitch - 1, Math.max(3, to - from), this.pitch - gap + 2);
     }
     drawBars(pen, left, room, gap, bad, ground) {
       const scale = room / (this.to - this.from), high = this.pitch - gap;
@@ -503,15 +629,13 @@ const Plots = (() => {
     }
     drawLabels(pen, left, ink, line, wide, high) {
       pen.fillStyle = ink;
-      pen.font = '12px system-ui, "Noto Sans", "Liberation Sans", sans-serif';
+      pen.font = `12px ${FONT}`;
       pen.textBaseline = "middle";
       pen.textAlign = "left";
       const every = Math.ceil(13 / this.pitch);
       this.data.rows.forEach((name, row) => {
         if (row % every) return;
-        let text = name;
-        while (text.length > 3 && pen.measureText(text).width > left - 8) text = text.slice(0, -2).replace(/…?$/, "…");
-        pen.fillText(text, 0, this.top + row * this.pitch + this.pitch / 2);
+        pen.fillText(cut(name, left - 8, "12px"), 0, this.top + row * this.pitch + this.pitch / 2);
       });
       const [ticks, step] = timeTicks(this.from, this.to, (wide - left) / 90), scale = (wide - left) / (this.to - this.from);
       pen.textBaseline = "alphabetic";
@@ -521,7 +645,7 @@ const Plots = (() => {
         pen.fillRect(x, this.top, 1, high - BOTTOM - this.top + 4);
         pen.fillStyle = ink;
         pen.textAlign = x > wide - 40 ? "right" : x < left + 10 ? "left" : "center";
-        pen.fillText(clock(t, step), x, high - 7);
+        pen.fillText(clock(t, step, this.to), x, high - 7);
       }
     }
   }
@@ -538,7 +662,7 @@ const Plots = (() => {
       const [ticks, tick] = timeTicks(begin, end, wide / 100);
       for (const t of ticks) {
         svg.append(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: 40, y2: 46 }));
-        svg.append(shape("text", { x: x(t), y: 60, "text-anchor": x(t) > wide - 40 ? "end" : x(t) < 20 ? "start" : "middle" }, clock(t, tick)));
+        svg.append(shape("text", { x: x(t), y: 60, "text-anchor": x(t) > wide - 40 ? "end" : x(t) < 20 ? "start" : "middle" }, clock(t, tick, end)));
       }
       const tell = (step) => rowsOf(step.name, [[step.category, "", colour(step.place)], ["waited before it", seconds(step.waited)], ["took", seconds(step.end - step.start)]]);
       svg.addEventListener("pointermove", (event) => {
@@ -562,6 +686,6 @@ const Plots = (() => {
     return drawing(null, label, draw, {});
   }
 
-  return { element, colour, swatch, legend, count, number, percent, bytes, seconds, stacked, lines, table, meter, bars, whole, chain,
+  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, bytes, seconds, stacked, underway, lines, table, examples, meter, bars, whole, chain,
     gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

@@ -2,14 +2,14 @@
 "use strict";
 (() => {
   const P = Plots, make = P.element;
-  const { runs } = JSON.parse(document.getElementById("data").textContent);
+  const { runs } = P.read(document.getElementById("data").textContent);
   const drawn = [];
 
   function section(id, title, ...content) {
     return make("section", { id, "aria-labelledby": id + "-head" }, make("h2", { id: id + "-head" }, title), ...content.filter(Boolean));
   }
   const text = (sentence, soft) => make("p", { class: soft ? "soft" : "" }, sentence);
-  const change = (by) => Math.abs(by) < 0.0005 ? "same" : (by > 0 ? "+" : "−") + P.percent(Math.abs(by));
+  const change = (by) => Math.abs(by) < 0.0005 ? "same" : by > 4 ? `${P.number(1 + by)} times` : (by > 0 ? "+" : "−") + P.percent(Math.abs(by));
   const moment = (t) => new Date(t * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
   // ---- the head ------------------------------------------------------------------------------------------------------
@@ -29,11 +29,11 @@
   function chip(run) {
     const how = run.run.outcome;
     const kind = how === "ok" ? "ok" : how === "running" ? "live" : "bad";
-    return make("span", { class: "chip " + kind }, how === "ok" ? "all done" : how);
+    return make("span", { class: "chip " + kind }, how === "ok" ? "all done" : how.replace(/^it was /, ""));
   }
   function head() {
     const names = [...new Set(runs.map((run) => run.run.workflow))].join(" and ");
-    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? run.nodes.length + " nodes" : run.run.host}`));
+    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? P.many(run.nodes.length, "node") : run.run.host}`));
     const title = make("div", {}, make("h1", {}, names, " ", make("small", {}, runs.length > 1 ? "two runs compared" : "report of a run")), ...about);
     document.getElementById("head").append(make("div", { class: "title" }, title, theme()));
   }
@@ -49,7 +49,7 @@
     const tile = (value, name) => make("div", { class: "tile" }, make("b", {}, value), make("span", {}, name));
     const found = [tile(P.seconds(told.elapsed), "wall time"), tile(P.count(told.done), told.done === 1 ? "task done" : "tasks done")];
     if (told.failed) found.push(tile(P.count(told.failed), told.failed === 1 ? "task failed" : "tasks failed"));
-    if (f.capacity) found.push(tile(P.percent(f.utilisation), `of ${P.number(f.cores)} cores ${f.crowded ? "busy" : "held"}`));
+    if (f.capacity) found.push(tile(P.percent(f.utilisation), `of ${P.number(f.cores)} ${f.cores === 1 ? "core" : "cores"} ${f.crowded ? "busy" : "held"}`));
     if (run.critical) found.push(tile(P.seconds(run.critical.ran), "on the critical path"));
     if (run.replayed) found.push(tile(P.seconds(run.replayed.bound), run.figures.crowded ? `least with ${P.number(run.replayed.cores)} tasks at a time` : "least possible on these cores"));
     if (told.left) found.push(tile(P.seconds(told.left), `left (${P.seconds(told.least)} to ${P.seconds(told.most)})`));
@@ -69,7 +69,7 @@
     } else parts.push({ name: "idle", value: f.idle, colour: "var(--idle)" });
     const total = parts.reduce((sum, part) => sum + part.value, 0);
     for (const part of parts) part.text = P.percent(part.value / (total || 1));
-    const cores = P.stacked({ ...t, series: by(t.cores), limit: t.capacity, limitName: "cores there", idle: true, unit: P.number, high: 260,
+    const cores = P.stacked({ ...t, series: [...by(t.cores), ...P.underway(t.untold)], limit: t.capacity, limitName: "cores there", idle: true, unit: P.number, high: 260,
       caption: `Cores ${f.crowded ? "busy" : "held"}, by category`, label: `Cores over time by category; ${P.percent(f.utilisation)} of ${P.number(f.cores)} cores on average` });
     const memory = t.memory.some((row) => row.some((v) => v > 0)) ? P.stacked({ ...t, series: by(t.memory), unit: P.bytes, high: 190,
       limit: f.memory_there && f.memory_most > 0.25 * f.memory_there ? t.capacity.map(() => f.memory_there) : null, limitName: "memory there",
@@ -97,6 +97,7 @@
       ["tasks", (n) => n.tasks, { show: P.count }], ["not succeeded", (n) => n.failed, { show: P.count }],
       ["busy", (n) => n.share, { show: (v) => make("span", {}, P.meter(v), P.percent(v)) }], ["core time", (n) => n.busy, { show: P.seconds }], ["made", (n) => n.made, { show: P.bytes }]];
     if (fetched) columns.push(["fetched", (n) => n.fetched, { show: P.bytes }]);
+    if (run.nodes.some((n) => n.hits)) columns.push(["hits", (n) => n.hits / ((n.hits + n.fetched_files) || 1), { show: P.percent, help: "of the files that its tasks read, those for which nothing had to be fetched" }]);
     if (steals) columns.push(["stolen", (n) => n.stolen, { show: P.count }], ["pushed to it", (n) => n.pushed, { show: P.count }]);
     if (run.nodes.some((n) => n.left)) columns.push(["there for", (n) => n.present, { show: P.seconds }]);
     return P.table(columns.map(([label, , rest]) => ({ label, ...rest })), run.nodes.map((n) => columns.map(([, get]) => get(n))), { label: "nodes" });
@@ -105,24 +106,25 @@
     const place = new Map(run.shown.map((name, i) => [name, i]));
     const named = (name) => make("span", {}, P.swatch(P.colour(place.has(name) ? place.get(name) : run.shown.length - 1)), name);
     const or = (show) => (v) => v === null || v === 0 ? "–" : show(v);
+    const held = new Map(run.categories.map((c) => [c.name, P.range(c.cores_least, c.cores_most)]));
     const columns = [
       [{ label: "category", show: named, text: true }, (c) => c.name], [{ label: "done", show: P.count }, (c) => c.done], [{ label: "failed", show: P.count }, (c) => c.failed],
       [{ label: "retries", show: P.count }, (c) => c.retries], [{ label: "mean", show: or(P.seconds) }, (c) => c.mean], [{ label: "median", show: or(P.seconds) }, (c) => c.median],
       [{ label: "95 %", show: or(P.seconds) }, (c) => c.p95], [{ label: "longest", show: or(P.seconds) }, (c) => c.longest], [{ label: "core time", show: P.seconds }, (c) => c.core_seconds],
-      [{ label: "lost", show: or(P.seconds), help: "core time of attempts that did not succeed" }, (c) => c.lost * c.cores],
-      [{ label: "cores held", show: P.number }, (c) => c.cores], [{ label: "cores busy", show: P.number, help: "kept busy by one task, on average" }, (c) => c.cores_used],
+      [{ label: "lost", show: or(P.seconds), help: "core time of attempts that did not succeed" }, (c) => c.core_seconds_lost],
+      [{ label: "cores held", show: (v, [name]) => held.get(name), help: "by one task" }, (c) => c.cores], [{ label: "cores busy", show: P.number, help: "kept busy by one task, on average" }, (c) => c.cores_used],
       [{ label: "memory given", show: or(P.bytes) }, (c) => c.memory_limit || c.memory_declared], [{ label: "memory used", show: or(P.bytes), help: "the most of any attempt" }, (c) => c.most_memory],
       [{ label: "unused", show: (v) => v === null ? "–" : make("span", { class: v > 0.5 ? "warned" : "" }, P.percent(v)), help: "of the memory given, over time" }, (c) => c.memory_waste]];
     const rows = run.categories.map((c) => columns.map(([, get]) => get(c)));
     return section(id("categories"), "Categories", text("What tasks were given, what they used of it, and how often they were tried again.", true), P.table(columns.map(([head]) => head), rows, { label: "categories" }));
   }
   function path(run, id) {
-    const c = run.critical, r = run.replayed, crowded = run.figures.crowded;
+    const c = run.critical, r = run.replayed;
     const found = [];
     if (c) {
       found.push(text(c.tasks === 1 ? `The task that ended last needed none that ran before it. It started after ${P.seconds(c.waited)} and took ${P.seconds(c.ran)}.`
         : `${P.count(c.tasks)} tasks, each waiting for the one before it, ended last. They ran for ${P.seconds(c.ran)} and waited ${P.seconds(c.waited)} in between.`),
-        P.chain(c.steps, 0, run.timeline.end, `The critical path: ${P.count(c.tasks)} tasks`),
+        P.chain(c.steps, 0, run.timeline.end, `The critical path: ${P.many(c.tasks, "task")}`),
         P.bars(c.by_category.slice(0, 8).map((row) => ({ name: `${row.name} (${P.count(row.tasks)})`, value: row.seconds, text: P.seconds(row.seconds), colour: P.colour(row.place) })), "time on the path by category"),
         make("details", {}, make("summary", {}, c.steps.length < c.tasks ? `The ${c.steps.length} longest steps as a table` : "The steps as a table"),
           P.table([{ label: "task", text: true }, { label: "category", text: true }, { label: "waited before", show: P.seconds }, { label: "started after", show: P.seconds }, { label: "took", show: P.seconds }],
@@ -132,7 +134,7 @@
       ? "Computed with a list schedule of the recorded tasks in their order, scaled by how it fares on the run as it was. It knows of cores only."
       : "Computed with a lower bound (the longest chain, or all work over all cores), scaled by how it fares on the run as it was.", true),
       P.bars([{ name: "as it was", value: r.actual, text: P.seconds(r.actual), colour: "var(--soft)" },
-        ...r.supposed.map((s) => ({ name: crowded ? s.what.replace("many cores", "many tasks together") : s.what, value: s.seconds, text: `${P.seconds(s.seconds)} (${change(s.seconds / r.actual - 1)})` }))], "what if"));
+        ...r.supposed.map((s) => ({ name: s.what, value: s.seconds, text: `${P.seconds(s.seconds)} (${change(s.seconds / r.actual - 1)})` }))], "what if"));
     return section(id("path"), "Critical path", ...found);
   }
   function predicted(run, id) {
@@ -141,29 +143,50 @@
     const places = run.figures.crowded ? `${P.number(r.cores)} tasks at a time` : `${P.number(r.cores)} cores`;
     const why = { work: "all work over all of them", path: "the longest chain of tasks", depth: "work that must wait for others" }[r.bound_by];
     const rows = [{ name: "least possible", value: r.bound, text: P.seconds(r.bound), colour: "var(--good)" }];
-    if (r.method === "list schedule") rows.push({ name: "same tasks, no time between them", value: r.computed, text: P.seconds(r.computed) });
+    /* The scheduler itself where it was simulated, else the simple arithmetic. */
+    const again = r.simulated ? r.simulated.seconds : r.method === "list schedule" ? r.computed : null;
+    if (again !== null) rows.push({ name: r.simulated ? "simulated with the scheduler" : "list schedule", value: again, text: P.seconds(again) });
     if (r.foreseen !== null) rows.push({ name: "predicted from earlier runs", value: r.foreseen, text: P.seconds(r.foreseen), colour: "var(--warn)" });
     rows.push({ name: "as it was", value: r.actual, text: P.seconds(r.actual), colour: "var(--soft)" });
-    const sentences = [`From the start of the first task to the end of the last it took ${P.seconds(r.actual)}, ${P.number(r.actual / (r.bound || r.actual))} times the least that ${places} allow (${why}).`];
-    if (r.method === "list schedule") sentences.push(`The recorded tasks, simulated on as many with no time between them, take ${P.seconds(r.computed)}: ${P.percent(Math.max(0, 1 - r.computed / r.actual))} of the run is time between tasks, or limits other than cores.`);
+    const times = r.actual / (r.bound || r.actual);
+    const sentences = [`From the start of the first task to the end of the last it took ${P.seconds(r.actual)}, ${times < 1.005 ? "as long as" : P.number(times) + " times"} the least that ${places} allow (${why}).`];
+    if (again !== null) {
+      const crowded = run.figures.crowded;
+      const where = r.simulated && r.simulated.nodes > 1 ? `on ${P.count(r.simulated.nodes)} nodes` : `${crowded ? "with" : "on"} ${places}`;
+      const rest = crowded ? "the throttle, which did not let so many run all the time, or time between tasks" : r.simulated ? "time between tasks, or what a simulation does not know" : "time between tasks, or limits other than cores";
+      const how = r.simulated ? `The recorded tasks, simulated with the scheduler itself ${where} and with no time between them, take` : `A plain list schedule of the recorded tasks ${where} takes`;
+      const gap = 1 - again / r.actual;
+      sentences.push(`${how} ${P.seconds(again)}${gap > 0.005 ? `: ${P.percent(gap)} of the run is ${rest}.` : ", as long as the run took."}`);
+    }
     if (r.foreseen !== null) sentences.push(`From the runs before it ${P.seconds(r.foreseen)} were to be expected.`);
     return section(id("predicted"), "Predicted and actual", text(sentences.join(" ")), P.bars(rows, "predicted and actual times"));
   }
   function files(run, id) {
     const d = run.data;
     const rows = [["source files", d.sources ? `${P.count(d.sources)} (${P.bytes(d.source_bytes)})` : "none"], ["made by tasks", P.bytes(d.made)], ["read by tasks from disk", P.bytes(d.read)], ["written by tasks to disk", P.bytes(d.written)]];
-    if (run.run.cluster) rows.push(["fetched from other nodes", P.bytes(d.fetched)]);
     const found = [P.table([{ label: "data", text: true }, { label: "amount" }], rows, { label: "data", narrow: true })];
-    if (run.run.cluster) found.push(d.stolen || d.pushed
+    if (run.run.cluster) found.push(...brought(d), d.stolen || d.pushed
       ? text(`Nodes took ${P.count(d.stolen)} tasks from each other, and ${P.count(d.pushed)} were sent to where their data was; the table of nodes says who.`)
       : text("No node took tasks from another, or the nodes of this cluster do not say.", true));
     else found.push(text("All files were on this machine; what tasks read from the system's cache is not counted.", true));
     return section(id("data"), run.run.cluster ? "Data and stealing" : "Data", ...found);
   }
+  /* Where what tasks read came from, if their nodes share no files. */
+  function brought(d) {
+    if (!d.fetched_files && !d.hits) return [text("The nodes moved no files: they share them, or do not say.", true)];
+    const all = d.hits + d.fetched_files, parts = [["there already", d.hits, d.hit_bytes, "var(--good)"], ["fetched", d.fetched_files, d.fetched, "var(--accent)"]];
+    return [make("h3", {}, "Where what tasks read came from"),
+      P.whole(parts.filter(([, n]) => n).map(([name, n, size, colour]) => ({ name, value: n, colour, text: `${P.count(n)} times, ${P.bytes(size)}` })), "files that tasks read"),
+      text(`For ${P.percent(d.hits / all)} of the ${P.count(all)} files that tasks read nothing had to be fetched. ${P.bytes(d.fetched)} went from node to node, ${P.bytes(d.hit_bytes)} were read where they were.`)];
+  }
   function throttle(run, id) {
     if (!run.throttle.length) return null;
-    const shown = run.throttle.slice(0, 12).map((curve) => {
-      const name = (curve.category || "all categories") + (curve.node ? " on " + curve.node : "");
+    const called = (curve) => (curve.category || "all categories") + (curve.node ? " on " + curve.node : "");
+    const last = (curve) => curve.points[curve.points.length - 1];
+    const steady = (curve) => curve.points.every((p) => p[1] === curve.points[0][1]);
+    const moved = run.throttle.filter((curve) => !steady(curve)), still = run.throttle.filter(steady);
+    const shown = moved.slice(0, 12).map((curve) => {
+      const name = called(curve);
       const at = (k) => curve.points.map((p) => [p[0], p[k]]);
       const begin = 0, end = run.timeline.end;
       const curves = [P.lines({ begin, end, unit: P.number, caption: "Tasks together", label: `How many tasks of ${name} might run and ran`, series: [{ name: "may run", points: at(1), colour: P.colour(0) }, { name: "run", points: at(2), colour: P.colour(2) }] }),
@@ -171,21 +194,23 @@
       if (curve.dominant) curves.push(P.lines({ begin, end, unit: P.percent, top: 1, caption: `Share of ${curve.dominant} in use`, label: `Share of ${curve.dominant} that was in use`, series: [{ name: curve.dominant, points: at(4), colour: P.colour(1) }] }));
       return make("div", {}, make("h3", {}, name), make("div", { class: "side" }, ...curves));
     });
-    const more = run.throttle.length > shown.length ? text(`and ${run.throttle.length - shown.length} more`, true) : null;
-    return section(id("throttle"), "Throttle", text("How many tasks of a category were let run together, and what came of it.", true), ...shown, more);
+    const more = moved.length > shown.length ? text(`and ${moved.length - shown.length} more that changed`, true) : null;
+    const same = still.length ? [make("h3", {}, moved.length ? "The others did not change" : "Nothing changed"),
+      P.table([{ label: "category", text: true }, { label: "may run together" }, { label: "ran together" }, { label: "waiting then" }, { label: "what was said", text: true }],
+        still.map((curve) => [called(curve), last(curve)[1] === null ? "any number" : P.count(last(curve)[1]), P.count(last(curve)[2]), P.count(last(curve)[3]), last(curve)[6]]), { label: "throttles that did not change" })] : [];
+    return section(id("throttle"), "Throttle", text("How many tasks of a category were let run together, and what came of it.", true), ...shown, more, ...same);
   }
   function failures(run, id) {
     if (!run.failures.length) return null;
-    const rows = run.failures.map((f) => [f.text, f.outcome, f.attempts, f.given_up, f.seconds, f.categories.join(", "), f.examples]);
-    const examples = (list) => make("details", {}, make("summary", {}, list[0][0]), ...list.map(([name, said]) => make("p", {}, make("code", {}, name), ": " + said)));
+    const rows = run.failures.map((f) => [f.text, f.outcome, f.attempts, f.given_up, f.seconds, f.categories.join(", ") + (f.other_categories ? ` and ${f.other_categories} more` : ""), f.examples]);
     return section(id("failures"), "Failures", text("Attempts that did not succeed, grouped by what was said of them; numbers and names are left out of the cause.", true),
       P.table([{ label: "cause", text: true }, { label: "kind", text: true }, { label: "attempts", show: P.count }, { label: "tasks given up", show: P.count }, { label: "time lost", show: P.seconds },
-        { label: "categories", text: true }, { label: "examples", text: true, show: examples }], rows, { label: "failures" }));
+        { label: "categories", text: true }, { label: "examples", text: true, show: P.examples }], rows, { label: "failures" }));
   }
   function environment(run, id) {
     const r = run.run;
     const rows = [["workflow", r.workflow], ["run", r.id + ` (number ${r.number} in its ledger)`], ["began", moment(r.began)], ["until", moment(r.until)], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host],
-      ["targets", r.targets.join(", ") || "–"], ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
+      ["asked for", r.targets.join(" ") || "–"], ...(r.cluster ? [["nodes", P.count(run.nodes.length)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
     return section(id("environment"), "Environment", P.table([{ label: "what", text: true }, { label: "value", text: true }], rows, { label: "environment", narrow: true }));
   }
   function report(run, prefix) {
@@ -198,8 +223,11 @@
   function compared([a, b]) {
     const difference = (x, y) => x === y ? "same" : x ? change(y / x - 1) : "–";
     const row = (name, x, y, show) => [name, show(x), show(y), typeof x === "number" && typeof y === "number" ? difference(x, y) : "–"];
+    const unrun = ({ progress: p }) => p.waiting + p.cannot_run;
+    const held = a.figures.crowded || b.figures.crowded ? "busy" : "held";
+    const points100 = (d) => Math.abs(d) < 0.0005 ? "same" : `${d > 0 ? "+" : "−"}${P.number(Math.abs(Math.round(1000 * d) / 10))} points`;
     const rows = [row("wall time", a.progress.elapsed, b.progress.elapsed, P.seconds), row("tasks done", a.progress.done, b.progress.done, P.count),
-      row("tasks failed", a.progress.failed, b.progress.failed, P.count), row("cores", a.figures.cores, b.figures.cores, P.number), row("share of cores held", a.figures.utilisation, b.figures.utilisation, P.percent),
+      row("tasks failed", a.progress.failed, b.progress.failed, P.count), row("tasks not run", unrun(a), unrun(b), P.count), row("tasks cancelled", a.progress.cancelled, b.progress.cancelled, P.count), row("cores", a.figures.cores, b.figures.cores, P.number), ["share of cores " + held, P.percent(a.figures.utilisation), P.percent(b.figures.utilisation), points100(b.figures.utilisation - a.figures.utilisation)],
       row("core time of tasks", a.figures.busy, b.figures.busy, P.seconds), row("core time lost", a.figures.lost, b.figures.lost, P.seconds), row("idle core time", a.figures.idle, b.figures.idle, P.seconds),
       row("most memory in use", a.figures.memory_most, b.figures.memory_most, P.bytes)];
     if (a.critical && b.critical) rows.push(row("ran on the critical path", a.critical.ran, b.critical.ran, P.seconds), row("waited on the critical path", a.critical.waited, b.critical.waited, P.seconds));
@@ -213,16 +241,21 @@
     b.categories.forEach((c) => { by.get(c.name)[1] = c; });
     const each = [...by].map(([name, [x, y]]) => [name, x && x.done, y && y.done, x && x.mean, y && y.mean, x && y && x.mean ? y.mean / x.mean - 1 : null, x && x.most_memory, y && y.most_memory]);
     const or = (show) => (v) => v === null || v === 0 ? "–" : show(v);
-    return section("compared", "Compared", text(verdict(a, b)), P.table([{ label: "figure", text: true }, { label: "first" }, { label: "second" }, { label: "second against first" }], rows, { label: "both runs" }),
+    return section("compared", "Compared", text(verdict(a, b)), P.table([{ label: "figure", text: true }, { label: "first" }, { label: "second" }, { label: "change" }], rows, { label: "both runs" }),
       P.lines({ begin: 0, end, series: series((t) => t.done), unit: P.number, caption: "Tasks done", label: "Tasks done over time in both runs" }),
-      P.lines({ begin: 0, end, series: series(sum), unit: P.number, caption: "Cores held", label: "Cores held over time in both runs" }), make("h3", {}, "Categories"),
+      P.lines({ begin: 0, end, series: series(sum), unit: P.number, caption: `Cores ${held}`, label: `Cores ${held} over time in both runs` }), make("h3", {}, "Categories"),
       P.table([{ label: "category", text: true }, { label: "tasks, first", show: or(P.count) }, { label: "second", show: or(P.count) }, { label: "mean, first", show: or(P.seconds) }, { label: "second", show: or(P.seconds) },
         { label: "change", show: (v) => v === null ? "–" : change(v) }, { label: "memory, first", show: or(P.bytes) }, { label: "second", show: or(P.bytes) }], each, { label: "categories of both runs" }));
   }
   function verdict(a, b) {
     const x = a.progress.elapsed, y = b.progress.elapsed;
-    const how = Math.abs(y / x - 1) < 0.02 ? "took about as long as" : y < x ? `was ${P.percent(1 - y / x)} shorter than` : `was ${P.percent(y / x - 1)} longer than`;
-    const said = [`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`];
+    const how = Math.abs(y / x - 1) < 0.02 ? "took about as long as" : y < x ? `was ${P.percent(1 - y / x)} shorter than` : y / x > 5 ? `took ${P.number(y / x)} times as long as` : `was ${P.percent(y / x - 1)} longer than`;
+    const [one, two] = [a.run.outcome, b.run.outcome], said = [];
+    if (one !== "ok" || two !== "ok") {
+      const which = one !== "ok" && two !== "ok" ? `Neither run finished (${one}, ${two})` : one !== "ok" ? `The first run did not finish (${one})` : `The second run did not finish (${two})`;
+      said.push(which + ": the times do not tell which is faster.");
+    }
+    said.push(`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`);
     if (a.figures.cores !== b.figures.cores) said.push(`It had ${P.number(b.figures.cores)} cores, the first ${P.number(a.figures.cores)}.`);
     const parts = [["the work of its tasks", a.figures.busy, b.figures.busy], ["idleness", a.figures.idle, b.figures.idle], ["what was lost in attempts that did not succeed", a.figures.lost, b.figures.lost]];
     const [name, from, to] = parts.reduce((most, part) => Math.abs(part[2] - part[1]) > Math.abs(most[2] - most[1]) ? part : most);

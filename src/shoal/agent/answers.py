@@ -1,0 +1,157 @@
+"""Why tasks of a run are where they are, as one agent can tell it: of its own share, and of what the books say.
+
+The reasons themselves are found in `shoal.explain`; here is who is asked for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from shoal.agent.about import decode_about
+from shoal.agent.messages import RunSaid, StandingsTold, TaskTold
+from shoal.explain.answer import Answer, Cause, Group, RunAnswer
+from shoal.explain.cluster import explain_in_member, explain_placed, explain_stranded, whole_member
+from shoal.flow.dag import Status
+
+if TYPE_CHECKING:
+    from shoal.agent.share import Share
+    from shoal.store.base import Store
+    from shoal.store.directory import NodeInfo, RunInfo
+
+MOST_STANDINGS = 5_000
+"""Tasks of which it is told at once where they stand."""
+LASTING_SECONDS = 1.0
+MOST_LASTING = 256
+"""Attempts that a node names of those that have taken so long or longer."""
+TOO_LATE = "this node is taken away before it could be done"
+
+
+class Since:
+    """When the tasks of a share were started, as far as the launcher has told of them; short ones end before."""
+
+    def __init__(self) -> None:
+        self._moments: dict[int, float] = {}
+        self._attempts: dict[int, int] = {}
+
+    def hear(self, rows: Iterable[tuple[Any, ...]], running: Mapping[int, Any]) -> None:
+        """What the launcher tells; whoever does not run any more is forgotten now and then."""
+        for row in rows:
+            if row[0] == "running":
+                task, attempt, moment = row[1:4]
+                self._moments[task], self._attempts[task] = moment, attempt
+        if len(self._moments) > 2 * len(running) + 64:
+            self._moments = self.of(running)
+            self._attempts = {task: self._attempts[task] for task in self._moments}
+
+    def of(self, running: Mapping[int, Any]) -> dict[int, float]:
+        return {task: moment for task, moment in self._moments.items() if task in running}
+
+    def lasting(self, attempts: Mapping[int, int], now: float) -> list[tuple[int, int, float]]:
+        """Task, attempt and age of what has run for some time, the oldest first; `attempts` are those that run. A task
+        that has come back may wait behind others while the launcher has told only of its attempt before."""
+        known = ((moment, task) for task, moment in self.of(attempts).items() if attempts[task] == self._attempts[task])
+        oldest = sorted((moment, task) for moment, task in known if now - moment >= LASTING_SECONDS)
+        return [(task, attempts[task], round(now - moment, 3)) for moment, task in oldest[:MOST_LASTING]]
+
+
+def why_in_share(share: Share, task: int, *, foresees: bool = True) -> Answer:
+    """Of a task that is here."""
+    if task in share.stranded:
+        return _why_stranded(share, task)
+    answer = explain_in_member(
+        share.member,
+        task,
+        share.clock(),
+        since=share.since.of(share.member.broker.running),
+        reasons=share.limiting.throttling.governor.reasons(),
+        is_coming=_coming(share),
+        foresees=foresees,
+    )
+    if answer.cause is Cause.STOPPING and not share.ending.leaving:
+        answer.detail = TOO_LATE
+    return answer
+
+
+def _coming(share: Share) -> Callable[[int], bool]:
+    return share.goods.is_coming if share.goods is not None else lambda task: False
+
+
+def _why_stranded(share: Share, task: int) -> Answer:
+    request = share.work.profiles[share.work.category[task]].resources
+    return explain_stranded(task, request, [node.capacity() for node in share.nodes.values()])
+
+
+def whole_share(share: Share, name: str) -> RunAnswer:
+    """What runs and waits here, and for what; and what no node can run, which this one keeps."""
+    whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
+    whole.groups += _stranded_groups(share)
+    for group in whole.groups:
+        group.example.node = name
+    return whole
+
+
+def _stranded_groups(share: Share) -> list[Group]:
+    """Tasks of one category lack the same."""
+    stranded, work = share.stranded, share.work
+    found: dict[int, Group] = {}
+    for task in islice((task for task in range(len(work)) if task in stranded), len(stranded)):
+        group = found.get(work.category[task])
+        if group is None:
+            example = _why_stranded(share, task)
+            group = found[work.category[task]] = Group(example.cause, 0, example)
+        group.count += 1
+    return list(found.values())
+
+
+def why_by_books(
+    store: Store, info: RunInfo, nodes: Mapping[int, NodeInfo], task: int, here: Answer | None, first: str
+) -> TaskTold:
+    """Of any task; `here` is what this agent's own share says of it, if it is there.
+
+    `first`: the name of another run that is served before this one, if there is one.
+    """
+    if not 0 <= task < decode_about(info.about).tasks:
+        return TaskTold(problem="the run has no such task")
+    standing, _, owner = store.whereabouts(task)
+    status = int(standing)
+    if status != Status.READY:
+        return TaskTold(status)
+    if here is not None:
+        return TaskTold(status, here)
+    if first and nodes:
+        return TaskTold(status, Answer(task, Cause.ANOTHER_RUN, detail=first))
+    elsewhere: list[str] = []
+
+    def ask(node: int, _: int) -> Answer | None:
+        elsewhere.append(nodes[node].address)
+        return None
+
+    answer = explain_placed(task, owner, {number: node.name for number, node in nodes.items()}, ask)
+    return TaskTold(status, answer, elsewhere[0] if elsewhere else "")
+
+
+def standings(store: Store, tasks: list[int]) -> StandingsTold:
+    """Where tasks stand, a byte for each."""
+    return StandingsTold(bytes(int(store.whereabouts(task)[0]) for task in tasks[:MOST_STANDINGS]))
+
+
+def served_first(runs: Iterable[RunInfo], run: str) -> str:
+    """The name of the run that is served before this one; empty if it is this one's turn, or it has ended."""
+    going = [each for each in runs if each.state != "ended"]
+    if not going or going[0].run == run or all(each.run != run for each in going):
+        return ""
+    return decode_about(going[0].about).name
+
+
+def whole_run(store: Store, here: Callable[[], RunAnswer | None], gone: list[int], first: str) -> RunSaid:
+    """What the books and this agent's own share say of a whole run."""
+    standings = store.standings()
+    said = here() or RunAnswer()
+    said.ready = max(0, standings.count(Status.READY) - said.running)
+    said.waiting = standings.count(Status.WAITING)
+    said.done = standings.count(Status.DONE)
+    said.failed = standings.count(Status.FAILED)
+    said.doomed = standings.count(Status.DOOMED)
+    return RunSaid(said, gone, first)

@@ -1,0 +1,271 @@
+"""Why tasks of a run on a cluster are where they are, as a client finds out: the books, the node, the batch system.
+
+Where a task stands is asked of any agent, which looks into the books; why a ready one does not run is asked of the node
+that has it. Nodes that were started and are not there are known only where the cluster was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+
+from shoal.agent.messages import (
+    NO_RUN,
+    ClusterTold,
+    Refused,
+    RunAsked,
+    RunSaid,
+    StandingsAsked,
+    StandingsTold,
+    TaskAsked,
+    TaskTold,
+    WireMessage,
+    make_codec,
+)
+from shoal.cluster.groups import told
+from shoal.cluster.home import ClusterHome
+from shoal.cluster.manage import absent, factory_says
+from shoal.cluster.session import Note
+from shoal.errors import InputError, ShoalError
+from shoal.explain.answer import Answer, Cause, RunAnswer
+from shoal.explain.cluster import OnCluster, SilentError, StoreAwayError, whole_cluster
+from shoal.flow.dag import Status
+from shoal.model.graph import Graph
+from shoal.model.resources import Resources
+from shoal.plan.identity import place_of
+from shoal.store.link import Link
+from shoal.store.redis import key_of
+from shoal.wire.access import Access, read
+from shoal.wire.caller import Caller
+from shoal.wire.places import access_path
+
+AGENT_PATIENCE = 10.0
+"""Seconds for which any agent is waited for; one that is at a large task's files answers late."""
+NODE_PATIENCE = 3.0
+"""Seconds for which a single node is waited for."""
+_AT_ONCE = 500
+HORIZON = 2_000
+"""Unfinished ancestors that are asked for to say when a task might start."""
+
+
+class ForgottenError(Exception):
+    """The cluster does not have the run any more: what is known of it is in the ledger."""
+
+
+_AWAY = ("the store has not answered", "no Redis server answers", "the Redis server")
+"""How sentences about a store begin that cannot be asked."""
+
+
+class ClusterQuestions:
+    """A client's questions about one run."""
+
+    def __init__(self, note: Note, caller: Caller[WireMessage], access: Access) -> None:
+        self._note, self._caller, self._access = note, caller, access
+
+    def ask(self, question: WireMessage) -> WireMessage:
+        try:
+            answer = self._caller.ask(question, AGENT_PATIENCE)
+        except InputError:
+            self._look_for_store()
+            raise
+        if isinstance(answer, Refused):
+            if answer.why == NO_RUN:
+                raise ForgottenError
+            if answer.why.startswith(_AWAY):
+                raise StoreAwayError(answer.why)
+            raise InputError(f"the cluster refuses: {answer.why}")
+        return answer
+
+    def _look_for_store(self) -> None:
+        """An agent that does not answer may itself wait for its books; who may see these looks there."""
+        if self._access.store is None:
+            return
+        try:
+            Link(self._access.store.split(","), key_of(self._access.name, "why"), patience=NODE_PATIENCE).close()
+        except InputError as error:
+            raise StoreAwayError(error.message) from None
+
+    def statuses(self, tasks: list[int]) -> dict[int, Status]:
+        """Where tasks stand."""
+        found: dict[int, Status] = {}
+        for at in range(0, len(tasks), _AT_ONCE):
+            some = tasks[at : at + _AT_ONCE]
+            answer = self.ask(StandingsAsked(self._note.run, some))
+            assert isinstance(answer, StandingsTold)
+            found.update(zip(some, map(Status, answer.statuses), strict=True))
+        return found
+
+    def held(self, task: int) -> Answer:
+        """Why a ready task is where it is."""
+        question = TaskAsked(self._note.run, task)
+        answer = self.ask(question)
+        assert isinstance(answer, TaskTold)
+        if answer.problem:
+            raise InputError(answer.problem)
+        if answer.address:
+            known = answer.answer
+            try:
+                answer = self.ask_node(answer.address, question)
+            except InputError as error:
+                node = known.node if known is not None else ""
+                return Answer(task, Cause.NODE_SILENT, node=node, detail=error.message)
+            if not isinstance(answer, TaskTold) or answer.answer is None:
+                return known or Answer(task, Cause.ARRIVING)
+        return answer.answer or Answer(task, Cause.ARRIVING)
+
+    def whole(self) -> tuple[RunSaid, ClusterTold]:
+        """What the books and one agent say of the run, and who is there; nodes that count as lost are left out."""
+        said = self.ask(RunAsked(self._note.run))
+        assert isinstance(said, RunSaid)
+        found = told(self._caller)
+        for number in said.gone:
+            found.nodes.pop(number, None)
+        return said, found
+
+    def capacities(self) -> list[Resources]:
+        """What each node has that is there."""
+        return [node.capacity() for node in self.whole()[1].nodes.values()]
+
+    def ask_node(self, address: str, question: WireMessage) -> WireMessage:
+        """Asks one certain node."""
+        with Caller(self._access.at([address]), make_codec(), patience=NODE_PATIENCE) as caller:
+            return caller.ask(question, NODE_PATIENCE)
+
+
+def explain_brought(
+    note: Note, graph: Graph, task: int, now: float, seconds: Callable[[int], float | None]
+) -> Answer | None:
+    """Why a task of the graph is where it is, in the graph's numbers; None if it was not brought to the cluster.
+
+    `seconds`: how long a task is expected to take.
+    """
+    place_at = {place: at for at, place in enumerate(note.places)}
+    numbers = [place_at.get(place_of(graph, each), -1) for each in range(len(graph))]
+    if numbers[task] < 0:
+        return None
+    access = read(access_path(note.cluster))
+    with Caller(access, make_codec()) as caller:
+        questions = ClusterQuestions(note, caller, access)
+        known: dict[int, Status] = {}
+
+        def status(each: int) -> Status:
+            return statuses_of([each])[each]
+
+        def statuses_of(tasks: Iterable[int]) -> Mapping[int, Status]:
+            unknown = {numbers[each]: each for each in tasks if each not in known}
+            told = questions.statuses([number for number in unknown if number >= 0])
+            known.update((unknown[number], found) for number, found in told.items())
+            if -1 in unknown:
+                known[unknown[-1]] = Status.DONE  # it was up to date before the run began
+            return known
+
+        def needs(each: int) -> list[int]:
+            found = [other for other in dict.fromkeys(graph.predecessors_of(each)) if numbers[other] >= 0]
+            statuses_of(found)
+            return found
+
+        def held(each: int) -> Answer:
+            answer = _renumbered(questions.held(numbers[each]), numbers)
+            if answer.cause in (Cause.NO_NODE, Cause.TOO_LARGE, Cause.LABEL):
+                answer.detail = "; ".join(
+                    filter(None, [answer.detail, *missing_nodes(note.cluster, questions.whole()[1])])
+                )
+            return answer
+
+        try:
+            share = share_of(graph, questions.capacities)
+            return OnCluster(now, needs, status, held, seconds, share, HORIZON).explain(task)
+        except ForgottenError:
+            return None
+
+
+def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int], float | None]:
+    """Which part of all that there is a task takes while it runs; None if no node can run it. `ask`: what each has."""
+    nodes = cache(ask)
+
+    @cache
+    def share_of_profile(profile: int) -> float | None:
+        asked = graph.profiles[profile].resources.amounts
+        if not asked:
+            return 0.0
+        places = sum(min(node.get(name) // amount for name, amount in asked) for node in nodes())
+        return 1 / places if places else None
+
+    return lambda task: share_of_profile(graph.profile[task])
+
+
+def _renumbered(answer: Answer, numbers: list[int]) -> Answer:
+    """An answer of a node, which knows the run's numbers only, in those of the graph."""
+    mentioned = set(answer.mentions())
+    back = {number: task for task, number in enumerate(numbers) if number in mentioned}
+    answer.task = back[answer.task]
+    if answer.first is not None:
+        answer.first = back.get(answer.first)
+    if answer.shortage is not None:
+        for holder in answer.shortage.holders:  # one that the workflow does not have any more gets a number below 0
+            holder.task = back.get(holder.task, -1 - holder.task)
+    return answer
+
+
+def explain_brought_run(note: Note, groups: Collection[bytes] = ()) -> tuple[RunAnswer, dict[int, bytes]] | None:
+    """Why a whole run is where it is, and the places of the tasks that are mentioned, by their numbers in it.
+
+    None if the cluster has forgotten it. `groups`: places of tasks that run nothing themselves, which the books count
+    and nobody else does.
+    """
+    access = read(access_path(note.cluster))
+    with Caller(access, make_codec()) as caller:
+        questions = ClusterQuestions(note, caller, access)
+        try:
+            said, found = questions.whole()
+            standings = questions.statuses([number for number, place in enumerate(note.places) if place in groups])
+        except StoreAwayError as error:
+            return RunAnswer(notes=[f"the cluster's store does not answer: {error}"]), {}
+        except ForgottenError:
+            return None
+        books = said.whole
+        books.ready += books.running
+        for status in standings.values():
+            books.waiting -= status is Status.WAITING
+            books.done -= status is Status.DONE
+            books.doomed -= status is Status.DOOMED
+        names = {number: node.name for number, node in found.nodes.items()}
+
+        def ask(number: int) -> RunAnswer | None:
+            try:
+                answer = questions.ask_node(found.nodes[number].address, RunAsked(note.run))
+            except InputError:
+                raise SilentError from None
+            return answer.whole if isinstance(answer, RunSaid) else None
+
+        whole = whole_cluster(books, names, ask, said.first)
+        whole.notes += missing_nodes(note.cluster, found)
+    mentioned = {task for group in whole.groups for task in group.example.mentions()}
+    return whole, {task: note.places[task] for task in sorted(mentioned) if 0 <= task < len(note.places)}
+
+
+def missing_nodes(cluster: str, found: ClusterTold) -> list[str]:
+    """Sentences about nodes that were asked for and are not there, with what the batch system says of them."""
+    if access_path(cluster) == cluster:
+        return []  # a cluster that somebody else has started
+    home = ClusterHome(cluster)
+    try:
+        started = home.read_started()
+        missing = absent(home, started, found)
+    except ShoalError as error:
+        return [f"what was started cannot be found out: {error}"]
+    lines = []
+    for group in started.groups:
+        reasons: dict[str, int] = {}
+        for _, standing in missing[group.name]:
+            what = standing.phase.value
+            if standing.reason and standing.reason != what:
+                what += f": {standing.reason}"
+            reasons[what] = reasons.get(what, 0) + 1
+        for what, count in reasons.items():
+            nodes = "a node" if count == 1 else f"{count} nodes"
+            lines.append(f"{nodes} of group {group.name!r} that {'was' if count == 1 else 'were'} asked for: {what}")
+        factory = factory_says(home, started, group)
+        if factory:
+            lines.append(factory)
+    return lines

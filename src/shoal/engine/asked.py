@@ -1,0 +1,96 @@
+"""Questions to a running workflow from another terminal: why a task, or everything, is where it is.
+
+Only the process that runs it knows what its broker has decided. The question comes as a request (`engine.requests`);
+what the ledger has of running tasks is sent along with it, so that the run itself need not keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shoal.broker.broker import Broker
+from shoal.engine.requests import ask_and_wait, take_questions, write_answer
+from shoal.engine.workspace import Workspace
+from shoal.explain.answer import Answer, RunAnswer
+from shoal.explain.onenode import OneNode
+from shoal.ledger.records import printable
+from shoal.model.graph import Graph, find_task
+
+ANSWER_SECONDS = 5.0
+REPLACED = "\ufffd"
+_NO_ANSWER = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
+"""What a question that nobody of ours asks may lead to, and a defect of the answering."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """About one task, by name, file or number; about the whole run without it."""
+
+    task: str | None
+    since: dict[int, float] = {}
+    """When the running tasks were started, as far as the ledger has it."""
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the run says, with the names of the tasks that it speaks of."""
+
+    answer: Answer | None = None
+    whole: RunAnswer | None = None
+    names: dict[int, str] = {}
+    """Neither of the first two: the run has no such task."""
+
+
+def ask_why(workspace: Workspace, question: Question) -> Told:
+    """Asks the run of this workflow on this machine; an `InputError` if it cannot be asked, a `SilentRunError` if
+    it does not answer."""
+    if question.task is not None:
+        question = msgspec.structs.replace(question, task=printable(question.task))
+    told = ask_and_wait(workspace, ".why", msgspec.json.encode(question), ANSWER_SECONDS)
+    return msgspec.json.decode(told, type=Told)
+
+
+def answer_questions(
+    workspace: Workspace,
+    graph: Graph,
+    statuses: Sequence[int],
+    broker: Broker,
+    now: float,
+    *,
+    reasons: Mapping[str, str],
+    order: str,
+    stopping: str,
+) -> None:
+    """Answers what was asked since the last call."""
+    for path, request in take_questions(workspace):
+        try:
+            question = msgspec.json.decode(request, type=Question)
+            since = {task: moment for task, moment in question.since.items() if task in broker.running}
+            source = OneNode(graph, statuses, broker, now, since=since, reasons=reasons, order=order, stopping=stopping)
+            told = msgspec.json.encode(_told(source, graph, question.task))
+        except _NO_ANSWER:
+            told = msgspec.json.encode(Told())  # a question must not harm the run
+        write_answer(path, told)
+
+
+def _told(source: OneNode, graph: Graph, wanted: str | None) -> Told:
+    if wanted is None:
+        whole = source.whole()
+        mentioned = [task for group in whole.groups for task in group.example.mentions()]
+        return Told(whole=whole, names=_names(graph, mentioned))
+    task = _found(graph, wanted)
+    if task is None:
+        return Told()
+    answer = source.explain(task)
+    return Told(answer, names=_names(graph, answer.mentions()))
+
+
+def _names(graph: Graph, tasks: list[int]) -> dict[int, str]:
+    return {task: printable(graph.names[task]) for task in tasks}
+
+
+def _found(graph: Graph, wanted: str) -> int | None:
+    task = find_task(graph, wanted)
+    if task is None and REPLACED in wanted:  # a name that is no text is asked for as it is shown
+        return next((number for number, name in enumerate(graph.names) if printable(name) == wanted), None)
+    return task

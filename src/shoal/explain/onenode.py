@@ -1,0 +1,108 @@
+"""A run with one broker as a source of answers: live in the engine, and in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from shoal.broker.broker import Broker
+from shoal.explain.answer import Answer, Cause, Group, RunAnswer
+from shoal.explain.chain import MOST_ANCESTORS, explain
+from shoal.explain.held import explain_held, groups_of
+from shoal.explain.outlook import bundles
+from shoal.flow.dag import Status
+from shoal.model.graph import Graph
+from shoal.policy.contract import UNLIMITED
+
+
+class OneNode:
+    """What flow and broker know at one moment."""
+
+    horizon = MOST_ANCESTORS
+
+    def __init__(
+        self,
+        graph: Graph,
+        statuses: Sequence[int],
+        broker: Broker,
+        now: float,
+        *,
+        since: Mapping[int, float] | None = None,
+        reasons: Mapping[str, str] | None = None,
+        order: str = "",
+        stopping: str = "",
+    ) -> None:
+        """`since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more
+        is started, if that is so."""
+        self.now = now
+        self._graph, self._statuses, self._broker = graph, statuses, broker
+        self._since, self._reasons = since or {}, reasons or {}
+        self._order, self._stopping = order, stopping
+
+    def status(self, task: int) -> Status:
+        return Status(self._statuses[task])
+
+    def needs(self, task: int) -> Iterable[int]:
+        return self._graph.predecessors_of(task)
+
+    def held(self, task: int, *, foresees: bool = True) -> Answer:
+        answer = explain_held(self._broker, task, self.now, since=self._since, reasons=self._reasons, foresees=foresees)
+        answer.order = self._order if answer.cause is Cause.RESOURCES else ""
+        if answer.cause is Cause.STOPPING:
+            answer.detail = self._stopping
+        return answer
+
+    def seconds(self, task: int) -> float | None:
+        if self._graph.actions[task] is None:
+            return 0.0
+        return self._broker.lanes[self._broker.columns.lane[task]].mean_duration
+
+    def running_since(self, task: int) -> float | None:
+        return self._since.get(task, self.now) if task in self._broker.running else None
+
+    def share(self, task: int) -> float | None:
+        """As many run together as the node could hold, however few do at the moment."""
+        if self._graph.actions[task] is None:
+            return 0.0
+        contract, lane = self._broker.contract, self._broker.columns.lane[task]
+        places = contract.places(lane)
+        if places >= UNLIMITED:  # a throttle finds out how many, and has not begun to
+            places = contract.whole_cores()
+        if places < 1:
+            return 1.0 if task in self._broker.running else None
+        return 1 / places
+
+    @property
+    def stopping(self) -> str | None:
+        return self._stopping if self._broker.draining else None
+
+    def whole(self) -> RunAnswer:
+        """Why the run is where it is."""
+        broker, counts = self._broker, [0] * len(Status)
+        for status, action in zip(self._statuses, self._graph.actions, strict=True):
+            if action is not None:
+                counts[status] += 1
+        running = len(bundles(broker))  # of those that were handed over together one runs
+        answer = RunAnswer(
+            running=running,
+            ready=counts[Status.READY] - running,
+            waiting=counts[Status.WAITING],
+            done=counts[Status.DONE],
+            failed=counts[Status.FAILED],
+            doomed=counts[Status.DOOMED],
+            groups=groups_of(broker, lambda task: self.held(task, foresees=False)),
+        )
+        arriving = answer.ready - sum(group.count for group in answer.groups)
+        if arriving > 0:
+            answer.groups.append(self._arriving(arriving))
+        return answer
+
+    def _arriving(self, count: int) -> Group:
+        """Tasks that the flow has handed out and the broker has not got yet."""
+        held = self._broker.state
+        for task, status in enumerate(self._statuses):
+            if status == Status.READY and task not in held:
+                return Group(Cause.ARRIVING, count, Answer(task, Cause.ARRIVING))
+        raise AssertionError("a task is ready that is nowhere")
+
+    def explain(self, task: int) -> Answer:
+        return explain(self, task)

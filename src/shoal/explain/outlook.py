@@ -1,0 +1,108 @@
+"""When a queued task is expected to start: what is before it in its queue, placed one after another on what gets free.
+
+That is what the broker would do if every task took as long as its kind does on average and nothing new became ready.
+Of a task that has run for longer than that nobody knows when it ends, and nothing is foreseen that needs its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from heapq import heapify, heappop, heappush
+
+from shoal.broker.broker import Broker
+from shoal.broker.lane import Bundle
+from shoal.policy.order import Queue
+
+MOST_FORESEEN = 5_000
+MOST_LOOKS = 50_000
+"""Longer queues, or those of so many lanes, are not copied to be looked through: a run must not stand still."""
+
+
+SLACK = 0.25
+"""Seconds by which a task may be late before that is said: when it began is told a little later, and of those that were
+handed over together only when they were."""
+
+
+def is_overdue(end: float | None, now: float) -> bool:
+    """Whether what should have ended has not: nobody knows when it will."""
+    return end is not None and end < now - SLACK
+
+
+def tasks_ahead(broker: Broker, task: int) -> list[int] | None:
+    """The queued tasks before this one, in the order in which they would start; None if there are too many to say."""
+    size = len(broker.queue)
+    if size > MOST_FORESEEN or size * len(list(broker.queue.lanes())) > MOST_LOOKS:
+        return None
+    queue: Queue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
+    ahead: list[int] = []
+    while len(queue):
+        first = queue.pop(list(queue.lanes()))
+        if first == task:
+            return ahead
+        ahead.append(first)
+    return None
+
+
+def expected_end(broker: Broker, bundle: Bundle, now: float, since: float | None, most: int = 0) -> float | None:
+    """When the tasks of a bundle should be over, or the first so many; None if none of their kind has ended yet.
+
+    That is in the past if they take longer than tasks of their kind do on average.
+    """
+    mean = broker.lanes[bundle.lane].mean_duration
+    if mean is None:
+        return None
+    return (now if since is None else since) + mean * (most or bundle.left)
+
+
+def expected_start(broker: Broker, task: int, ahead: list[int], now: float, since: Mapping[int, float]) -> float | None:
+    """When the task is expected to start if these start before it; None if nothing is known of how long they take."""
+    contract, lane_of = broker.contract, broker.columns.lane
+    releases: list[tuple[float, int, list[tuple[int, int]]]] = []
+    for number, (one, bundle) in enumerate(bundles(broker).items()):
+        end = expected_end(broker, bundle, now, since.get(one))
+        if end is None:
+            return None
+        if not is_overdue(end, now):
+            releases.append((max(end, now), number, bundle.taken))
+    number = len(broker.running)
+    heapify(releases)
+    free, moment = list(contract.free), now
+    for other in (*ahead, task):
+        needs = contract.needs[lane_of[other]]
+        while any(free[at] < amount for at, amount in needs):
+            if not releases:
+                return None
+            moment, _, taken = heappop(releases)
+            for at, amount in taken:
+                free[at] += amount
+        mean = broker.lanes[lane_of[other]].mean_duration
+        if other == task:
+            return moment
+        if mean is None:
+            return None
+        for at, amount in needs:
+            free[at] -= amount
+        number += 1
+        heappush(releases, (moment + mean, number, needs))
+    return None
+
+
+def bundles(broker: Broker) -> dict[int, Bundle]:
+    """What runs, each bundle once, under the first of its tasks: the one that runs; the others come after it."""
+    found: dict[int, tuple[int, Bundle]] = {}
+    for task, bundle in broker.running.items():
+        found.setdefault(id(bundle), (task, bundle))
+    return dict(found.values())
+
+
+def before_in_bundle(broker: Broker, task: int) -> list[int]:
+    """The tasks that were handed over together with this one and are run before it."""
+    found = []
+    bundle = broker.running[task]
+    for other, its in broker.running.items():
+        if other == task:
+            break
+        if its is bundle:
+            found.append(other)
+    return found

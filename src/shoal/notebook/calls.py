@@ -1,0 +1,165 @@
+"""An executor or some futures as a card, from what is counted of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shoal.futures.tally import BUCKETS, Busy, Line, Tally
+from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone, cores_text
+from shoal.view import pace
+from shoal.view.causes import cause_of
+from shoal.view.words import percent, seconds, time_left
+
+OTHERS = "other functions"
+_TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "not run": "bad", "running": "live"}
+
+
+def executor_card(
+    facts: list[str],
+    tally: Tally,
+    busy: Busy,
+    running: Mapping[str, int],
+    cores: float,
+    *,
+    going: Sequence[tuple[str, float]] = (),
+    over: bool = False,
+) -> Card:
+    """`running` are the calls that workers have been given, by function; `busy` has their time, too.
+
+    `going` are the functions that workers are busy with, each with the seconds that it has been.
+    """
+    lines = list(tally.lines.items())
+    total = sum(line.accepted for _, line in lines)
+    under_way = sum(running.values())
+    rest = max(0, sum(line.open() for _, line in lines) - under_way)
+    states = [State("done", tally.count("done"), "good"), State("failed", tally.count("failed"), "bad")]
+    states += [State("not run", tally.count("not run"), "bad"), State("cancelled", tally.count("cancelled"), "soft")]
+    states += [State("running", under_way, "live"), State("waiting", rest, "idle")]
+    colours = {name: min(place, MOST_COLOURS - 1) for place, name in enumerate({**busy.rows, **tally.lines})}
+    rows = [_row(name, line, colours[name], running.get(name, 0), busy) for name, line in lines]
+    rows.sort(key=lambda row: -(row.seconds or 0.0))
+    failures = _failures(tally)
+    state = "shut down" if over else "working" if under_way or rest else "idle" if total else "ready"
+    return Card(
+        "shoal.Executor",
+        state,
+        "live" if state == "working" else "soft",
+        facts,
+        "call",
+        "function",
+        total,
+        states if total else [],
+        _time(lines, min(cores, under_way), going),
+        _area(busy, cores),
+        rows[:MOST_ROWS],
+        max(0, len(rows) - MOST_ROWS),
+        failures[:MOST_CAUSES],
+        max(0, len(failures) - MOST_CAUSES),
+    )
+
+
+def _row(name: str, line: Line, colour: int, running: int, busy: Busy) -> Row:
+    done = line.ends["done"]
+    return Row(
+        name,
+        colour,
+        line.accepted,
+        done,
+        line.ends["failed"],
+        running,
+        line.seconds / done if done else None,
+        line.longest if done else None,
+        sum(busy.rows.get(name, ())),
+    )
+
+
+def _time(lines: Sequence[tuple[str, Line]], width: float, going: Sequence[tuple[str, float]]) -> str:
+    """How long the calls that are there will take, by the same model as for runs."""
+    tallies = {
+        name: pace.Tally(line.open() + line.ends["done"], line.ends["done"], seconds=line.seconds, squares=line.squares)
+        for name, line in lines
+    }
+    if not width:
+        return ""
+    ages = [(tallies[name], age) for name, age in going if name in tallies]
+    told = pace.progress_of(
+        pace.Known(
+            to_run=sum(tally.planned for tally in tallies.values()),
+            up_to_date=0,
+            running=0,
+            elapsed=0.0,
+            over=False,
+            tallies=list(tallies.values()),
+            going=ages,
+            widths=[width],
+            rate=0.0,
+        )
+    )
+    return "" if told.left is None else time_left(told.left, told.least, told.most)
+
+
+def _area(busy: Busy, cores: float) -> Area | None:
+    """Workers in use over time."""
+    if not busy.began:
+        return None
+    width = busy.width
+    end = max(busy.last - busy.began, width)
+    size = min(BUCKETS, int(end / width) + 1)
+    names, series = list(busy.rows)[:MOST_COLOURS], []
+    for at, row in enumerate(busy.rows.values()):
+        cores_held = [spent / width for spent in row[:size]]
+        cores_held[-1] *= width / max(end - (size - 1) * width, 0.05 * width)  # the last bucket is not over yet
+        if at < MOST_COLOURS:
+            series.append(cores_held)
+        else:
+            names[-1] = OTHERS
+            series[-1] = [one + another for one, another in zip(series[-1], cores_held, strict=True)]
+    used = sum(sum(row) for row in busy.rows.values())
+    said = f"{percent(used, cores * end)} of {cores_text(cores)} in use"
+    return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, said)
+
+
+def _failures(tally: Tally) -> list[Failure]:
+    """What messages have in common is one cause; the most frequent first."""
+    found: dict[str, Failure] = {}
+    for text, said in list(tally.messages.items()):
+        cause = cause_of(text)
+        known = found.get(cause, Failure(cause, 0, 0, []))
+        names = list(dict.fromkeys((*known.examples, *said.functions)))[:3]
+        found[cause] = Failure(cause, known.attempts + said.attempts, known.given_up + said.given_up, names)
+    return sorted(found.values(), key=lambda failure: (-failure.given_up, -failure.attempts, failure.text))
+
+
+def futures_card(
+    states: Mapping[str, Mapping[str, int]], failures: Mapping[str, tuple[int, list[str]]], took: float
+) -> Card:
+    """Futures by function and state, and what those said that failed; `took` is how long they were watched."""
+    words = ("done", "failed", "not run", "cancelled", "running", "waiting")
+    counts = {word: sum(row.get(word, 0) for row in states.values()) for word in words}
+    total = sum(counts.values())
+    left = counts["running"] + counts["waiting"]
+    bad = counts["failed"] + counts["not run"] + counts["cancelled"]
+    rows = [_future_row(name, row, place) for place, (name, row) in enumerate(states.items())]
+    causes = [Failure(text, number, number, names) for text, (number, names) in failures.items()]
+    causes.sort(key=lambda failure: (-failure.attempts, failure.text))
+    return Card(
+        "1 future" if total == 1 else f"{total:,} futures",
+        "working" if left else "failed" if bad else "done",
+        "live" if left else "bad" if bad else "good",
+        [],
+        "call",
+        "function",
+        total,
+        [State(word, counts[word], _TONES.get(word, "soft" if word == "cancelled" else "idle")) for word in words],
+        f"watched for {seconds(took)}" if left else "",
+        None,
+        rows[:MOST_ROWS],
+        max(0, len(rows) - MOST_ROWS),
+        causes[:MOST_CAUSES],
+        max(0, len(causes) - MOST_CAUSES),
+    )
+
+
+def _future_row(name: str, row: Mapping[str, int], place: int) -> Row:
+    done, failed, running = (row.get(word, 0) for word in ("done", "failed", "running"))
+    return Row(name, min(place, MOST_COLOURS - 1), sum(row.values()), done, failed, running, None, None, None)

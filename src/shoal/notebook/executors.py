@@ -1,0 +1,152 @@
+"""Executors and futures as sources of cards: what their hooks for notebooks call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from shoal.futures.client import Client
+from shoal.futures.future import CallFuture, failure_of, in_a_line
+from shoal.futures.tally import Busy, Tally
+from shoal.model.resources import FRACTION, show_bytes
+from shoal.notebook.calls import executor_card, futures_card
+from shoal.notebook.card import Card, cores_text
+from shoal.notebook.live import Live
+from shoal.notebook.markup import html_of
+from shoal.view.causes import cause_of
+
+
+class ExecutorSource:
+    """Holds the client and not the executor, which is to end when its program drops it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen: tuple[int, bool, int] | None = None
+
+    def card(self) -> Card:
+        """From what the engine has counted."""
+        client = self._client
+        self._seen = self._state()
+        engine = client.engine
+        over = client.is_over()
+        if engine is None:
+            return executor_card(_facts(client, 0.0), Tally(), Busy(), {}, 1.0, over=over)
+        cores, now, busy = engine.cores(), time.time(), engine.tally.busy.copy()
+        if over:
+            return executor_card(_facts(client, cores), engine.tally, busy, {}, cores, over=True)
+        going = [(name, max(0.0, now - since)) for name, since in engine.working_since()]
+        for name, age in going:
+            busy.add(name, now - age, now)
+        return executor_card(_facts(client, cores), engine.tally, busy, engine.running(), cores, going=going)
+
+    def placeholder(self) -> Card:
+        """Nothing here takes long."""
+        return self.card()
+
+    def has_changed(self) -> bool:
+        """While calls run their time does."""
+        return self._state() != self._seen
+
+    def is_settled(self) -> bool:
+        """All calls are over."""
+        engine = self._client.engine
+        return engine is None or self._client.is_over() or not engine.tally.open()
+
+    def is_over(self) -> bool:
+        return self._client.is_over()
+
+    def _state(self) -> tuple[int, bool, int]:
+        engine = self._client.engine
+        going = engine is not None and not self.is_settled()
+        version = engine.tally.version if engine is not None else -1
+        return version, self._client.is_over(), int(time.monotonic() / 2) if going else 0
+
+
+def _facts(client: Client, cores: float) -> list[str]:
+    if client.far:
+        return [f"cluster {client.far}", *([cores_text(cores)] if cores else [])]
+    own = client.node.get("cores") / FRACTION
+    memory = client.node.get("memory")
+    return [cores_text(own), *([show_bytes(memory)] if memory else []), "on this machine"]
+
+
+class FuturesSource:
+    """Futures of any kind; those that are done are looked at once."""
+
+    def __init__(self, futures: Iterable[Future[Any]]) -> None:
+        self._looking = threading.Lock()
+        """The thread that draws and whoever prints it come at the same time."""
+        self._open = list(futures)
+        self._ended: dict[str, dict[str, int]] = {}
+        self._causes: dict[str, tuple[int, list[str]]] = {}
+        self._began = time.monotonic()
+        for future in self._open:
+            self._ended.setdefault(_name(future), {})
+
+    def card(self) -> Card:
+        """All of them by function and state."""
+        with self._looking:
+            return self._card()
+
+    def _card(self) -> Card:
+        still = []
+        states: dict[str, dict[str, int]] = {}
+        for future in self._open:
+            if future.done():
+                self._note(future)
+            else:
+                still.append(future)
+                _count(states.setdefault(_name(future), {}), "running" if future.running() else "waiting")
+        self._open = still
+        both = {name: {**row, **states.get(name, {})} for name, row in self._ended.items()}
+        return futures_card(both, self._causes, time.monotonic() - self._began)
+
+    def _note(self, future: Future[Any]) -> None:
+        name = _name(future)
+        error = failure_of(future)
+        word = future.state() if isinstance(future, CallFuture) else _word(future, error)
+        _count(self._ended[name], word)
+        if error is not None and word == "failed":
+            text = cause_of(in_a_line(error))
+            number, names = self._causes.get(text, (0, []))
+            self._causes[text] = (number + 1, names if name in names or len(names) >= 3 else [*names, name])
+
+    def placeholder(self) -> Card:
+        return futures_card({}, {}, 0.0)
+
+    def has_changed(self) -> bool:
+        return bool(self._open)
+
+    def is_settled(self) -> bool:
+        return all(future.done() for future in self._open)
+
+    def is_over(self) -> bool:
+        return self.is_settled()
+
+
+def _name(future: Future[Any]) -> str:
+    return future.name if isinstance(future, CallFuture) else type(future).__name__
+
+
+def _word(future: Future[Any], error: BaseException | None) -> str:
+    return "cancelled" if future.cancelled() else "done" if error is None else "failed"
+
+
+def _count(row: dict[str, int], word: str) -> None:
+    row[word] = row.get(word, 0) + 1
+
+
+def executor_html(client: Client) -> str:
+    """As it is now."""
+    return html_of(ExecutorSource(client).card())
+
+
+def show_executor(client: Client) -> None:
+    """In a kernel: below the cell that runs, kept up to date until the executor ends."""
+    live = client.live
+    if not isinstance(live, Live):
+        live = client.live = Live(ExecutorSource(client))
+    live.show()

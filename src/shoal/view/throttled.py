@@ -1,0 +1,88 @@
+"""What throttles decided in a run: of each category on each node the last decision, and a curve of a limited length.
+
+A run of many nodes and of a day has millions of decisions. A curve keeps every one of them until there are too many,
+then every second, and so on: what is drawn of a run that is over is no finer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from shoal.ledger.records import ThrottleDecided
+
+MOST_POINTS, FEWEST_POINTS = 400, 64
+"""Of a curve, and if there are very many curves."""
+_ALL_POINTS = 1 << 16
+"""Of all curves together, as far as each has its fewest."""
+
+
+class Point(msgspec.Struct, frozen=True, gc=False):
+    """What is drawn of a decision; see `ThrottleDecided`."""
+
+    time: float
+    cap: int
+    running: int
+    waiting: int
+    use: float
+    rate: float
+    reason: str
+
+
+class Curve:
+    """The decisions about one category on one node."""
+
+    def __init__(self, first: ThrottleDecided) -> None:
+        self.last = first
+        self.decided = 0
+        """How many there were."""
+        self._points: list[Point] = []
+        self._step = 1
+        """Every so many-th is kept."""
+
+    def add(self, record: ThrottleDecided, most: int) -> None:
+        self.last = record
+        if self.decided % self._step == 0:
+            self._points.append(_point(record))
+            while len(self._points) > most:
+                self._points, self._step = self._points[::2], 2 * self._step
+        self.decided += 1
+
+    def points(self) -> list[Point]:
+        """Those that were kept, and in any case the last."""
+        is_there = (self.decided - 1) % self._step == 0
+        return list(self._points) if is_there else [*self._points, _point(self.last)]
+
+
+def _point(record: ThrottleDecided) -> Point:
+    numbers = (record.time, record.cap, record.running, record.waiting, record.use, record.rate)
+    return Point(*numbers, sys.intern(record.reason))  # mostly the same words again
+
+
+class Throttled:
+    """All of them. It is as false as a run that has no throttle, and as a sequence it has the last decision of each
+    curve."""
+
+    def __init__(self) -> None:
+        self.last: ThrottleDecided | None = None
+        self._curves: dict[tuple[str, str], Curve] = {}
+
+    def add(self, record: ThrottleDecided) -> None:
+        self.last = record
+        key = record.node, record.category
+        curve = self._curves.get(key)
+        if curve is None:
+            curve = self._curves[key] = Curve(record)
+        curve.add(record, max(FEWEST_POINTS, min(MOST_POINTS, _ALL_POINTS // len(self._curves))))
+
+    def __bool__(self) -> bool:
+        return self.last is not None
+
+    def __iter__(self) -> Iterator[ThrottleDecided]:
+        return (curve.last for curve in self._curves.values())
+
+    def curves(self) -> list[Curve]:
+        """In the order in which they began."""
+        return list(self._curves.values())

@@ -1,0 +1,59 @@
+"""What `shoal why` says of a net: what its transitions wait for, and that nothing is when it is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import Net, take
+from shoal.cli.netstanding import why_nothing_runs
+from shoal.engine.follow import Phase, RunState
+from shoal.flow.net.drawing import NetShown
+from shoal.ledger.records import NetBegun, NetMarked, RunEnded
+from support.views import started
+
+PROBLEM = "net 'loop': the run of the task 'work' failed with ValueError: no"
+
+
+def loop() -> NetShown:
+    net = Net("loop")
+    todo, done, fin = net.place("todo", [1, 2]), net.place("done"), net.place("fin")
+
+    @net.task(x=take(todo))
+    def work(x: int) -> object:
+        return {done: x}
+
+    @net.step(xs=take(done))
+    def collect(xs: int) -> object:
+        return {fin: xs}
+
+    return net.describe()
+
+
+def state_with(outcome: str | None, *problems: str) -> RunState:
+    state = RunState()
+    state.take(started(0))
+    state.take(NetBegun("loop", "digest", None))
+    state.take(NetMarked(1.0, {"todo": 1, "done": 0, "fin": 1}, {"work": 1}, {"work": 1}, list(problems)))
+    if outcome is not None:
+        state.take(RunEnded(2.0, outcome, 1, 0, 0))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how"), [("ok", "came to its end"), ("failed", "failed, and 'shoal run' tries that again")]
+)
+def test_a_net_that_is_over_waits_for_nothing(outcome: str, how: str) -> None:
+    lines = why_nothing_runs(loop(), state_with(outcome, PROBLEM), Phase.ENDED, None)
+    assert lines == [
+        f"the net 'loop' {how}; nothing is waited for, and this is how it stood last",
+        f"work: has ended with the net: 1 task done, 1 token on 'todo' left over; {PROBLEM}",
+        "collect: has ended with the net: no token left over",
+    ]
+    assert why_nothing_runs(loop(), state_with(outcome), Phase.ENDED, "collect") == lines[2:]
+
+
+def test_a_net_that_was_stopped_or_goes_on_waits_for_tokens() -> None:
+    for outcome, phase in (("received SIGINT", Phase.ENDED), (None, Phase.KILLED), (None, Phase.RUNNING)):
+        lines = why_nothing_runs(loop(), state_with(outcome), phase, None)
+        assert lines[2] == "collect: waits for 1 token on 'done'"
+        assert "has tokens on all its places" in lines[1]

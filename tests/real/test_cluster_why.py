@@ -1,0 +1,165 @@
+"""`shoal why` on a real cluster whose parts are in trouble: it names what is wrong, and says nothing that is not so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from support.clusters import NAME, LocalCluster, local_cluster
+from support.command import PATIENCE, wait_until
+from support.redis_servers import CAREFUL, one_server
+
+GATED = """from shoal import rule
+rule("long", run="touch begun; while ! test -e go; do sleep 0.05; done; touch long")
+rule("more{n}", run="touch more{n}", cores=2)
+rule("after", ["long"], run="touch after")
+rule("last", ["after"], run="touch last")
+"""
+
+
+def begin(cluster: LocalCluster, folder: Path) -> Path:
+    """A run of which one task runs until somebody makes the file `go`."""
+    folder.mkdir()
+    (folder / "flow.py").write_text(GATED)
+    cluster.shoal("run", "--cluster", NAME, "flow.py", "last", "more0", "more1", "--detach", where=folder)
+    return folder
+
+
+def finish(cluster: LocalCluster, folder: Path) -> None:
+    (folder / "go").touch()
+    cluster.shoal("attach", "flow.py", "--quiet", where=folder)
+    assert (folder / "last").exists()
+
+
+def why(cluster: LocalCluster, folder: Path, *words: str) -> str:
+    return cluster.shoal("why", *words, "flow.py", where=folder)
+
+
+def test_a_node_that_is_full_and_then_silent_is_named(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "cluster", 1, "--agent=--cores=2") as cluster:
+        folder = begin(cluster, tmp_path / "w")
+        wait_until(lambda: (folder / "begun").exists(), "the long one runs")
+        wait_until(lambda: "held by 'long' (1)" in why(cluster, folder, "more0"), "the other one has come there")
+        said = why(cluster, folder, "more0")
+        assert "'more0' is ready on " in said
+        assert " and waits for cores: it asks for 2, and 1 of 2 is free; held by 'long' (1" in said
+        chain = json.loads(cluster.shoal("why", "last", "flow.py", "--json", where=folder))
+        assert [chain["names"][str(task)] for task in chain["chain"]] == ["after", "long"]
+        assert chain["root"]["cause"] == "running" and chain["root"]["node"]
+        whole = why(cluster, folder)
+        assert whole.startswith("1 runs, 2 are ready, ")
+        assert "each waits for cores: it asks for 2, and 1 of 2 is free" in whole
+        behind = begin(cluster, tmp_path / "x")
+        said = why(cluster, behind, "long")
+        assert "waits for its run's turn: the cluster serves one that was brought before (flow.py)" in said
+        assert why(cluster, behind).startswith("Nothing runs: the cluster serves another run first.")
+        cluster.shoal("cancel", "flow.py", where=behind)
+        (agent,) = cluster.agents().values()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            said = why(cluster, folder, "long")
+            assert said.startswith("'long' is with ") and "which does not answer, and may be running there" in said
+            whole = why(cluster, folder)
+            assert whole.startswith("It is not known what runs: the nodes that have work do not answer."), whole
+            assert "  3: each is with " in whole and "it is not known what runs there" in whole
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        finish(cluster, folder)
+
+
+def test_a_cluster_without_a_node_is_the_reason_and_why_there_is_none(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "cluster", 1) as cluster:
+        folder = begin(cluster, tmp_path / "w")
+        wait_until(lambda: (folder / "begun").exists(), "the long one runs")
+        (number,) = cluster.agents()
+        cluster.kill_agent(number)
+        wait_until(lambda: "the cluster has none" in why(cluster, folder, "long"), "the node is missed")
+        said = why(cluster, folder, "long")
+        assert "a node of group 'main' that was asked for: ended" in said, said
+        assert why(cluster, folder).startswith("Nothing runs: the cluster has no node.")
+        cluster.shoal("cluster", "scale", NAME, "1")
+        finish(cluster, folder)
+
+
+def test_what_no_node_can_run_and_what_was_cancelled_is_told_of_the_whole_run(tmp_path: Path) -> None:
+    with local_cluster(tmp_path / "cluster", 1, "--agent=--cores=1") as cluster:
+        folder = tmp_path / "w"
+        folder.mkdir()
+        (folder / "flow.py").write_text(
+            'from shoal import rule\nrule("there", run="touch there", requires="site=omega")\n'
+            'rule("wide{n}", run="touch wide{n}", requires="site=psi")\nrule("after", ["there"], run="touch after")\n'
+        )
+        cluster.shoal("run", "--cluster", NAME, "flow.py", "after", "wide0", "wide1", "--detach", where=folder)
+        wait_until(
+            lambda: "cannot start: no node of the cluster has the label" in why(cluster, folder, "there"), "it is kept"
+        )
+        wait_until(lambda: "  2 such as 'wide" in why(cluster, folder), "the others are")
+        whole = why(cluster, folder)
+        assert whole.startswith("Nothing runs: no node has the label that is asked for."), whole
+        lacks = "no node of the cluster has the label site"
+        assert f": each cannot start: {lacks}=psi; it waits for one\n" in whole
+        assert (
+            "  1 ('there') cannot start: no node of the cluster has the label site=omega; it waits for one\n" in whole
+        )
+        told = json.loads(cluster.shoal("why", "there", "flow.py", "--json", where=folder))
+        assert (told["cause"], told["shortage"]["resource"]) == ("label", "site=omega")
+        cluster.shoal("cancel", "flow.py", where=folder)
+        wait_until(lambda: why(cluster, folder).startswith("Nothing is left to run"), "all is cancelled")
+        assert why(cluster, folder) == (
+            "Nothing is left to run: 0 tasks are done.\n  3 failed or were cancelled; 1 cannot run because of that\n"
+        )
+
+
+WITH_GROUP = """from shoal import rule, task
+rule("long", run="while ! test -e go; do sleep 0.05; done; touch long")
+rule("bad", run="exit 4")
+rule("also", run="while ! test -e go; do sleep 0.05; done; touch also")
+rule("huge", run="touch huge", cores=64)
+task("all", needs=["long", "bad", "also"])
+"""
+
+
+def test_the_whole_run_is_told_as_its_ledger_and_status_tell_it(tmp_path: Path) -> None:
+    """A task that only groups others is none to count, and what failed was not cancelled."""
+    with local_cluster(tmp_path / "cluster", 2, "--agent=--cores=2") as cluster:
+        folder = tmp_path / "w"
+        folder.mkdir()
+        (folder / "flow.py").write_text(WITH_GROUP)
+        said = cluster.shoal("run", "--cluster", NAME, "flow.py", "huge", where=folder, expect=2)
+        assert "'huge' asks for cores 64, but the largest node of the cluster has 2; ask for less" in said
+        client = cluster.begin("run", "--cluster", NAME, "flow.py", "all", "--quiet", where=folder)
+        try:
+            words = ("why", "flow.py")
+            wait_until(
+                lambda: "  1 failed\n" in cluster.shoal(*words, where=folder, expect=None), "the ledger has heard of it"
+            )
+            assert why(cluster, folder) == "2 run, 0 are ready, 0 wait for others.\n  1 failed\n"
+            cluster.shoal("cancel", "flow.py", "also", where=folder)
+            wait_until(lambda: "  1 failed, 1 was cancelled\n" in why(cluster, folder), "the other one is told of, too")
+        finally:
+            (folder / "go").touch()
+            client.wait(PATIENCE)
+        (number, _) = cluster.agents()
+        cluster.kill_agent(number)
+        assert "ended 1 node and the head" in cluster.shoal("cluster", "stop", NAME)
+
+
+def test_books_that_are_away_are_the_reason_while_they_are(tmp_path: Path) -> None:
+    with (
+        one_server(tmp_path, *CAREFUL) as server,
+        local_cluster(tmp_path / "cluster", 1, "--redis", server.address) as cluster,
+    ):
+        folder = begin(cluster, tmp_path / "w")
+        wait_until(lambda: (folder / "begun").exists(), "the long one runs")
+        server.kill()
+        said = cluster.shoal("why", "last", "flow.py", where=folder, expect=None)
+        assert "the cluster's store does not answer" in said, said
+        server.start()
+        wait_until(
+            lambda: "waits for the task" in cluster.shoal("why", "last", "flow.py", where=folder, expect=None),
+            "they are back",
+            PATIENCE * 2,
+        )
+        finish(cluster, folder)
