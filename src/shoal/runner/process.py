@@ -156,6 +156,8 @@ class ProcessRunner:
         if environment:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
+        # Before the process: what that makes at once is its own, however late we are back.
+        watched = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
         try:
             # One byte more, so that it can be seen who was stopped.
             with largest_file(disk and disk + 1), pinned(cpus_in(environment)):
@@ -174,8 +176,8 @@ class ProcessRunner:
             heappush(self._deadlines, (now + timeout, pid, attempt))
         if memory:
             self._limits[pid] = memory
-        if disk:
-            self._disks[pid] = TaskDisk(disk, paths, self.slots.descriptors[slot])
+        if watched is not None:
+            self._disks[pid] = watched
         if self.series is not None:
             self.series.start(pid, task, attempt, command)
         return running

@@ -99,7 +99,7 @@
 
   section("groups", "Groups, and what is missing", ["groups"], (room) => {
     const table = P.table([{ label: "group", text: true }, { label: "started by", text: true }, { label: "nodes", show: P.count }, { label: "cores", show: P.number }, { label: "running", show: P.count }, { label: "missing", show: P.count }, { label: "factory", text: true }], [], { label: "groups" });
-    const missing = P.table([{ label: "which", text: true }, { label: "group", text: true }, { label: "state", text: true }, { label: "why", text: true }], [], { label: "nodes that are missing" });
+    const missing = P.table([{ label: "which", text: true }, { label: "group", text: true }, { label: "state", text: true }, { label: "why", text: true, long: true }], [], { label: "nodes that are missing" });
     const wanting = make("div", {}, make("h3", {}, "Asked for and not there"), missing);
     room.append(table, wanting);
     return (mine) => {

@@ -305,7 +305,7 @@
 
   section("throttle", "Throttle", ["throttle"], (room) => {
     const table = P.table([{ label: "category", text: true }, { label: "node", text: true }, { label: "may run", show: (v) => v === null ? "no limit" : P.count(v) }, { label: "run", show: P.count }, { label: "wait", show: P.count },
-      { label: "in use", show: P.percent }, { label: "per second", show: P.number }, { label: "state", text: true }, { label: "why", text: true }], [], { label: "throttle" });
+      { label: "in use", show: P.percent }, { label: "per second", show: P.number }, { label: "state", text: true }, { label: "why", text: true, long: true }], [], { label: "throttle" });
     const curves = make("div", { class: "side" }), drawn = new Map();
     room.append(text("How many tasks of a category are let run together, and what comes of it.", true), table, curves);
     return (mine) => {

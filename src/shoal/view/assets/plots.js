@@ -298,7 +298,9 @@ const Plots = (() => {
 
   // ---- tables and bars ------------------------------------------------------------------------------------------------
 
-  /* columns: [{label, show, text, help}]; a click on a head sorts. */
+  const kindOf = (column) => column.text ? column.long ? "text long" : "text" : "";
+
+  /* columns: [{label, show, text, long, help}], long for sentences; a click on a head sorts. */
   function table(columns, rows, options = {}) {
     let sorted = -1, turned = false;
     const body = element("tbody");
@@ -308,7 +310,7 @@ const Plots = (() => {
         const line = body.rows[r] || body.insertRow();
         row.forEach((value, i) => {
           const shown = columns[i].show ? columns[i].show(value, row) : value, words = shown === null || shown === undefined ? "–" : shown;
-          const cell = line.cells[i] || line.appendChild(element("td", { class: columns[i].text ? "text" : "" })), told = JSON.stringify(value);
+          const cell = line.cells[i] || line.appendChild(element("td", { class: kindOf(columns[i]) })), told = JSON.stringify(value);
           if (cell.told === told && cell.textContent === (words.textContent === undefined ? String(words) : words.textContent)) return;
           cell.told = told;
           cell.replaceChildren(words);
@@ -316,7 +318,7 @@ const Plots = (() => {
       });
       while (body.rows.length > rows.length) body.deleteRow(-1);
     };
-    const heads = columns.map((column, i) => element("th", { scope: "col", class: column.text ? "text" : "", title: column.help || false, "aria-sort": "none" },
+    const heads = columns.map((column, i) => element("th", { scope: "col", class: kindOf(column), title: column.help || false, "aria-sort": "none" },
       element("button", { onclick: () => sort(i) }, column.label)));
     const sort = (i) => {
       turned = sorted === i ? !turned : false;

@@ -196,7 +196,7 @@
     });
     const more = moved.length > shown.length ? text(`and ${moved.length - shown.length} more that changed`, true) : null;
     const same = still.length ? [make("h3", {}, moved.length ? "The others did not change" : "Nothing changed"),
-      P.table([{ label: "category", text: true }, { label: "may run together" }, { label: "ran together" }, { label: "waiting then" }, { label: "what was said", text: true }],
+      P.table([{ label: "category", text: true }, { label: "may run together" }, { label: "ran together" }, { label: "waiting then" }, { label: "what was said", text: true, long: true }],
         still.map((curve) => [called(curve), last(curve)[1] === null ? "any number" : P.count(last(curve)[1]), P.count(last(curve)[2]), P.count(last(curve)[3]), last(curve)[6]]), { label: "throttles that did not change" })] : [];
     return section(id("throttle"), "Throttle", text("How many tasks of a category were let run together, and what came of it.", true), ...shown, more, ...same);
   }

@@ -58,7 +58,7 @@ const TaskPage = (() => {
     const needs = several("Needs"), needed = several("Needed by"), output = make("h3", {}, "Output");
     const written = make("pre", { tabindex: "0", "aria-label": "what it wrote" });
     const attempts = P.table([{ label: "attempt" }, { label: "outcome", text: true }, { label: "node", text: true }, { label: "started after", show: P.seconds }, { label: "took", show: P.seconds }, { label: "cpu", show: P.seconds },
-      { label: "memory", show: or(P.bytes) }, { label: "limit", show: or(P.bytes) }, { label: "made", show: or(P.bytes) }, { label: "what was said", text: true }], [], { label: "attempts" });
+      { label: "memory", show: or(P.bytes) }, { label: "limit", show: or(P.bytes) }, { label: "made", show: or(P.bytes) }, { label: "what was said", text: true, long: true }], [], { label: "attempts" });
     tried.append(make("h3", {}, "Attempts"), attempts);
     let words = null, curves = null, chosen = 0, reading = 0;
     const read = async (attempt) => {
