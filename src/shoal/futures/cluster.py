@@ -3,7 +3,8 @@
 Theory of operation. The broker counts with everything that all agents have together; which agent gets a bundle is
 decided here: the one with most free cores among those with room. A bundle for which no agent has room waits, and keeps
 one agent that could hold it from getting anything else, so that wide calls are not starved by narrow ones. What is
-added to a place goes where that place is. Each farm is given no more than it has cores, and short calls a little ahead
+added to a place goes where that place is, unless that agent is kept: then it waits until the place is given up there, or
+the agent is kept no more. Each farm is given no more than it has cores, and short calls a little ahead
 (the broker's refilled lanes), so none has a backlog while another idles.
 
 Agents come and go: one of the contacts in the access file is asked every few seconds who is there. The calls of an
@@ -123,6 +124,8 @@ class ClusterCrew:
         self._held: dict[int, Held] = {}
         """By place."""
         self._waiting: deque[Waiting] = deque()
+        self._kept: Line | None = None
+        """Gets nothing but the first of those that wait."""
         self._unsent: list[CallResult] = []
         """Attempts that ended before they reached an agent."""
         self._capacity: Resources | None = None
@@ -155,7 +158,7 @@ class ClusterCrew:
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
         """Give a bundle to the agent of its place, else to the one with most free cores, else keep it for a while."""
         held = self._held.get(place)
-        if held is not None:
+        if held is not None and held.line is not self._kept:
             self._hand_over(held, calls)
             return
         self._waiting.append(Waiting(calls, place, needs))
@@ -167,6 +170,13 @@ class ClusterCrew:
         kept: Line | None = None
         for _ in range(len(self._waiting) if takers else 0):
             waiting = self._waiting.popleft()
+            held = self._held.get(waiting.place)
+            if held is not None:
+                if held.line is kept:
+                    self._waiting.append(waiting)
+                else:
+                    self._hand_over(held, waiting.calls)
+                continue
             able = [line for line in takers if line is not kept and line.has_room(waiting.needs)]
             if able:
                 line = max(able, key=Line.free_cores)
@@ -177,6 +187,7 @@ class ClusterCrew:
                 large = [line for line in takers if line.could_hold(waiting.needs)]
                 kept = max(large, key=Line.free_cores, default=None)
             self._waiting.append(waiting)
+        self._kept = kept
 
     def _hand_over(self, held: Held, calls: Sequence[CallRequest]) -> None:
         line = held.line
