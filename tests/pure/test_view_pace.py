@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from array import array
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engine.follow import RunState
-from shoal.engine.pace import Pace
+from shoal.engine.pace import Pace, PlannedChain
 from shoal.engine.statistics import Statistics
 from shoal.ledger.records import Record, TasksCancelled, TaskStarted, ThrottleDecided
 from shoal.view.pace import SLICES, Known, Rate, Tally, Widths, progress_of
 from shoal.view.progress import progress
 from shoal.view.words import percent, span, throttle_note, time_left
+from support.graphs import graph_of
 from support.views import BEGAN, ended, linked, over, planned, started, view_of
 
 
@@ -245,25 +247,48 @@ def test_what_was_done_all_the_same_is_not_cancelled() -> None:
     assert progress(view, BEGAN + 2.0).cancelled == state.cancelled() == 1
 
 
-def beside_a_chain(now: float) -> list[Record]:
+def beside_a_chain(now: float, *, is_told: bool = True) -> list[Record]:
     """Two cores: links of 50 ms, one after another, and another task that runs for long."""
     records: list[Record] = [started(201), planned(["link"] * 200 + ["slowest"])]
-    records += [linked({0: [-1], 200: [-1], **{task: [task - 1] for task in range(1, 200)}})]
+    records += [linked({0: [-1], 200: [-1], **{task: [task - 1] for task in range(1, 200)}})] * is_told
     done = int(now / 0.05)
     records += [ended(task, 0.05 * task, 0.05 * (task + 1)) for task in range(done)]
     return [*records, *(TaskStarted(task, 1, BEGAN + begun, 1, 0.0, 0) for task, begun in ((200, 0.0), (done, now)))]
 
 
 def test_no_run_is_over_before_its_longest_chain() -> None:
-    told = progress(view_of(*beside_a_chain(1.0)), BEGAN + 1.02)
-    assert told.left == pytest.approx(180 * 0.05 - 0.02, abs=0.02)
-    assert told.least is not None and told.least > 8.0
+    state = RunState()
+    for record in beside_a_chain(1.0):
+        state.take(record)
+    for told in (progress(view_of(*beside_a_chain(1.0)), BEGAN + 1.02), state.progress(BEGAN + 1.02)):
+        assert told.left == pytest.approx(180 * 0.05 - 0.02, abs=0.02)
+        assert told.least is not None and told.least > 8.0
+
+
+def test_a_run_itself_knows_its_longest_chain_once_it_has_taken_a_while() -> None:
+    graph = graph_of("\n".join(["0:", *(f"{number}: {number - 1}" for number in range(1, 200)), "slowest:"]))
+    done = array("d", bytes(8 * len(graph)))
+    only = graph.profile_of(0).category
+    pace = Pace(BEGAN, {only: 201}, lambda task: only, PlannedChain(graph, range(201), done))
+    statistics = Statistics(201, 0, BEGAN, 2.0)
+    statistics.running, statistics.going = 2, {200: TaskStarted(200, 1, BEGAN, 1, 0.0, 0)}
+    left = []
+    for number in range(100):
+        statistics.attempt_ended(number, statistics.category(only), 0.05, 0.05, 0, 1.0)
+        statistics.task_done(statistics.category(only), 0.05)
+        done[number] = now = BEGAN + 0.05 * (number + 1)
+        pace.update(statistics, now)
+        left.append(pace.progress(statistics, now).left)
+    assert left[39] is not None and left[39] < 0.7 * 160 * 0.05, "nobody has looked for it yet"
+    assert left[-1] == pytest.approx(100 * 0.05, abs=1.1), "the last look was a second ago at most"
+    statistics.doomed = 1
+    assert pace.progress(statistics, now).left != left[-1]
 
 
 def test_where_chains_are_not_known_the_band_reaches_to_their_end() -> None:
     """The long task holds a place that the others cannot use, which looks as if two of them ran at a time."""
     state = RunState()
-    for record in beside_a_chain(1.0):
+    for record in beside_a_chain(1.0, is_told=False):
         state.take(record)
     told = state.progress(BEGAN + 1.02)
     assert told.left is not None and told.most is not None

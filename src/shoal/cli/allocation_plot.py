@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.text import clip, count
-from shoal.engine.follow import exceeded_memory
+from shoal.engine.costs import exceeded_memory
 from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import RunStarted, TaskEnded, TasksPlanned, decode

@@ -13,7 +13,7 @@ from shoal.cli.cells import printable, printable_lines
 from shoal.cli.screen import Screen
 from shoal.cli.text import count, show_rate, show_seconds, tail_lines
 from shoal.engine.attempt import EndedAttempt
-from shoal.engine.pace import Pace
+from shoal.engine.pace import Pace, PlannedChain
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
 from shoal.view.words import share_of, time_left
@@ -36,9 +36,11 @@ class Tracked:
         if self._pace is None:
             plan, graph = self._session.plan, self._session.plan.graph
             planned: Counter[str] = Counter()
-            for profile, number in Counter(map(graph.profile.__getitem__, plan.to_run())).items():
+            to_run = plan.to_run()
+            for profile, number in Counter(map(graph.profile.__getitem__, to_run)).items():
                 planned[graph.profiles[profile].category] += number
-            self._pace = Pace(statistics.started, planned, lambda task: graph.profile_of(task).category)
+            chain = PlannedChain(graph, to_run, self._session.versions.done)
+            self._pace = Pace(statistics.started, planned, lambda task: graph.profile_of(task).category, chain)
         self._pace.update(statistics, now)
         return self._pace
 

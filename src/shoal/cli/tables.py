@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.cli.text import clip, show_seconds
-from shoal.engine.follow import CategoryState, Follower, Phase, cores_used
+from shoal.engine.costs import CategoryState, cores_used
+from shoal.engine.follow import Follower, Phase
 from shoal.engine.sizes import Shown, read_kept
 from shoal.model.resources import BYTE_RESOURCES, FRACTION, show_bytes
 from shoal.policy.sizing.panel import SIZED, Durations

@@ -7,12 +7,10 @@ earlier runs have left behind for the planner is in `shoal.engine.history`.
 from __future__ import annotations
 
 import os
-import struct
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from shoal.engine.costs import CategoryState, Spent
 from shoal.engine.moment import Moment, read_moment
 from shoal.engine.workspace import Holder, Workspace
 from shoal.ledger.file import LedgerReader
@@ -36,15 +34,14 @@ from shoal.ledger.records import (
     TasksVanished,
     ThrottleDecided,
     decode,
+    numbers,
 )
 from shoal.model.resources import FRACTION
-from shoal.view.pace import CROWDED, Known, Progress, Rate, Tally, Widths, progress_of
+from shoal.view.longest import MOST_LINKED, Longest, linked, longest_of
+from shoal.view.pace import CROWDED, Chain, Known, Progress, Rate, Widths, progress_of
 
 if TYPE_CHECKING:
     from shoal.view.doomed import Doomed
-
-_OF_DISK = " of disk"
-"""In the message of an attempt that was ended for what it wrote; of others with that outcome it was memory."""
 
 
 class Phase(Enum):
@@ -55,89 +52,6 @@ class Phase(Enum):
     ENDED = "ended"
     KILLED = "killed"
     """It has written no end, and no process holds its lock."""
-
-
-class Spent(msgspec.Struct):
-    """The time of tasks that ask for the same cores."""
-
-    seconds: float = 0.0
-    """Of attempts that have ended."""
-    cpu: float = 0.0
-    begun: float = 0.0
-    """Seconds that running ones have behind them."""
-
-    def add(self, seconds: float, cpu: float) -> None:
-        self.seconds += seconds
-        self.cpu += cpu
-
-    def held(self, asked: int, shared: bool) -> float:
-        """Core seconds; where cores are shared, those that ask for none count with what they used."""
-        if asked == NONE_ASKED and shared:
-            return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else 0.0
-        return (1.0 if asked == NONE_ASKED else asked / FRACTION) * (self.seconds + self.begun)
-
-
-class CategoryState(Tally):
-    """The tasks of one category in a run."""
-
-    spent: float = 0.0
-    """Seconds of all attempts."""
-    cpu: float = 0.0
-    declared: dict[str, int] = msgspec.field(default_factory=dict)
-    """What its tasks ask for by themselves."""
-    most_memory: int = 0
-    most_cores: float = 0.0
-    most_disk: int = 0
-    """The largest footprint of the outputs of one task."""
-    exhausted_at: int = 0
-    """The largest size of memory that an attempt exceeded."""
-    first_size: int = 0
-    """What the last first attempt was given of memory."""
-    retries: int = 0
-    allocated: float = 0.0
-    used: float = 0.0
-    """Bytes of memory times seconds, given and made use of."""
-
-    def asked(self) -> int:
-        """Cores that one of its tasks asks for, unless that is another amount."""
-        return self.declared.get("cores", NONE_ASKED)
-
-    def measure(self, record: TaskEnded) -> None:
-        """What an attempt used."""
-        seconds = record.ended - record.started
-        memory = max(record.max_rss, record.usage.tree_memory)
-        if record.memory_limit:
-            self.allocated += record.memory_limit * seconds
-            if record.attempt == 1:
-                self.first_size = record.memory_limit
-        if not record.final and record.outcome != "cancelled":
-            self.retries += 1
-        if record.outcome == "exhausted":
-            if exceeded_memory(record):
-                self.exhausted_at = max(self.exhausted_at, record.memory_limit)
-            return
-        if record.memory_limit:
-            self.used += min(memory, record.memory_limit) * seconds
-        self.most_memory = max(self.most_memory, memory)
-        self.most_cores = max(self.most_cores, cores_used(record))
-        self.most_disk = max(self.most_disk, record.usage.disk, sum(size for size, _ in record.outputs if size > 0))
-
-
-def exceeded_memory(record: TaskEnded) -> bool:
-    """Whether the attempt was ended for the memory it used, and not for its disk."""
-    return record.outcome == "exhausted" and _OF_DISK not in record.message
-
-
-def cores_used(record: TaskEnded) -> float:
-    """The cores an attempt kept busy at its busiest; on average where nothing else is recorded."""
-    if record.usage.cores:
-        return record.usage.cores / 1000
-    seconds = record.ended - record.started
-    return (record.user + record.system) / seconds if seconds > 0 else 0.0
-
-
-def _numbers(column: bytes) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(column) // 4}i", column)
 
 
 class RunState:
@@ -195,6 +109,8 @@ class RunState:
         self._held = Widths()
         """The same of the cores that they held."""
         self._rate = Rate(self.last_time)
+        self._longest: tuple[int, Longest] | None = None
+        """From how many links, and the longest chain in them."""
 
     def take(self, record: Record) -> None:
         """Adds one record."""
@@ -215,7 +131,7 @@ class RunState:
                 for category, amounts in zip(record.names, record.resources, strict=True):
                     self._named(category).declared = dict(amounts)
             case CoresAsked():
-                self.apart |= zip(_numbers(record.tasks), _numbers(record.cores), strict=True)
+                self.apart |= zip(numbers(record.tasks), numbers(record.cores), strict=True)
             case TasksPlanned():
                 for task, name, category in zip(record.first, record.names, record.categories, strict=True):
                     self.names[task] = name
@@ -393,8 +309,20 @@ class RunState:
                 self.cancelled(),
                 self._utilisation(elapsed, last),
                 quiet=last - self._last_end,
+                chain=None if over else self._chain(last),
             )
         )
+
+    def _chain(self, last: float) -> Chain | None:
+        """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
+        if self.cannot_run() or self.unwanted or not 0 < linked(self._links) <= MOST_LINKED:
+            return None
+        if self._longest is None or self._longest[0] != len(self._links):
+            self._longest = len(self._links), longest_of(self._links, self.category_of)
+        longest = self._longest[1]
+        longest.look(lambda task: task in self.done or task in self.failed, last)
+        begun = {task: max(0.0, last - started.time) for task, started in self.running.items()}
+        return longest.chain(self.categories, begun)
 
     def _slices(self, elapsed: float, begun: list[float]) -> list[float]:
         """How many ran at the same time; what is short on a cluster is known only when it ends."""

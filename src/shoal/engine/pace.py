@@ -3,21 +3,69 @@
 How many tasks ran at the same time is counted from tick to tick. Of tasks that are over in no time most of that is the
 time between two of them: it counts with no more than what those that ended took, and what those that run may have
 behind them. Since when tasks run is known on this machine; on a cluster it follows from the count.
+
+The longest chain of the plan is looked for once the run has taken a while, if the plan is not very large: the run
+stands still meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from shoal.engine.statistics import Statistics
-from shoal.view.pace import Known, Progress, Rate, Tally, Widths, progress_of
+from shoal.model.graph import Graph
+from shoal.view.longest import Longest, steps_of_longest
+from shoal.view.pace import Chain, Known, Progress, Rate, Tally, Widths, progress_of
+
+_MOST_FOLLOWED = 50_000
+"""Dependencies in which a chain is looked for; that takes some 40 ms."""
+_FOLLOWED_AFTER = 3.0
+"""Seconds; of a shorter run nobody asks when it will be over."""
+
+
+class PlannedChain:
+    """The longest chain of a plan."""
+
+    def __init__(self, graph: Graph, to_run: Sequence[int], done: Sequence[float]) -> None:
+        self._graph, self._to_run = graph, to_run
+        self._done = done
+        """For each task when it was done, or 0."""
+        self._longest: Longest | None = None
+
+    def left(self, statistics: Statistics, tallies: Mapping[str, Tally], now: float) -> Chain | None:
+        """None if it is not known: of tasks that cannot run any more nobody says which of it that concerns."""
+        graph, failed = self._graph, {failure.task for failure in statistics.failures}
+        if not 0 < len(graph.successors) <= _MOST_FOLLOWED or now - statistics.started < _FOLLOWED_AFTER:
+            return None
+        if statistics.doomed or statistics.cancelled or len(failed) < statistics.failed:
+            return None
+        if self._longest is None:
+            runs = [False] * len(graph)
+            for task in self._to_run:
+                runs[task] = True
+            needed = [
+                task for task, (begin, end) in enumerate(pairwise(graph.successor_start)) for _ in range(begin, end)
+            ]
+            steps = steps_of_longest(needed, graph.successors, runs)
+            self._longest = Longest(steps, lambda task: graph.profile_of(task).category)
+        self._longest.look(lambda task: self._done[task] or task in failed, now)
+        begun = {task: max(0.0, now - record.time) for task, record in statistics.going.items()}
+        return self._longest.chain(tallies, begun)
 
 
 class Pace:
     """Follows the totals of one run, of which so many tasks of each category are planned."""
 
-    def __init__(self, started: float, planned: Mapping[str, int], category_of: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        started: float,
+        planned: Mapping[str, int],
+        category_of: Callable[[int], str],
+        chain: PlannedChain | None = None,
+    ) -> None:
         self.started = started
+        self._chain = chain
         self._planned = planned
         self._category_of = category_of
         self._widths = Widths()
@@ -72,6 +120,7 @@ class Pace:
                 self._utilisation(statistics, begun, elapsed),
                 0.0 if going else begun,
                 quiet=now - self._busy,
+                chain=self._chain.left(statistics, tallies, now) if self._chain is not None else None,
             )
         )
 

@@ -3,9 +3,9 @@
 Theory of operation. The broker counts with everything that all agents have together; which agent gets a bundle is
 decided here: the one with most free cores among those with room. A bundle for which no agent has room waits, and keeps
 one agent that could hold it from getting anything else, so that wide calls are not starved by narrow ones. What is
-added to a place goes where that place is, unless that agent is kept: then it waits until the place is given up there, or
-the agent is kept no more. Each farm is given no more than it has cores, and short calls a little ahead
-(the broker's refilled lanes), so none has a backlog while another idles.
+added to a place goes where that place is, unless that agent is kept: then it waits until the place is given up there,
+or the agent is kept no more. Each farm is given no more than it has cores, and short calls a little ahead (the broker's
+refilled lanes), so none has a backlog while another idles.
 
 Agents come and go: one of the contacts in the access file is asked every few seconds who is there. The calls of an
 agent that is lost come back as lost, and the broker has them run elsewhere as their next attempt. If for

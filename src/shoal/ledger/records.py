@@ -61,6 +61,11 @@ class TasksLinked(msgspec.Struct, frozen=True, array_like=True, tag="link"):
     """The tasks that they need, one after another; -1 stands for a file that no task makes."""
 
 
+def numbers(column: bytes) -> tuple[int, ...]:
+    """A column of 32-bit numbers."""
+    return struct.unpack(f"<{len(column) // 4}i", column)
+
+
 class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="node"):
     """A node of a cluster that takes part in this run from now on, and the number it goes by. A run on one machine has
     none: that machine is number 0."""

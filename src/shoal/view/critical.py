@@ -12,10 +12,9 @@ import numpy as np
 from shoal.view.columns import Array, Ints
 from shoal.view.doomed import pieces
 from shoal.view.graph import Needs
+from shoal.view.longest import MOST_LINKED, steps_of_longest
 from shoal.view.run import RunView
 
-MOST_LINKED = 100_000
-"""Dependencies that are looked at whenever anybody asks how far a run is."""
 MOST_STEPS = 400
 """Steps that are told one by one; of longer paths only the longest of them, and sums of the others."""
 
@@ -142,7 +141,7 @@ def kept_steps(view: RunView) -> Ints:
     return view.depths[1]
 
 
-def steps_of_longest(view: RunView) -> Ints | None:
+def quick_steps(view: RunView) -> Ints | None:
     """As `kept_steps`, if it takes little to say: the plan is not very large, or it has been worked out already."""
     if not view.links or (view.dependencies > MOST_LINKED and view.depths is None):
         return None
@@ -157,28 +156,5 @@ def _steps(view: RunView) -> Ints:
     size = 1 + max((int(column.max(initial=-1)) for column in (*linked, needed, view.attempts.task)), default=-1)
     runs = view.category_of(np.arange(size)) >= 0  # what is up to date, and groups, are not planned
     runs[view.attempts.task] = True
-    before, behind = _depths(needed, needing, runs), _depths(needing, needed, runs)
-    through = before + behind - runs  # the task itself is in both
-    found: Ints = np.where(runs & (through == through.max(initial=0)), before, 0)
+    found: Ints = np.array(steps_of_longest(needed.tolist(), needing.tolist(), runs.tolist()), np.int64)
     return found
-
-
-def _depths(parents: Ints, children: Ints, runs: Array) -> Ints:
-    """Tasks on the longest chain that ends with each task, itself included; those that run nothing do not count."""
-    size = len(runs)
-    order = np.argsort(parents, kind="stable")
-    start = np.searchsorted(parents[order], np.arange(size + 1)).tolist()
-    below = children[order].tolist()
-    left = np.bincount(children, minlength=size).tolist()
-    counts = runs.astype(np.int64).tolist()
-    depth = [0] * size
-    front = [task for task in range(size) if not left[task]]
-    for task in front:  # grows while we walk it
-        here = depth[task] = depth[task] + counts[task]
-        for child in below[start[task] : start[task + 1]]:
-            left[child] -= 1
-            if here > depth[child]:
-                depth[child] = here
-            if not left[child]:
-                front.append(child)
-    return np.array(depth, np.int64)

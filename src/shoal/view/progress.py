@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.view.critical import steps_of_longest
+from shoal.view.critical import quick_steps
+from shoal.view.longest import chain_of
 from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Known, Progress, Tally, progress_of
 from shoal.view.run import RunView
 from shoal.view.spread import even_edges, total_over
@@ -62,7 +63,7 @@ def _going(view: RunView, tallies: list[Tally], last: float) -> list[tuple[Tally
 
 def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
     """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
-    steps = steps_of_longest(view) if not view.cannot_run() and not view.cancelled else None
+    steps = quick_steps(view) if not view.cannot_run() and not view.cancelled else None
     if steps is None:
         return None
     left = steps > 0
@@ -74,8 +75,6 @@ def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
     if not len(tasks):
         return None
     places = steps[tasks]
-    shares = 1 / np.bincount(places)[places]
-    counts = np.bincount(codes, shares, len(tallies)).tolist()
     first = places == places.min()
     begun = 0.0
     if first.sum() <= len(view.running):  # or else one of them has not begun
@@ -83,7 +82,10 @@ def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
             min(max(0.0, last - view.running[task].time) if task in view.running else 0.0, tallies[code].mean(0.0))
             for task, code in zip(tasks[first].tolist(), codes[first].tolist(), strict=True)
         )
-    return Chain([(tally, count) for tally, count in zip(tallies, counts, strict=True) if count], begun)
+    keys, counts = np.unique(places * len(tallies) + codes, return_counts=True)
+    steps_of, codes_of = np.divmod(keys, len(tallies))
+    rows = zip(steps_of.tolist(), [tallies[code] for code in codes_of.tolist()], counts.tolist(), strict=True)
+    return chain_of(rows, begun)
 
 
 def _rate(view: RunView, last: float) -> float:
