@@ -178,12 +178,13 @@ const Graphs = (() => {
     }));
   }
 
-  /* {label, nodes: [{name, note, round, state, parts: [[share, colour]], act}], edges: [[from, to, note]], small} */
+  /* {label, nodes: [{name, note, longest, round, state, parts: [[share, colour]], act}], edges: [[from, to, note]], small};
+     `longest` is what a note may grow to while a run goes on: boxes stay where they are. */
   function of(o) {
     let boxes = [];
     const draw = (room, wide, label) => {
       const size = o.small ? SMALL : LARGE, usable = wide - 2 * EDGE, place = [];
-      const wides = o.nodes.map((node) => Math.min(usable, size.most, Math.max(size.least, Math.ceil(Math.max(P.width(node.name, size.font) + size.mark, size.mark ? 0 : P.width(node.note, "12px"))) + 2 * (node.round ? 16 : size.pad) + 2)));
+      const wides = o.nodes.map((node) => Math.min(usable, size.most, Math.max(size.least, Math.ceil(Math.max(P.width(node.name, size.font) + size.mark, size.mark ? 0 : Math.max(P.width(node.note, "12px"), P.width(node.longest || "", "12px")))) + 2 * (node.round ? 16 : size.pad) + 2)));
       const { rows, ways } = arranged(wides, o.edges, usable, size.gap);
       spread(rows, usable, size.gap);
       let y = 4;

@@ -201,6 +201,7 @@
 
   // ---- the graph, and nets -------------------------------------------------------------------------------------------
 
+  const goes = () => Boolean(parts.run && parts.run.live);
   section("graph", "Graph", ["graph", "run"], (room) => {
     let drawn = null, single = window.innerWidth >= 700;  // in a narrow window lines between single tasks cannot be followed
     const tasks = (t) => ({ small: true, label: `${P.many(t.nodes.length, "task")}, with lines to those that need them; arrow keys go from one to the next`, edges: t.edges,
@@ -208,8 +209,8 @@
     const categories = (g) => ({ small: false, label: `What the ${g.nodes.length} categories need of each other; the table of categories has the figures`,
       edges: g.edges.map(([from, to, n]) => [from, to, `${g.nodes[to].name} needs ${g.nodes[from].name}, ${P.count(n)} times`]),
       nodes: g.nodes.map((n) => {
-        const all = Math.max(n.planned, n.done + n.failed + n.running, 1);
-        return { name: n.name, note: `${P.count(n.done)} of ${P.count(n.planned)}` + (n.failed ? `, ${P.count(n.failed)} failed` : n.running ? `, ${P.count(n.running)} running` : ""),
+        const all = Math.max(n.planned, n.done + n.failed + n.running, 1), most = P.count(n.planned);
+        return { name: n.name, longest: goes() && `${most} of ${most}, ${most} running`, note: `${P.count(n.done)} of ${P.count(n.planned)}` + (n.failed ? `, ${P.count(n.failed)} failed` : n.running ? `, ${P.count(n.running)} running` : ""),
           parts: [[n.done / all, STATES.done], [n.failed / all, STATES.failed], [n.running / all, STATES.running], [1 - (n.done + n.failed + n.running) / all, STATES.waiting]], act: () => listCategory(n.name) };
       }) });
     const figures = () => single && parts.graph.tasks ? tasks(parts.graph.tasks) : categories(parts.graph);
@@ -222,7 +223,7 @@
     const choose = make("div", { class: "tools", role: "group", "aria-label": "what is drawn" }, choice("Tasks", true), choice("Categories", false));
     const legend = make("div");
     const explain = () => {
-      const live = Boolean(parts.run && parts.run.live), names = live ? ["done", "failed", "running", ...(single && parts.graph.tasks ? ["ready"] : []), "waiting"] : ["done", "failed", "not run"];
+      const names = goes() ? ["done", "failed", "running", ...(single && parts.graph.tasks ? ["ready"] : []), "waiting"] : ["done", "failed", "not run"];
       if (parts.progress && parts.progress.cancelled && single) names.push("cancelled");
       if (legend.dataset.names === names.join()) return;
       legend.dataset.names = names.join();
@@ -245,7 +246,7 @@
     const figures = () => {
       const net = parts.net, at = new Map();
       const nodes = [...shape.places.map((p) => ["place " + p.name, { name: p.name, note: P.count(net.tokens[p.name] || 0) + (net.tokens[p.name] === 1 ? " token" : " tokens"), round: true, parts: [[net.tokens[p.name] ? 1 : 0, STATES.ready]] }]),
-        ...shape.transitions.map((t) => ["transition " + t.name, { name: t.name, note: t.kind === "task" ? `${P.count(net.running[t.name] || 0)} running, ${P.count(net.done[t.name] || 0)} done` : "step", parts: [[net.running[t.name] ? 1 : 0, STATES.running]] }])];
+        ...shape.transitions.map((t) => ["transition " + t.name, { name: t.name, longest: t.kind === "task" && goes() && "9,999 running, 99,999 done", note: t.kind === "task" ? `${P.count(net.running[t.name] || 0)} running, ${P.count(net.done[t.name] || 0)} done` : "step", parts: [[net.running[t.name] ? 1 : 0, STATES.running]] }])];
       nodes.forEach(([key], i) => at.set(key, i));
       const edges = shape.arcs.map((a) => [at.get("place " + a.place), at.get("transition " + a.transition), a.kind]).filter(([p, t]) => p !== undefined && t !== undefined)
         .map(([p, t, kind]) => kind === "put" || kind === "on_error" ? [t, p, kind] : [p, t, kind]);
