@@ -109,6 +109,12 @@ def nap(x: int, seconds: float = 0.01) -> int:
     return x
 
 
+def wait_for_file(path: str) -> str:
+    while not os.path.exists(path):
+        time.sleep(0.01)  # polls until somebody makes it
+    return path
+
+
 def note(path: str, number: int) -> int:
     """Leaves a line, so that a call that ran twice is noticed."""
     time.sleep(0.01)  # as above
@@ -236,9 +242,13 @@ def test_two_clients_do_not_disturb_each_other(lab: LocalCluster, ex: shoal.Exec
 
 def test_wide_calls_get_their_turn_among_narrow_ones(tmp_path: Path) -> None:
     with local_cluster(tmp_path, 2, "--agent=--cores=2") as cluster, shoal.Executor(cluster=str(cluster.access)) as ex:
+        begun = tmp_path / "begun"
+        first = [ex.submit(wait_for_file, str(begun)) for _ in range(4)]
         narrow = [ex.submit(nap, number) for number in range(400)]
         wide = ex.with_options(cores=2).submit(noop, -1)
+        begun.touch()  # until now all cores were taken: whoever gets one is chosen among all of them
         finished = [future.result() for future in as_completed([*narrow, wide], PATIENCE)]
+        assert [future.result(PATIENCE) for future in first] == 4 * [str(begun)]
     assert sorted(finished) == [-1, *range(400)]
     assert finished.index(-1) < 380
 

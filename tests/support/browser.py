@@ -32,6 +32,16 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+_OPEN: list[Browser] = []
+
+
+def leave(address: str) -> None:
+    """Turns away whoever looks at a page whose server is about to end: a browser complains of servers that are gone."""
+    for one in _OPEN:
+        if one.address.startswith(address):
+            one.open("about:blank")
+
+
 class Browser:
     """One page of a browser."""
 
@@ -40,6 +50,7 @@ class Browser:
         self._rest = b""
         self._number = 0
         self._session: str | None = None
+        self.address = "about:blank"
         self.requests: list[str] = []
         """Addresses of everything that the page has asked for."""
         self.complaints: list[str] = []
@@ -96,6 +107,7 @@ class Browser:
                 self.complaints.append(f"a dialog: {told['message']}")
 
     def open(self, address: str) -> None:
+        self.address = address
         self.call("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete'")
 
@@ -154,7 +166,12 @@ def browser(folder: Path) -> Iterator[Browser]:
     os.close(to_it)
     os.close(from_it)
     try:
-        yield Browser(process, send, receive)
+        found = Browser(process, send, receive)
+        _OPEN.append(found)
+        try:
+            yield found
+        finally:
+            _OPEN.remove(found)
     finally:
         os.close(send)
         os.close(receive)

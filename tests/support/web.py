@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.browser import PROGRAM
+from support.browser import PROGRAM, leave
 from support.command import PATIENCE, SHOAL, environment, shoal
 
 HOSTILE = "</script><img src=x onerror=window.caught=1>"
@@ -77,7 +77,10 @@ def with_page(folder: Path, *words: str, **extra: str) -> Iterator[tuple[subproc
         said = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+/\S+/", said)
         assert found, said
-        yield process, Shown(found[0])
+        try:
+            yield process, Shown(found[0])
+        finally:
+            leave(found[0])
     finally:
         process.terminate()
         process.wait(PATIENCE)
