@@ -156,6 +156,8 @@ class ProcessRunner:
         if environment:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
+        # Made before the task begins: whatever was made since then is its own.
+        task_disk = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
         try:
             # One byte more, so that it can be seen who was stopped.
             with largest_file(disk and disk + 1), pinned(cpus_in(environment)):
@@ -174,8 +176,8 @@ class ProcessRunner:
             heappush(self._deadlines, (now + timeout, pid, attempt))
         if memory:
             self._limits[pid] = memory
-        if disk:
-            self._disks[pid] = TaskDisk(disk, paths, self.slots.descriptors[slot])
+        if task_disk is not None:
+            self._disks[pid] = task_disk
         if self.series is not None:
             self.series.start(pid, task, attempt, command)
         return running
