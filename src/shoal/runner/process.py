@@ -341,10 +341,12 @@ class ProcessRunner:
         for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
             read += more_read
             written += more_written
+        # Whoever is being buried is missing for a moment: not in its own account any more, nor yet in its parent's.
+        peaks.read, peaks.written = max(peaks.read, read), max(peaks.written, written)
         if is_due:
-            course.add(age, peaks.last.cpu, read, written)
+            course.add(age, peaks.last.cpu, peaks.read, peaks.written)
         if self.series is not None:
-            self.series.add(running.pid, now, peaks, read, written)
+            self.series.add(running.pid, now, peaks, peaks.read, peaks.written)
 
     def look_at_own_peak(self) -> None:
         """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""
