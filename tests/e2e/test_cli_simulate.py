@@ -10,6 +10,7 @@ import pytest
 
 from shoal.policy.balance import POLICIES
 from support.command import shoal
+from support.ledgers import accepted
 from support.wftraces import SHAPES, TraceMaker
 
 _REST = ["from", "shared", "hits", "steals", "node", "hours"]
@@ -31,6 +32,11 @@ def waiting(tasks: int, seconds: float, category: str = "wait") -> str:
     """Independent tasks that do nothing for some time."""
     rules = [f"{category}{i}:\n\tsleep {seconds}; touch {category}{i}\n" for i in range(tasks)]
     return SIZED.format(category) + "\n".join(rules)
+
+
+def durations(workflow: Path) -> list[float]:
+    """How long each task took in the runs so far."""
+    return [record.ended - record.started for record in accepted(workflow)]
 
 
 def write_trace(directory: Path, maker: TraceMaker) -> str:
@@ -92,10 +98,11 @@ def test_a_run_tells_what_it_would_take_on_more_nodes(tmp_path: Path) -> None:
     assert before["durations"] == {"from": "guess", "known": 0, "like_category": 0, "declared": 0, "guessed": 8}
     assert before["runs"][0]["makespan"] == pytest.approx(2.0, rel=0.01)
     shoal(tmp_path, "run", "flow.makeflow", "--quiet")
+    took = durations(tmp_path / "flow.makeflow")
     for source in ("flow.makeflow", ".shoal/flow.makeflow", ".shoal/flow.makeflow/ledger"):
         after = simulated(tmp_path, source, "--nodes", "4", "--cores", "1")
         assert after["durations"]["known"] == 8
-        assert 0.1 <= after["runs"][0]["makespan"] < 2.0
+        assert sum(took) / 4 <= after["runs"][0]["makespan"] * 1.001 <= sum(took) + 1.0
     other_place = tmp_path / "elsewhere"
     other_place.mkdir()
     assert simulated(other_place, "../.shoal/flow.makeflow", "--nodes", "4")["durations"]["known"] == 8
@@ -109,6 +116,17 @@ def test_a_task_without_measurement_takes_its_time_limit(tmp_path: Path) -> None
 
 
 def test_a_prediction_from_a_run_of_half_the_size_comes_true(tmp_path: Path) -> None:
+    """The machine may be busy with other things, and more so in one of the two runs: then it is tried again."""
+    shares: list[float] = []
+    while not shares or (not 0.5 < shares[-1] < 1.5 and len(shares) < 5):
+        directory = tmp_path / str(len(shares))
+        directory.mkdir()
+        shares.append(predicted_share(directory))
+    assert 0.5 < shares[-1] < 1.5, shares
+
+
+def predicted_share(tmp_path: Path) -> float:
+    """What is predicted of a run, as a share of what it then took."""
     (tmp_path / "half.makeflow").write_text(waiting(6, 0.25))
     (tmp_path / "full.makeflow").write_text(waiting(12, 0.25))
     shoal(tmp_path, "run", "half.makeflow", "--jobs", "2", "--quiet")
@@ -118,7 +136,7 @@ def test_a_prediction_from_a_run_of_half_the_size_comes_true(tmp_path: Path) -> 
     shoal(tmp_path, "run", "full.makeflow", "--jobs", "2", "--quiet")
     took = json.loads(shoal(tmp_path, "status", "full.makeflow", "--json").stdout)["took"]
     assert found["makespan"] >= 1.5
-    assert 0.5 < found["makespan"] / took < 1.5  # the machine may be busy with other things
+    return float(found["makespan"] / took)
 
 
 def test_durations_of_another_workflow_are_taken_by_category(tmp_path: Path) -> None:
@@ -127,7 +145,8 @@ def test_durations_of_another_workflow_are_taken_by_category(tmp_path: Path) -> 
     shoal(tmp_path, "run", "old.makeflow", "--quiet")
     found = simulated(tmp_path, "new.makeflow", "--like", "old.makeflow", "--jobs", "1")
     assert (found["durations"]["like_category"], found["durations"]["guessed"]) == (3, 2)
-    assert 2.15 < found["makespan"] < 5
+    took = durations(tmp_path / "old.makeflow")
+    assert 2.0 + 3 * min(took) < found["makespan"] * 1.001 < 3.5 + 3 * max(took)
     said = shoal(tmp_path, "simulate", "new.makeflow", "--like", "old.makeflow", "--nodes", "2").stdout
     assert "durations: 3 like the category in old.makeflow, 2 guessed (1 s)" in said
 
@@ -186,7 +205,8 @@ def test_a_finished_run_is_shown_beside_what_was_predicted_of_it(tmp_path: Path)
     assert "predicted " in said.splitlines()[-1]
     assert "noise" not in said
     found = json.loads(shoal(tmp_path, "status", "flow.py", "--json").stdout)
-    assert 0.2 <= found["predicted"] < 2  # two of the four ran, one after the other
+    took = sorted(durations(tmp_path / "flow.py")[:4])
+    assert sum(took[:2]) <= found["predicted"] * 1.001 < sum(took[2:]) + 1.5  # two of the four ran, one by one
     assert found["took"] >= 0.2
     (tmp_path / "flow.py").write_text("raise SystemExit\n")
     assert json.loads(shoal(tmp_path, "status", "flow.py", "--json").stdout)["predicted"] is None

@@ -80,8 +80,8 @@ def call(task):
 
 rule("c{n}.txt", run="sleep 0.05; touch {out}", category="command", retries=2)
 rule("p{n}.txt", run=call, category="call", retries=2)
-task("commands", needs=[f"c{n}.txt" for n in range(400)])
-task("calls", needs=[f"p{n}.txt" for n in range(400)])
+task("commands", needs=[f"c{n}.txt" for n in range(4000)])
+task("calls", needs=[f"p{n}.txt" for n in range(4000)])
 """
 
 

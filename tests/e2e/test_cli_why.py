@@ -82,10 +82,10 @@ def test_a_name_that_is_no_text_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_still_planning_is_not_ended_by_a_question(tmp_path: Path) -> None:
-    """It looks at the content of a large file first."""
+    """It looks at the content of a large file first, which takes longer than anybody waits."""
     (tmp_path / "flow.py").write_text('from shoal import rule\nrule("copy", ["source"], run="cp source copy")\n')
     with open(tmp_path / "source", "wb") as file:
-        file.truncate(3 << 30)
+        file.truncate(1 << 40)
     words = [*SHOAL, "run", "flow.py", "copy", "--check", "content", "--quiet"]
     run = subprocess.Popen(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL)
     try:

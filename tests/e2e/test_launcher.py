@@ -46,10 +46,13 @@ def launcher_of(run: str) -> int:
 
 
 def test_killed_launcher_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
-    workflow = write_workflow(tmp_path, "sleep 0.1")
+    # Whoever finds five done waits, so that some are under way when the launcher is killed.
+    wait = "test \\$(ls | grep -c '^o') -lt 5 || while ! test -e go; do sleep 0.05; done"
+    workflow = write_workflow(tmp_path, wait)
     process = start(tmp_path, "run", "Makeflow", "-j2", "--quiet")
     wait_until(lambda: len(list(tmp_path.glob("o*"))) > 3, "some tasks are done")
     os.kill(launcher_of(run_ids(workflow)[-1]), signal.SIGKILL)
+    (tmp_path / "go").touch()
     assert process.wait(60) == 0
     assert sorted(path.read_text() for path in tmp_path.glob("o*")) == sorted(f"{n}\n" for n in range(TASKS))
     results = Counter(record.place for record in accepted(workflow))

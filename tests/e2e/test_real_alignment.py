@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import environment, shoal, start, wait_until
+from support.command import PATIENCE, environment, shoal, start, wait_until
 from support.ledgers import accepted
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "alignment"
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 def python(directory: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs one of the example's scripts."""
-    done = subprocess.run([sys.executable, *words], cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, *words], cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
 
@@ -46,7 +46,7 @@ def prepare(directory: Path, parts: int) -> Path:
 def alignments(directory: Path) -> list[str]:
     """Every alignment as a line of text, by name of the read: the order of reads at one place has no meaning."""
     words = ["samtools", "view", "alignment.bam"]
-    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=True)
     return sorted(done.stdout.splitlines())
 
 
@@ -65,7 +65,7 @@ def test_the_commands_of_the_page_align_the_reads_and_find_the_genome_of_the_sam
     (tmp_path / "examples").symlink_to(EXAMPLE.parent)
     surroundings = environment({"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
     words = ["sh", "-ec", commands[1]]
-    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=5 * PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all done: 22 tasks done" in done.stdout
     assert "\n".join(done.stdout.splitlines()[-2:]) in page
@@ -94,6 +94,9 @@ def test_a_genome_without_the_differences_of_the_sample_is_refused(whole: Path, 
 
 def test_a_run_killed_midway_is_finished_by_the_next(whole: Path, tmp_path: Path) -> None:
     directory = prepare(tmp_path / "killed", 20)
+    text = (directory / WORKFLOW).read_text()
+    gate = "while ! test -e go; do sleep 0.05; done"  # so that it is not over before it can be killed
+    (directory / WORKFLOW).write_text(text.replace("\tsamtools consensus", f"\t{gate}; samtools consensus"))
     process = start(directory, "run", WORKFLOW, "--quiet", "-j1")
     wait_until(lambda: len(list(directory.glob("part.*.sam"))) >= 3, "three parts are being aligned")
     process.send_signal(signal.SIGKILL)
@@ -101,6 +104,7 @@ def test_a_run_killed_midway_is_finished_by_the_next(whole: Path, tmp_path: Path
     assert len(accepted(directory / WORKFLOW)) > 0
     assert not (directory / "consensus.fa").exists()
 
+    (directory / "go").touch()
     shoal(directory, "run", WORKFLOW, "--quiet")
     assert alignments(directory) == alignments(whole)
     assert (directory / "consensus.fa").read_bytes() == (whole / "consensus.fa").read_bytes()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command import SHOAL, environment, shoal, start, wait_until
+from support.command import PATIENCE, SHOAL, environment, shoal, start, wait_until
 from support.ledgers import accepted
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "montage"
@@ -42,7 +42,7 @@ def prepare(directory: Path) -> Path:
 
 def python(directory: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs one of the example's scripts."""
-    done = subprocess.run([sys.executable, *words], cwd=directory, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, *words], cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
 
@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_make_a_mosaic_that_agrees_with_the_true_sky(tm
     (tmp_path / "examples").symlink_to(EXAMPLE.parent)
     surroundings = environment({"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
     words = ["sh", "-ec", commands[1]]
-    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=5 * PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all done: 127 tasks done" in done.stdout
     assert done.stdout.splitlines()[-1] in page.splitlines()
@@ -104,7 +104,7 @@ def test_makeflow_makes_the_same_files(finished: Path, tmp_path: Path, command: 
     # Debian's makeflow starts MPI, which looks for a launcher unless it is told that there is none.
     alone = environment({"OMPI_MCA_ess_singleton_isolated": "1"})
     words = [*command, "-T", "local", WORKFLOW]
-    done = subprocess.run(words, cwd=directory, env=alone, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=directory, env=alone, capture_output=True, text=True, timeout=5 * PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert results(directory) == results(finished)
 
@@ -113,6 +113,9 @@ def test_a_run_killed_midway_is_finished_by_the_next_without_repeating_what_was_
     finished: Path, tmp_path: Path
 ) -> None:
     directory = prepare(tmp_path / "fresh")
+    text = (directory / WORKFLOW).read_text()
+    gate = "while ! test -e go; do sleep 0.05; done"  # so that it is not over before it can be killed
+    (directory / WORKFLOW).write_text(text.replace("\tmBgModel", f"\t{gate}; mBgModel"))
     process = start(directory, "run", WORKFLOW, "--quiet", "-j1")
     planes = directory / "planes"
     wait_until(lambda: planes.is_dir() and len(list(planes.iterdir())) >= 2, "two planes are fitted")
@@ -120,6 +123,7 @@ def test_a_run_killed_midway_is_finished_by_the_next_without_repeating_what_was_
     process.wait()
     assert 0 < len(accepted(directory / WORKFLOW)) < TASKS
 
+    (directory / "go").touch()
     shoal(directory, "run", WORKFLOW, "--quiet")
     assert results(directory) == results(finished)
     times = Counter(record.place for record in accepted(directory / WORKFLOW))

@@ -11,12 +11,15 @@ import msgspec
 
 from shoal.engine.sizes import read_kept
 from shoal.engine.workspace import Workspace
+from shoal.ledger.records import TaskEnded
 from shoal.policy.sizing.sketch import Cell, Learned
-from support.command import shoal
-from support.ledgers import final_records
+from support.command import PATIENCE, shoal, start, wait_until
+from support.ledgers import final_records, records, run_ids
 
 HOG = "python3 -S -E -c 'import time; x = bytearray({mb} << 20); time.sleep(0.15)' && touch {out}"
 """Holds so much for long enough to be looked at."""
+WAIT = "import os; any(time.sleep(0.02) for _ in iter(lambda: os.path.exists(chr(103) + chr(111)), True))"
+"""Until there is a file `go`, in Python without quotation marks."""
 
 
 def write_hogs(directory: Path, sizes: list[int], seconds: float = 0.15, **options: str) -> None:
@@ -44,9 +47,25 @@ def test_a_task_that_uses_more_than_was_guessed_goes_on_as_long_as_there_is_room
     assert largest > 400 << 20
 
 
+def run_until_one_is_ended(directory: Path, *words: str) -> None:
+    """Runs a workflow whose tasks wait for `go`, so that they are there together; it comes when one had to be ended."""
+    run = start(directory, "run", "flow.py", "all", *words)
+    flow = directory / "flow.py"
+
+    def is_ended() -> bool:
+        ends = [record for record in records(flow) if isinstance(record, TaskEnded)] if run_ids(flow) else []
+        return any(record.outcome != "ok" for record in ends)
+
+    wait_until(is_ended, "a task is ended for want of room")
+    (directory / "go").touch()
+    assert run.wait(PATIENCE) == 0
+
+
 def test_what_outgrows_the_machine_is_tried_again_and_learned_for_the_next_run(tmp_path: Path) -> None:
     write_hogs(tmp_path, [200, 210, 205, 215, 200, 220], seconds=1.0)
-    shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "600M", "--quiet")
+    flow = tmp_path / "flow.py"
+    flow.write_text(flow.read_text().replace("time.sleep(1.0)", f"{WAIT}; time.sleep(0.3)"))
+    run_until_one_is_ended(tmp_path, "-j4", "--memory", "600M", "--quiet")
     assert categories(tmp_path)["hog"]["retries"] != 0
     shoal(tmp_path, "run", "flow.py", "all", "-j4", "--memory", "600M", "--quiet", "--force")
     assert categories(tmp_path)["hog"]["retries"] == 0
@@ -76,11 +95,11 @@ def test_with_fixed_sizing_nothing_is_limited(tmp_path: Path) -> None:
 def test_what_outgrows_the_disk_is_tried_again_with_more_of_it(tmp_path: Path) -> None:
     lines = ["from shoal import rule"]
     for number in range(3):
-        command = f"head -c 70M /dev/zero > o{number}; sleep 1.5"
+        command = f"head -c 70M /dev/zero > o{number}; while ! test -e go; do sleep 0.05; done"
         lines.append(f'rule("o{number}", run="{command}", category="writer")')
     lines.append('rule("all", needs=["o0", "o1", "o2"], run="touch all")')
     (tmp_path / "flow.py").write_text("\n".join(lines) + "\n")
-    shoal(tmp_path, "run", "flow.py", "all", "-j3", "--memory", "1G", "--disk", "120M", "--quiet", "--paranoid")
+    run_until_one_is_ended(tmp_path, "-j3", "--memory", "1G", "--disk", "120M", "--quiet", "--paranoid")
     assert all((tmp_path / f"o{number}").stat().st_size == 70 << 20 for number in range(3))
     writer = categories(tmp_path)["writer"]
     assert writer["disk"]["seen"] == 70 << 20  # type: ignore[index]

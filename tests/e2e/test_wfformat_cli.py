@@ -18,6 +18,7 @@ from shoal.engine.session import look
 from shoal.errors import InputError
 from shoal.frontend.wfformat import Trace, read_wfformat, schema_problems
 from support.command import environment, shoal
+from support.ledgers import accepted
 from support.wftraces import SHAPES, VERSIONS, TraceMaker, split_search_join
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +159,9 @@ def test_a_replayed_trace_is_exported_with_what_was_measured(here: Path, version
     assert [task.parents for task in measured.tasks] == [task.parents for task in recorded.tasks]
     assert measured.system is not None
     assert measured.system.name == "Shoal"
-    assert all(task.execution and task.execution.seconds < 2 for task in measured.tasks)
+    took = [record.ended - record.started for record in accepted(here / name)]
+    for task in measured.tasks:
+        assert task.execution and min(abs(task.execution.seconds - seconds) for seconds in took) < 0.01
     assert [file.size for file in measured.files] == [
         max(1, round(file.size * 0.01)) if file.size else 0 for file in recorded.files
     ]
@@ -208,7 +211,9 @@ def test_a_forecast_says_where_its_durations_come_from(here: Path) -> None:
     shoal(here, "run", "--workflow", "Makeflow", "--quiet")
     measured = forecast(here, "--workflow", "Makeflow", "--jobs", "2")
     assert measured["durations"] == {"from": "ledger", "known": 3, "like_category": 0, "declared": 0, "guessed": 0}
-    assert 0 < measured["makespan"] < 3.0
+    took = sum(record.ended - record.started for record in accepted(here / "Makeflow"))
+    assert measured["critical_path"] == pytest.approx(took, rel=0.01, abs=0.01)
+    assert measured["makespan"] >= measured["critical_path"] * 0.99
 
 
 def test_more_cores_make_a_forecast_shorter_until_the_critical_path(here: Path) -> None:

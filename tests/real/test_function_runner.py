@@ -402,19 +402,25 @@ def start_child_then_wait(path: str) -> None:
 
 def test_a_time_out_ends_the_call_and_everything_it_started(loop: Loop, tmp_path: Path) -> None:
     path = tmp_path / "child"
-    calls = [loop.request(add, 1), loop.request(start_child_then_wait, str(path), timeout=2.0), loop.request(add, 3)]
-    results = loop.run(*calls)
-    assert outcomes(results) == ["ok", "timeout", "lost"]
-    assert results[1].error is not None
-    assert isinstance(pickle.loads(results[1].error), TimeoutError)
-    assert 2.0 <= results[1].ended - results[1].started < 30
+    for limit in (2.0, 8.0, 20.0):  # on a machine that is busy with other things it may take long to start a child
+        started = loop.request(start_child_then_wait, str(path), timeout=limit)
+        results = loop.run(loop.request(add, 1), started, loop.request(add, 3))
+        assert outcomes(results) == ["ok", "timeout", "lost"]
+        assert results[1].error is not None
+        assert isinstance(pickle.loads(results[1].error), TimeoutError)
+        assert limit <= results[1].ended - results[1].started < limit + 30
+        if path.exists() and path.read_text():
+            break
     child = int(path.read_text())
     wait_until(lambda: gone(child), "end of the call's child")
 
 
 def test_the_time_a_call_waits_in_its_bundle_does_not_count(loop: Loop) -> None:
-    calls = [loop.request(time.sleep, 1.0), loop.request(time.sleep, 0, timeout=0.9)]
-    assert outcomes(loop.run(*calls)) == ["ok", "ok"]
+    for limit in (0.9, 4.0, 12.0):  # the second one is to be quicker than that, also where others want the core
+        found = outcomes(loop.run(loop.request(time.sleep, limit + 0.1), loop.request(time.sleep, 0, timeout=limit)))
+        if found == ["ok", "ok"]:
+            break
+    assert found == ["ok", "ok"]
 
 
 def test_cancelling_a_running_call_ends_it_and_loses_those_behind_it(loop: Loop, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from shoal.monitor.series import COLUMNS
-from shoal.runner.process import LEAST_PAUSE
-from support.command import environment, shoal
-from support.launching import MEBIBYTE, Launching, compile_program, launching
+from shoal.runner.process import LEAST_PAUSE, LIMIT_PAUSE
+from support.command import environment, shoal, wait_until
+from support.launching import MEBIBYTE, Ended, Launching, compile_program, launching
 from support.ledgers import accepted
 
 HOG = r"""
@@ -22,14 +22,18 @@ HOG = r"""
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-/* hog MEBIBYTES MILLISECONDS [CHILDREN]: takes memory, may share it with children, and keeps it for a while. */
+/* hog MEBIBYTES MILLISECONDS|FILE [CHILDREN]: takes memory, may share it with children, and keeps it for a while, or
+ * until there is a file. */
 int main(int count, char **words) {
     size_t size = (size_t)atoi(words[1]) << 20;
     char *memory = malloc(size + 1);
     for (size_t at = 0; at < size; at += 4096) memory[at] = 1;
     for (int child = count > 3 ? atoi(words[3]) : 0; child > 0; child--)
         if (!fork()) break;
-    usleep((useconds_t)atoi(words[2]) * 1000);
+    if (words[2][0] == '/')
+        while (access(words[2], F_OK)) usleep(5000);
+    else
+        usleep((useconds_t)atoi(words[2]) * 1000);
     while (wait(NULL) > 0) continue;
     return memory[size / 2] > 1;
 }
@@ -37,12 +41,13 @@ int main(int count, char **words) {
 BURNER = r"""
 #include <stdlib.h>
 #include <time.h>
-/* burner MILLISECONDS: uses so much CPU time. */
+#include <unistd.h>
+/* burner MILLISECONDS [FILE]: uses so much CPU time, and may then wait until there is a file. */
 int main(int count, char **words) {
     struct timespec used;
-    (void)count;
     do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
     while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < atoi(words[1]));
+    while (count > 2 && access(words[2], F_OK)) usleep(5000);
     return 0;
 }
 """
@@ -72,6 +77,32 @@ def native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launchin
         yield made
 
 
+@pytest.fixture(params=["native", "python"])
+def telling(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launching]:
+    """A launcher that writes down each of its looks."""
+    monkeypatch.setenv("SHOAL_LAUNCHER", request.param)
+    (tmp_path / "series").mkdir()
+    with launching(tmp_path, f"measure{os.getpid()}", series=str(tmp_path / "series")) as made:
+        yield made
+
+
+def execute_until_seen(
+    telling: Launching, command: str, go: Path, processes: int = 1, mebibytes: int = 0, disk: int = 0
+) -> Ended:
+    """Runs a command that waits for a file, which is made when there was a look at so much of it at the same time."""
+    (task,) = telling.start(command, disk=disk)
+    series = telling.running.parent / "series" / f"{task}.1.series"
+
+    def is_seen() -> bool:
+        lines = series.read_text().splitlines() if series.exists() else []
+        rows = [line.split() for line in lines if not line.startswith("#")]
+        return any(int(row[3]) >= processes and int(row[5]) >= mebibytes for row in rows if len(row) == len(COLUMNS))
+
+    wait_until(is_seen, "the launcher has looked")
+    go.touch()
+    return telling.wait([task])[0]
+
+
 def close_to(measured: float, known: float, least: float, share: float = 0.02) -> bool:
     return abs(measured - known) <= max(least, share * known)
 
@@ -98,36 +129,41 @@ def test_peaks_with_a_memory_limit_are_the_same(native: Launching, hog: str) -> 
 
 def test_cpu_time_is_exact(launcher: Launching, burner: str) -> None:
     for known in (20, 80, 200):
-        end = launcher.execute(f"{burner} {known}")
-        assert close_to(end.user + end.system, known / 1000, 0.01), (known, end.user + end.system)
+        ends = [launcher.execute(f"{burner} {known}") for _ in range(5)]
+        spent = min(end.user + end.system for end in ends)  # what a virtual machine is denied may be charged to a task
+        assert close_to(spent, known / 1000, 0.01), (known, ends)
 
 
 def with_orphan(command: str) -> str:
     """A command that leaves this one to nobody, and goes on until it has ended and been buried."""
     orphan = f"setsid sh -c '{command} > /dev/null & echo $!'"
-    return f"orphan=$({orphan}); while test -e /proc/$orphan; do sleep 0.05; done"
+    return f"orphan=$({orphan}); while test -e /proc/$orphan; do sleep 0.2; done"
 
 
-def test_cpu_time_of_an_orphan_is_its_tasks(launcher: Launching, burner: str) -> None:
-    end = launcher.execute(with_orphan(f"{burner} 150"))
+def test_cpu_time_of_an_orphan_is_its_tasks(telling: Launching, burner: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    end = execute_until_seen(telling, with_orphan(f"{burner} 150 {go}"), go, 3)
     assert end.outcome == "ok"
     assert 0.15 <= end.user + end.system < 0.6
 
 
-def test_memory_of_an_orphan_is_its_tasks(launcher: Launching, hog: str) -> None:
-    end = launcher.execute(with_orphan(f"{hog} 80 50"))
+def test_memory_of_an_orphan_is_its_tasks(telling: Launching, hog: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    end = execute_until_seen(telling, with_orphan(f"{hog} 80 {go}"), go, mebibytes=80)
     assert close_to(end.resident, 80 * MEBIBYTE, 3 * MEBIBYTE)
 
 
-def test_memory_of_a_tree_is_that_of_all_its_processes_at_once(launcher: Launching, hog: str) -> None:
-    end = launcher.execute(f"{hog} 60 1000 & {hog} 40 1000 & wait")
+def test_memory_of_a_tree_is_that_of_all_its_processes_at_once(telling: Launching, hog: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    end = execute_until_seen(telling, f"{hog} 60 {go} & {hog} 40 {go} & wait", go, 3, 100)
     assert close_to(end.resident, 100 * MEBIBYTE, 4 * MEBIBYTE)
     assert end.virtual >= end.resident
     assert end.most_processes == end.all_processes == 3
 
 
-def test_shared_pages_count_once(launcher: Launching, hog: str) -> None:
-    end = launcher.execute(f"{hog} 64 1000 3")
+def test_shared_pages_count_once(telling: Launching, hog: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    end = execute_until_seen(telling, f"{hog} 64 {go} 3", go, 4, 64)
     assert close_to(end.resident, 64 * MEBIBYTE, 4 * MEBIBYTE)
     assert end.most_processes == 4
 
@@ -151,8 +187,14 @@ def test_task_that_was_never_looked_at_reports_zeros(launcher: Launching) -> Non
 
 
 def test_cores_of_a_short_task_are_cpu_time_per_wall_time(launcher: Launching, burner: str) -> None:
-    end = launcher.execute(f"{burner} 60")
-    assert abs(end.cores - 1000 * (end.user + end.system) / (end.ended - end.started)) <= 1
+    def is_short() -> bool:
+        """On a busy machine it may become a long one, of which less is known: then it is tried again."""
+        end = launcher.execute(f"{burner} 20")
+        took = end.ended - end.started
+        assert took >= 1.0 or abs(end.cores - 1000 * (end.user + end.system) / took) <= 1
+        return took < 1.0
+
+    wait_until(is_short, "a task takes less than a second")
 
 
 def test_cores_of_a_longer_task_are_those_of_its_busiest_second(launcher: Launching, burner: str) -> None:
@@ -176,6 +218,13 @@ def test_bytes_and_files_of_a_task_with_a_disk_limit_are_measured(launcher: Laun
     assert (end.outcome, end.disk, end.files) == ("ok", 4_000_000, 4)
 
 
+def test_what_a_task_prints_is_counted_once(telling: Launching, hog: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    command = f"head -c 6000000 /dev/zero; {hog} 1 {go}"
+    end = execute_until_seen(telling, command, go, mebibytes=1, disk=10 * MEBIBYTE)
+    assert (end.outcome, end.disk, end.files) == ("ok", 6_000_000, 0)
+
+
 def test_what_tasks_made_stands_in_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "Makeflow").write_text(
         "one two:\n\thead -c 100000 /dev/zero | tee one two > /dev/null\n"
@@ -190,12 +239,16 @@ def test_what_tasks_made_stands_in_the_ledger(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["native", "python"])
 def test_series_of_a_task_can_be_read_and_drawn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_LAUNCHER", kind)
+    (tmp_path / "wait").write_text('until test "$(grep -vc "#" told/series/0.1.series)" -ge 3; do sleep 0.05; done\n')
     (tmp_path / "Makeflow").write_text(
-        "out:\n\thead -c 90000000 /dev/zero | tail -c 80000000 > out; sleep 0.6\n:\n\ttrue\n"
+        "out: wait\n\thead -c 90000000 /dev/zero | tail -c 80000000 > out; sh wait 2> /dev/null\n:\n\ttrue\n"
     )
     shoal(tmp_path, "run", "Makeflow", "--quiet", "--series", "told/series")
-    (file,) = (tmp_path / "told" / "series").iterdir()
-    assert file.name == "0.1.series"
+    file = tmp_path / "told" / "series" / "0.1.series"
+    (short,) = [record for record in accepted(tmp_path / "Makeflow") if record.task == 1]
+    assert list(file.parent.iterdir()) == [file] or short.ended - short.started > LIMIT_PAUSE / 4, (
+        "of short ones is none"
+    )
     first, *comments, names = [line for line in file.read_text().splitlines() if line.startswith("#")]
     assert first.startswith("# task 0, attempt 1: head -c 90000000") and len(comments) == 2
     assert names == "#" + " ".join(COLUMNS)
@@ -229,7 +282,7 @@ HIDING = "mount --bind {0} /proc && mount --bind {0} /sys/fs/cgroup && exec {1} 
 def test_run_without_proc_and_groups_measures_less_and_succeeds(kind: str, hidden: bool, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "Makeflow").write_text(
-        "MEMORY=64\nDISK=20\na:\n\thead -c 1000000 /dev/zero > a; sleep 0.2\n"
+        "MEMORY=64\nDISK=20\na:\n\thead -c 1000000 /dev/zero > a; sleep 1\n"
         "b: a\n\t(setsid sleep 0.1 & sleep 0.2); cat a > b\n"
     )
     script = HIDING if hidden else HIDING.rpartition("&& ")[2]

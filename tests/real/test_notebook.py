@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,12 +90,13 @@ class Executed:
         if message["msg_type"] in ("display_data", UPDATE):
             content = message["content"]
             display, text = content["transient"]["display_id"], content["data"]["text/plain"]
-            self.displays.append((time.monotonic(), number, display, message["msg_type"], text))
-            updates = [text for *_, kind, text in self.displays if kind == UPDATE]
-            heads = [tuple(words(text)[:2]) for text in updates]
-            if ("shoal.Executor", "working") in heads and ("40 futures", "working") in heads:
+            sent = message["header"]["date"].timestamp()  # whoever reads them may be late, and then has several at once
+            self.displays.append((sent, number, display, message["msg_type"], text))
+            updates = [(cell, *words(text)[:2]) for _, cell, _, kind, text in self.displays if kind == UPDATE]
+            heads = [head for _, *head in updates]
+            if (LIST, "shoal.Executor", "working") in updates and ["40 futures", "working"] in heads:
                 (self._folder / "go-on").touch()
-            if heads.count(("flow.py", "running")) >= 3:
+            if heads.count(["flow.py", "running"]) >= 3:
                 (self._folder / "go").touch()
 
     def output(self, cell: int) -> dict[str, str]:

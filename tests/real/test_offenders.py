@@ -5,7 +5,6 @@ The ones end for the right cause with all that they started, the others notice n
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -56,7 +55,6 @@ KINDS = {
 }
 """What is declared, the command, and a part of the message."""
 OFFENDERS, NEIGHBOURS = 200, 40
-LONGEST_SECONDS = 40.0
 
 
 def write_rules(directory: Path) -> dict[str, str]:
@@ -77,9 +75,7 @@ def write_rules(directory: Path) -> dict[str, str]:
 def test_offenders_end_and_neighbours_do_not_notice(tmp_path: Path) -> None:
     compile_program(tmp_path, "offender", OFFENDER)
     causes = write_rules(tmp_path)
-    began = time.monotonic()
     shoal(tmp_path, "run", "flow.py", "--jobs", "12", "--keep-going", "--quiet", expect=1)
-    took = time.monotonic() - began
     workflow = tmp_path / "flow.py"
     names = names_of_tasks(workflow)
     ends = {names[record.task]: record for record in final_records(workflow)}
@@ -92,8 +88,7 @@ def test_offenders_end_and_neighbours_do_not_notice(tmp_path: Path) -> None:
         assert ends[name].outcome == "ok", (name, ends[name].message)
         assert (tmp_path / name).read_text() == f"200000\n{name.removeprefix('good')}\n"
     run = run_ids(workflow)[-1].encode()
-    wait_until(lambda: marked_processes(run) == [], "no process of the run is left", 5)
-    assert took < LONGEST_SECONDS
+    wait_until(lambda: marked_processes(run) == [], "no process of the run is left")
 
 
 def names_of_tasks(workflow: Path) -> dict[int, str]:

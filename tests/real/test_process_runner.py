@@ -9,13 +9,14 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.policy.retry import Outcome
 from shoal.runner.output import Slots
 from shoal.runner.proc import become_subreaper, marked_processes, started_at
-from shoal.runner.process import ProcessEnd, ProcessRunner, Running
+from shoal.runner.process import LEAST_PAUSE, ProcessEnd, ProcessRunner, Running
 from shoal.runner.table import ProcessTable, read_table
 from support.command import wait_until
 
@@ -142,10 +143,35 @@ def test_memory_limit_ends_the_whole_tree_and_says_how_much_it_was(runner: Proce
     wait_until(nothing_left, "everything of the task is gone")
 
 
-def test_tree_is_looked_at_while_it_lives(runner: ProcessRunner) -> None:
-    resident, virtual, _, most, in_all = run(runner, "sleep 0.3 & sleep 0.3; wait").counts[4:9]
+def test_tree_is_looked_at_while_it_lives(runner: ProcessRunner, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        os.mkfifo(tmp_path / name)
+    started = runner.start(time.time(), 1, 1, f"cat {tmp_path}/one & cat {tmp_path}/two; wait")
+    assert isinstance(started, Running)
+    gates = [os.open(tmp_path / name, os.O_WRONLY) for name in ("one", "two")]  # when both of them run
+    wait_until(lambda: time.time() > started.started + LEAST_PAUSE, "it is old enough to be looked at")
+    runner.look(time.time())
+    for gate in gates:
+        os.close(gate)
+    resident, virtual, _, most, in_all = finish(runner).counts[4:9]
     assert 0 < resident <= virtual
     assert most == in_all == 3
+
+
+def test_file_that_is_made_before_we_go_on_is_the_tasks_own(
+    runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, spawn = tmp_path / "hidden", runner._spawn
+
+    def spawn_and_dawdle(*arguments: Any) -> int:
+        pid = spawn(*arguments)
+        wait_until(lambda: hidden.exists() and time.time() > hidden.stat().st_ctime + 0.1, "the task is far ahead")
+        return pid
+
+    monkeypatch.setattr(runner, "_spawn", spawn_and_dawdle)
+    halves = "; ".join(f"head -c 600000 /dev/zero >&{number}" for number in (8, 9))
+    end = run(runner, f"exec 8> {hidden}.2 9> {hidden}; {halves}; sleep 600", disk=1_000_000)
+    assert end.outcome is Outcome.EXHAUSTED
 
 
 def test_time_limit_ends_the_whole_tree(runner: ProcessRunner) -> None:

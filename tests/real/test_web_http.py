@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,20 +98,33 @@ def test_this_machine_has_three_names(tmp_path: Path, name: str, status: int) ->
 
 
 def test_a_stranger_who_sends_a_byte_now_and_then_goes_all_the_same(tmp_path: Path) -> None:
-    with served(workspace_in(tmp_path)) as shown, connected(shown) as line:
-        began = time.monotonic()
-        line.settimeout(0.3)
+    took: list[float] = []
+    with served(workspace_in(tmp_path)) as shown:
+        while not took or (took[-1] >= 3 * STRANGER_SECONDS and len(took) < TRIES):
+            with connected(shown) as line:
+                took.append(seconds_until_sent_away(line))
+                assert took[-1] > STRANGER_SECONDS / 2
+    assert took[-1] < 3 * STRANGER_SECONDS, took
+
+
+TRIES = 5
+"""Seconds are counted on a machine that may be busy with other things: then it is tried again."""
+
+
+def seconds_until_sent_away(line: socket.socket) -> float:
+    """How long somebody may stay who sends a byte now and then, and never asks for anything."""
+    began = time.monotonic()
+    line.settimeout(0.3)
+    with pytest.raises(OSError, match=r"reset|pipe"):  # or it would be a time-out of ours
         line.sendall(b"GET /")
-        with pytest.raises(OSError, match=r"reset|pipe") as gone:  # or it would be a time-out of ours
-            while time.monotonic() - began < 5 * STRANGER_SECONDS:
-                line.sendall(b"a")
-                try:
-                    if line.recv(1) == b"":
-                        raise ConnectionResetError("reset")
-                except TimeoutError:
-                    continue
-        assert gone.value is not None
-        assert STRANGER_SECONDS / 2 < time.monotonic() - began < 3 * STRANGER_SECONDS
+        while time.monotonic() - began < PATIENCE:
+            line.sendall(b"a")
+            try:
+                if line.recv(1) == b"":
+                    raise ConnectionResetError("reset")
+            except TimeoutError:
+                continue
+    return time.monotonic() - began
 
 
 def test_those_who_are_known_and_idle_keep_nobody_out(tmp_path: Path) -> None:
@@ -118,7 +132,8 @@ def test_those_who_are_known_and_idle_keep_nobody_out(tmp_path: Path) -> None:
     with served(workspace_in(tmp_path)) as shown, ExitStack() as open_lines:
         stream = open_lines.enter_context(connected(shown))
         stream.sendall(f"GET /{TOKEN}/api/v1/events HTTP/1.1\r\n{HOST}\r\n".encode())
-        assert stream.makefile("rb").readline().split()[1] == b"200"
+        events = open_lines.enter_context(stream.makefile("rb"))
+        assert events.readline().split()[1] == b"200"
         lines = []
         for _ in range(MOST_CONNECTIONS - 1):
             line = open_lines.enter_context(connected(shown))
@@ -132,7 +147,7 @@ def test_those_who_are_known_and_idle_keep_nobody_out(tmp_path: Path) -> None:
         lines[1].sendall(ask)
         assert lines[1].recv(12) == b"HTTP/1.1 200"
         fill(workspace_in(tmp_path))
-        while b'"done":1' not in stream.recv(1 << 16):
+        while b'"done":1' not in events.readline():
             pass
 
 
@@ -150,7 +165,10 @@ def test_a_defect_is_an_answer_too(
     assert capfd.readouterr().err.count("Traceback") == 1
 
 
-def test_a_page_can_ask_for_the_end_of_a_run_that_is_over(tmp_path: Path) -> None:
+def test_a_page_can_ask_for_the_end_of_a_run_that_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = threading.Event()
+    patient = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: last.wait(PATIENCE if seconds else 0.0))
+    monkeypatch.setattr("shoal.web.server.time", patient)  # the moment that it is served for lasts until we have asked
     workspace, listening, over = workspace_in(tmp_path), listen(0), threading.Event()
     fill(workspace)
     thread = threading.Thread(target=serve_until, args=(Server(listening, TOKEN, of_run(workspace)), over))
@@ -161,25 +179,25 @@ def test_a_page_can_ask_for_the_end_of_a_run_that_is_over(tmp_path: Path) -> Non
         assert stream.makefile("rb").readline().split()[1] == b"200"
         over.set()
         assert b"event: over" in said(stream)
-    ended = time.monotonic()
-    while time.monotonic() - ended < 1.0:  # as long as a browser on a busy machine may take to ask
+    for _ in range(3):
         assert shown.data("gantt")
+    last.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()
     listen(shown.port or 0).close()
 
 
-def test_a_server_at_which_nobody_looks_goes_at_once(tmp_path: Path) -> None:
+def test_a_server_at_which_nobody_looks_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.web.server.GRACE_SECONDS", 10 * PATIENCE)
     workspace, listening, over = workspace_in(tmp_path), listen(0), threading.Event()
     server = Server(listening, TOKEN, of_run(workspace))
     thread = threading.Thread(target=serve_until, args=(server, over))
     thread.start()
     assert Shown(address_of(listening, TOKEN)).ask(f"/{TOKEN}/api/v1/run")[0] == 200
     wait_until(lambda: not server.visitors.known, "whoever asked has gone")
-    began = time.monotonic()
     over.set()
     thread.join(PATIENCE)
-    assert time.monotonic() - began < 1.5
+    assert not thread.is_alive()
 
 
 def test_the_next_run_gets_the_port_of_one_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:

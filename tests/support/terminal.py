@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyte
 
@@ -113,6 +114,16 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         self.emulator.resize(lines, columns)
         set_size(self.line, columns, lines)
+
+
+def untouched() -> list[Any]:
+    """The settings of a terminal that no program has changed yet; one that was just started may have done so."""
+    ends = os.openpty()
+    try:
+        return termios.tcgetattr(ends[0])
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 def set_size(line: int, columns: int, lines: int) -> None:

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.browser import PROGRAM, leave
-from support.command import PATIENCE, SHOAL, environment, shoal
+from support.command import PATIENCE, SHOAL, environment, shoal, start, wait_until
+from support.ledgers import run_ids
 
 HOSTILE = "</script><img src=x onerror=window.caught=1>"
 FLOW = """
@@ -99,6 +100,15 @@ def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], 
     """`shoal run --web` in a folder."""
     with with_page(folder, "run", "--web", "--plain", *words) as found:
         yield found
+
+
+@contextmanager
+def followed(folder: Path, flow: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], Shown]]:
+    """`shoal run` in a folder, and `shoal web` for it: a browser that is slow can still ask when the run is over."""
+    process = start(folder, "run", flow, *words, "--quiet")
+    wait_until(lambda: bool(run_ids(folder / flow)), "the run begins")
+    with web(folder, flow) as shown:
+        yield process, shown
 
 
 def run_hostile(folder: Path) -> Path:

@@ -156,8 +156,8 @@ class ProcessRunner:
         if environment:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
         slot = self.slots.take()
-        # Before the process: what that makes at once is its own, however late we are back.
-        watched = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
+        # Made before the task begins: whatever was made since then is its own.
+        task_disk = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
         try:
             # One byte more, so that it can be seen who was stopped.
             with largest_file(disk and disk + 1), pinned(cpus_in(environment)):
@@ -176,8 +176,8 @@ class ProcessRunner:
             heappush(self._deadlines, (now + timeout, pid, attempt))
         if memory:
             self._limits[pid] = memory
-        if watched is not None:
-            self._disks[pid] = watched
+        if task_disk is not None:
+            self._disks[pid] = task_disk
         if self.series is not None:
             self.series.start(pid, task, attempt, command)
         return running
@@ -341,10 +341,12 @@ class ProcessRunner:
         for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
             read += more_read
             written += more_written
+        # Whoever is being buried is missing for a moment: not in its own account any more, nor yet in its parent's.
+        peaks.read, peaks.written = max(peaks.read, read), max(peaks.written, written)
         if is_due:
-            course.add(age, peaks.last.cpu, read, written)
+            course.add(age, peaks.last.cpu, peaks.read, peaks.written)
         if self.series is not None:
-            self.series.add(running.pid, now, peaks, read, written)
+            self.series.add(running.pid, now, peaks, peaks.read, peaks.written)
 
     def look_at_own_peak(self) -> None:
         """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""

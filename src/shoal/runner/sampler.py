@@ -77,10 +77,10 @@ class Process(NamedTuple):
 class Peaks:
     """The most that was seen of a tree, and how it was at the last look."""
 
-    __slots__ = ("all", "cores", "last", "most", "resident", "swap", "virtual")
+    __slots__ = ("all", "cores", "last", "most", "read", "resident", "swap", "virtual", "written")
 
     def __init__(self, started: float) -> None:
-        self.resident = self.virtual = self.swap = self.most = self.all = 0
+        self.resident = self.virtual = self.swap = self.most = self.all = self.read = self.written = 0
         self.cores = CoresWindow(started)
         self.last = Look()
 

@@ -182,7 +182,9 @@ static void take_sum(Disk *d) {
 }
 
 void disk_look(Disk *d, int slot_fd) {
+    struct statx slot;
     d->known_size = 0;
+    if (look_up(slot_fd, "", AT_EMPTY_PATH, &slot)) note(d, &slot); /* what it prints is counted apart */
     walk(d, ENTRIES_PER_LOOK);
     d->open_files = 0;
     d->open_bytes = size_of_slot(slot_fd);

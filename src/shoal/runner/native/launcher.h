@@ -103,6 +103,7 @@ typedef struct Running {
     Window *window;               /* its CPU time at the last looks; NULL: it was not looked at */
     int series;                   /* descriptor of its time series; negative: it has none */
     Course *course;               /* NULL: it was not looked at */
+    int64_t kept_read, kept_written; /* the most traffic that was seen of it */
     Peaks peaks;
     Spent orphans;
 } Running;

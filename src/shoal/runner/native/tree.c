@@ -343,6 +343,11 @@ static void keep(Running *r, double now, Look look, bool is_due) {
         look.read += read;
         look.written += written;
     }
+    /* Whoever is being buried is missing for a moment: not in its own account any more, nor yet in its parent's. */
+    raise_to(&r->kept_read, look.read);
+    raise_to(&r->kept_written, look.written);
+    look.read = r->kept_read;
+    look.written = r->kept_written;
     if (is_due) course_add(r, now, &look);
     if (!series_wanted()) return;
     look.cores = recent_cores(r);
