@@ -331,7 +331,12 @@ def _same_books(store: Store, model: MemoryStore) -> None:
         assert store.holdings(task) == model.holdings(task)
 
 
-@settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=PHASES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(work=_works(), steps=_operations)
 def test_every_store_does_what_the_store_in_memory_does(opened: Opened, work: Work, steps: list[Step]) -> None:
     store, model = opened(work), MemoryStore(work, NODES)

@@ -221,7 +221,12 @@ def _perform(directory: Directory, kind: str, number: int) -> object:
         return str(error)
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    phases=PHASES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(steps=_steps)
 def test_every_directory_does_what_the_one_in_memory_does(
     opened: OpenedDirectory, steps: list[tuple[str, int]]

@@ -232,7 +232,9 @@ _operations = (
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     scope=st.sampled_from(["r", "", "unknown"]),
     operation=st.sampled_from(_operations),
