@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pluggy
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.command import end_started
 
 _TESTS = Path(__file__).parent
+# How long an example takes says more about what else the machine does than about what is tested.
+settings.register_profile("at any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("at any speed")
 
 
 def pytest_configure() -> None:

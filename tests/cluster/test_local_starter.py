@@ -25,7 +25,7 @@ DEAF = [
 ]
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"

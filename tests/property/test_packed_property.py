@@ -96,7 +96,9 @@ def cores_asked(cores: dict[int, int]) -> CoresAsked:
     return CoresAsked(array("i", cores).tobytes(), array("i", cores.values()).tobytes())
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(ended, max_size=10), st.booleans(), st.lists(st.integers(0, 70_000), max_size=5), asked, st.data())
 def test_a_ledger_in_bulk_is_the_ledger_one_by_one(
     tmp_path: Path, drawn: list[TaskEnded], again: bool, going: list[int], others: dict[int, int], data: st.DataObject

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from shoal.notebook import live as live_module
 from shoal.notebook.card import Card
 from shoal.notebook.live import Live, bundle_of, kernel
 from shoal.notebook.runs import empty_card
@@ -92,7 +93,15 @@ def counter() -> Any:
     wait_until(lambda: "shoal-display" not in [thread.name for thread in threading.enumerate()], "the thread ends")
 
 
-def test_what_changes_is_sent_under_the_same_id_and_nothing_else_is(shell: Shell, counter: Counter) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell waits for its first picture, however busy the machine is."""
+    monkeypatch.setattr(live_module, "FIRST", 60.0)
+
+
+def test_what_changes_is_sent_under_the_same_id_and_nothing_else_is(
+    shell: Shell, counter: Counter, patient: None
+) -> None:
     Live(counter).show()
     display = shell.sent[0][0]
     assert shell.sent == [(display, "at 0", False)]
@@ -115,32 +124,40 @@ def test_an_output_is_there_at_once_even_if_its_content_takes_long(shell: Shell,
     assert [(text, update) for _, text, update in shell.sent] == [("soon", False), ("half of it", True), ("at 0", True)]
 
 
-def test_an_output_changes_at_most_twice_a_second(shell: Shell, counter: Counter) -> None:
+def test_an_output_changes_at_most_twice_a_second(shell: Shell, counter: Counter, patient: None) -> None:
     Live(counter).show()
     began = time.monotonic()
     counter.restless = True
-    wait_until(lambda: len(shell.sent) == 4, "it changes")
+    wait_until(lambda: len(shell.sent) >= 4, "it changes")
     assert time.monotonic() - began > 1.2, "three changes take three half seconds, of which one may have begun"
 
 
-def test_the_end_of_a_cell_waits_for_the_last_state_of_what_is_settled(shell: Shell, counter: Counter) -> None:
+def test_the_end_of_a_cell_waits_for_the_last_state_of_what_is_settled(
+    shell: Shell, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "LAST", 60.0)
     Live(counter).show()
     counter.number, counter.settled = 7, True
     shell.end_cell()
     assert shell.sent[-1][1] == "at 7"
 
 
-def test_the_end_of_a_cell_does_not_wait_for_what_goes_on(shell: Shell, counter: Counter) -> None:
+def test_the_end_of_a_cell_does_not_wait_for_what_goes_on(
+    shell: Shell, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "LAST", 60.0)
     Live(counter).show()
     counter.may_draw.clear()
     counter.number = 1
     began = time.monotonic()
     shell.end_cell()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 30.0
     assert len(shell.sent) == 1
 
 
-def test_all_outputs_of_one_source_follow_it_and_a_later_one_begins_anew(shell: Shell, counter: Counter) -> None:
+def test_all_outputs_of_one_source_follow_it_and_a_later_one_begins_anew(
+    shell: Shell, counter: Counter, patient: None
+) -> None:
     live = Live(counter)
     live.show()
     live.show()

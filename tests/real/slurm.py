@@ -117,17 +117,17 @@ class Slurm:
         self.ask("scancel", "--state=PENDING")
         self.ask("scancel", "--full", "--signal=KILL", "--state=RUNNING")
         self.ask("scancel", "--user=root")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while self.ask("squeue", "--noheader").strip() and time.monotonic() < deadline:
             time.sleep(0.05)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in reversed(self.daemons):
             try:
-                daemon.wait(10)
+                daemon.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 daemon.kill()
-                daemon.wait(10)
+                daemon.wait(PATIENCE)
         for pid in self.leftovers():
             os.kill(pid, signal.SIGKILL)
 

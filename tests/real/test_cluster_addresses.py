@@ -50,9 +50,10 @@ def test_an_agent_listens_where_the_head_reaches_it(tmp_path: Path) -> None:
             assert re.findall(r"tcp://([^:]+):", status) == [hosts.address(1), hosts.address(2)]
             assert "site=far" in status
             (tmp_path / "w").mkdir()
+            both = "until [ $(cat address* | sort -u | wc -l) -ge 2 ]; do sleep 0.1; done"  # each host gets some
             (tmp_path / "w" / "flow.py").write_text(
-                "from shoal import task\n"
-                'for i in range(8):\n    task(f"t{i}", run=f"hostname -I > address{i}; sleep 0.5")\n'
+                f"from shoal import task\nboth = {both!r}\n"
+                'for i in range(8):\n    task(f"t{i}", run=f"hostname -I > address{i}; {both}")\n'
                 'task("all", needs=[f"t{i}" for i in range(8)])\n'
             )
             cluster.expect("run", "--cluster", NAME, "all", "--plain", where=tmp_path / "w")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from pathlib import Path
 
-from real.test_cluster_run import expect_whole, is_alive, write_fan
+from real.test_cluster_run import UNTIL_GO, expect_whole, write_fan
 from support.clusters import NAME, LocalCluster, local_cluster
-from support.command import wait_until
+from support.command import is_alive, kill_process, wait_until
 
 
 def factory_of(cluster: LocalCluster) -> int:
@@ -18,22 +16,23 @@ def factory_of(cluster: LocalCluster) -> int:
 
 
 def test_nodes_come_with_the_work_and_go_after_it_down_to_the_least(tmp_path: Path) -> None:
-    folder = write_fan(tmp_path / "w", 40, 0.5)
+    folder = write_fan(tmp_path / "w", 40, first=UNTIL_GO)
     with local_cluster(tmp_path / "cluster", 0, "--min", "1", "--max", "3", "--idle", "2") as cluster:
         wait_until(lambda: len(cluster.agents()) == 1, "the least number is there")
         client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
         wait_until(lambda: len(cluster.agents()) == 3, "the most are there")
+        (folder / "go").touch()
         assert client.wait(120) == 0, cluster.logs()
         expect_whole(folder, 40)
         wait_until(lambda: len(cluster.agents()) == 1, "those that are not needed have left")
-        assert "idle for" in cluster.shoal("cluster", "status", NAME)
+        wait_until(lambda: "idle for" in cluster.shoal("cluster", "status", NAME), "it is said why")
 
 
 def test_a_node_that_dies_is_replaced(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 0, "--min", "1", "--max", "1") as cluster:
         wait_until(lambda: len(cluster.agents()) == 1, "a node is there")
         (first,) = cluster.agents().values()
-        os.kill(first, signal.SIGKILL)
+        kill_process(first)
         wait_until(lambda: len({*cluster.agents().values()} - {first}) == 1, "another one is there")
 
 
@@ -41,7 +40,7 @@ def test_a_factory_that_was_killed_is_started_anew_and_goes_on(tmp_path: Path) -
     with local_cluster(tmp_path / "cluster", 0, "--min", "1", "--max", "2") as cluster:
         wait_until(lambda: len(cluster.agents()) == 1, "a node is there")
         agents, factory = cluster.agents(), factory_of(cluster)
-        os.kill(factory, signal.SIGKILL)
+        kill_process(factory)
         wait_until(lambda: "does not run" in cluster.shoal("cluster", "status", NAME), "its end is noticed")
         assert "a factory keeps 1 to 2 nodes" in cluster.shoal("cluster", "restart", NAME)
         assert factory_of(cluster) != factory

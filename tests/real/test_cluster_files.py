@@ -14,17 +14,18 @@ MANAGED = ("run", "--cluster", NAME, "--files", "managed", "--plain")
 TREE = """
 from shoal import rule
 for i in range({count}):
-    rule(f"leaf/{{i}}", "seed.txt", run=f"sleep {seconds}; cat seed.txt > leaf/{{i}}; echo {{i}} >> leaf/{{i}}")
+    rule(f"leaf/{{i}}", "seed.txt", run=f"{leaf}; cat seed.txt > leaf/{{i}}; echo {{i}} >> leaf/{{i}}")
 for i in range({count}):
     needs = [f"leaf/{{i}}", f"leaf/{{(i + 1) % {count}}}"]
-    rule(f"pair{{i}}", needs, run=f"sleep {seconds}; cat {{needs[0]}} {{needs[1]}} | grep -v seed > pair{{i}}")
+    rule(f"pair{{i}}", needs, run=f"{pair}; cat {{needs[0]}} {{needs[1]}} | grep -v seed > pair{{i}}")
 rule("whole", [f"pair{{i}}" for i in range({count})], run="cat pair* | sort -n > whole")
 """
 
 
-def write_tree(folder: Path, count: int, seconds: float = 0.0) -> Path:
+def write_tree(folder: Path, count: int, leaf: str = "true", pair: str = "true") -> Path:
+    """Leaves and pairs of them, with what is to be done before each is made."""
     folder.mkdir()
-    (folder / "flow.py").write_text(TREE.format(count=count, seconds=seconds))
+    (folder / "flow.py").write_text(TREE.format(count=count, leaf=leaf, pair=pair))
     (folder / "seed.txt").write_text("seed\n")
     return folder
 
@@ -102,21 +103,32 @@ def test_what_cannot_be_done_is_said(cluster: LocalCluster, tmp_path: Path, rule
 
 
 def test_a_killed_client_gets_its_files_later(cluster: LocalCluster, tmp_path: Path) -> None:
-    folder = write_tree(tmp_path / "w", 10, 0.1)
+    go = tmp_path / "go"
+    folder = write_tree(tmp_path / "w", 10, f"until test -e {go}; do sleep 0.05; done")
     client = cluster.begin(*MANAGED, "whole", where=folder)
     wait_until(lambda: bool(cluster.runs()), "the run is there")
     client.kill()
     client.wait()
+    go.touch()
     cluster.shoal("attach", "--plain", where=folder)
     expect_whole(folder, 10)
 
 
 def test_files_that_died_with_a_node_are_made_again(tmp_path: Path) -> None:
-    folder = write_tree(tmp_path / "w", 24, 0.15)
+    marks, go = tmp_path / "marks", tmp_path / "go"
+    marks.mkdir()
+    together = f"until test -e {go} || [ $(cat {marks}/leaf* | sort -u | wc -l) -ge 3 ]; do sleep 0.05; done"
+    leaf = f"echo $SHOAL_NODE > {marks}/leaf{{i}}; {together}"  # so that every node makes some
+    pair = f"echo $SHOAL_NODE > {marks}/pair{{i}}; until test -e {go}; do sleep 0.05; done"
+    folder = write_tree(tmp_path / "w", 24, leaf, pair)
     with local_cluster(tmp_path / "cluster", 3) as cluster:
         client = cluster.begin(*MANAGED, "whole", where=folder)
         done = tmp_path / "cluster" / "begun.log"
-        wait_until(lambda: any(f"{part} %" in done.read_text() for part in range(30, 70)), "half of it is done")
+        wait_until(
+            lambda: len({*map(Path.read_text, marks.glob("pair*"))} - {""}) == 3,
+            "every node has made leaves and goes on with pairs",
+        )
         cluster.kill_agent(1)
+        go.touch()
         assert client.wait(150) == 0, done.read_text() + cluster.logs()
         expect_whole(folder, 24)

@@ -47,13 +47,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield found
 
 
-def write(folder: Path, count: int, options: str, seconds: float = 0.0) -> Path:
+def write(folder: Path, count: int, options: str, first: str = "true") -> Path:
     """Each part notes the site at which it was made; the agent that `cluster start` started knows of none."""
     folder.mkdir()
     (folder / "flow.py").write_text(
         "from shoal import rule, task\n"
         f"for i in range({count}):\n"
-        f'    rule(f"part{{i}}", run=f"sleep {seconds}; echo ${{{{SITE:-a}}}} > part{{i}}", {options})\n'
+        f'    rule(f"part{{i}}", run=f"{first}; echo ${{{{SITE:-a}}}} > part{{i}}", {options})\n'
         f'task("all", needs=[f"part{{i}}" for i in range({count})])\n'
     )
     return folder
@@ -87,7 +87,8 @@ def test_preferring_tasks_run_at_their_label_while_there_is_room(cluster: LocalC
 
 
 def test_others_help_when_preferring_tasks_would_wait(cluster: LocalCluster, tmp_path: Path) -> None:
-    folder = write(tmp_path / "w", 24, 'prefers="site=b"', 0.3)
+    another = "until [ $(cat at* | sort -u | wc -l) -ge 2 ]; do sleep 0.1; done"  # wherever they begin, they wait
+    folder = write(tmp_path / "w", 24, 'prefers="site=b"', f"echo ${{{{SITE:-a}}}} > at{{i}}; {another}")
     cluster.shoal("run", "--cluster", NAME, "all", "--plain", where=folder)
     assert sites(folder).total() == 24
     assert len(sites(folder)) > 1, "a preference is no requirement"

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shoal.ledger.records import NodeTold
 from support.clusters import NAME, LocalCluster, cluster_with_books, local_cluster
-from support.command import wait_until
+from support.command import is_alive, wait_until
+from support.ledgers import ledger_path, records
 
 FAN = """
 from shoal import rule
 for i in range({count}):
-    rule(f"part{{i}}", run=f"sleep {seconds}; echo {{i}} >> part{{i}}")
+    rule(f"part{{i}}", run=f"{first}; echo {{i}} >> part{{i}}")
 rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
 """
+UNTIL_GO = "until test -e go; do sleep 0.05; done"
+"""Goes on when the test makes that file."""
 
 
-def write_fan(folder: Path, count: int, seconds: float = 0.0) -> Path:
+def write_fan(folder: Path, count: int, seconds: float = 0.0, first: str = "") -> Path:
+    """Each part sleeps, or does something else first."""
     folder.mkdir()
-    (folder / "flow.py").write_text(FAN.format(count=count, seconds=seconds))
+    (folder / "flow.py").write_text(FAN.format(count=count, first=first or f"sleep {seconds}"))
     return folder
 
 
@@ -31,6 +35,12 @@ def expect_whole(folder: Path, count: int) -> None:
     assert (folder / "whole").read_text().split() == [str(number) for number in range(count)]
     for number in range(count):
         assert (folder / f"part{number}").read_text() == f"{number}\n"
+
+
+def known_to_run(folder: Path) -> set[int]:
+    """The nodes of which the client has heard that tasks run on them."""
+    heard = records(folder / "flow.py") if ledger_path(folder / "flow.py").exists() else []
+    return {record.node for record in heard if isinstance(record, NodeTold) and record.running}
 
 
 @pytest.fixture(scope="module", params=["redis", "head"])
@@ -94,8 +104,8 @@ def test_ctrl_c_ends_the_run_and_its_tasks(cluster: LocalCluster, tmp_path: Path
         'task("all", needs=[f"t{i}" for i in range(4)])\n'
     )
     client = cluster.begin("run", "--cluster", NAME, "all", "--plain", where=tmp_path)
-    wait_until(lambda: len(list(tmp_path.glob("pid*"))) == 2, "two tasks run")
-    pids = [int(path.read_text()) for path in tmp_path.glob("pid*") if path.read_text()]
+    wait_until(lambda: len(list(tmp_path.glob("pid*"))) >= 2, "two tasks run")
+    pids = [int(text) for path in tmp_path.glob("pid*") if (text := path.read_text())]
     client.send_signal(signal.SIGINT)
     assert client.wait(60) == 130
     wait_until(lambda: not any(is_alive(pid) for pid in pids), "its tasks have ended")
@@ -112,10 +122,13 @@ def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalC
     )
     client = cluster.begin("run", "--cluster", NAME, "after", "whole", "--plain", where=tmp_path)
     wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs")
-    assert "'slow' has been running on" in cluster.shoal("why", "slow", "flow.py", where=tmp_path)
-    after = cluster.shoal("why", "after", "flow.py", where=tmp_path)
-    assert "'after' waits for the task 'slow'; that has been running on" in after
-    assert "run, 0 are ready, 1 waits for others" in cluster.shoal("why", "flow.py", where=tmp_path)
+
+    def becomes_why(sentence: str, *words: str) -> None:
+        wait_until(lambda: sentence in cluster.shoal("why", *words, "flow.py", where=tmp_path), sentence)
+
+    becomes_why("'slow' has been running on", "slow")
+    becomes_why("'after' waits for the task 'slow'; that has been running on", "after")
+    becomes_why("run, 0 are ready, 1 waits for others")
     cluster.shoal("cancel", "flow.py", "slow", where=tmp_path)
     (tmp_path / "go").touch()
     assert client.wait(60) == 1
@@ -126,13 +139,6 @@ def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalC
     wait_until(lambda: (tmp_path / "begun").exists(), "the slow one runs again")
     assert "asked the cluster lab to stop it" in cluster.shoal("cancel", "flow.py", where=tmp_path)
     assert "2 not run" in cluster.shoal("attach", "--plain", where=tmp_path, expect=1)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 CALLS = """
@@ -196,24 +202,27 @@ def test_a_viewer_may_look_and_not_run(cluster: LocalCluster, tmp_path: Path) ->
 
 
 def test_an_agent_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    folder = write_fan(tmp_path / "w", 40, 0.2)
+    folder = write_fan(tmp_path / "w", 40, first=UNTIL_GO)
     with local_cluster(tmp_path / "cluster", 3) as cluster:
         client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
-        wait_until(lambda: (folder / "part5").exists(), "the run has begun")
+        wait_until(lambda: len(known_to_run(folder)) == 3, "the client knows that all have something to do")
         cluster.kill_agent(0)
+        said = cluster.folder / "begun.log"
+        wait_until(lambda: "is gone; others do what it had not done" in said.read_text(), "the run says so")
+        (folder / "go").touch()
         assert client.wait(120) == 0
         expect_whole(folder, 40)
-        assert "is gone; others do what it had not done" in (cluster.folder / "begun.log").read_text()
         wait_until(lambda: sorted(cluster.agents()) == [1, 2], "it is missed")
 
 
 def test_the_head_is_killed_and_started_anew(tmp_path: Path) -> None:
-    folder = write_fan(tmp_path / "w", 40, 0.1)
+    folder = write_fan(tmp_path / "w", 40, first=f"sleep 0.1; test {{i}} -lt 35 || {UNTIL_GO}")
     with local_cluster(tmp_path / "cluster", 2) as cluster:
         client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
         wait_until(lambda: (folder / "part5").exists(), "the run has begun")
-        os.kill(cluster.head(), signal.SIGKILL)
-        wait_until(lambda: "started anew" in cluster.shoal("cluster", "restart", NAME), "the head is missed")
+        cluster.kill_head()
+        assert "started anew" in cluster.shoal("cluster", "restart", NAME)
+        (folder / "go").touch()
         assert client.wait(120) == 0
         expect_whole(folder, 40)
 
@@ -225,6 +234,7 @@ def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert len(agents) == 3
         cluster.shoal("cluster", "scale", NAME, "1")
         wait_until(lambda: len(cluster.agents()) == 1, "two have left")
+        wait_until(lambda: sum(map(is_alive, agents.values())) == 1, "and ended")
         assert "runs already" in cluster.shoal("cluster", "start", NAME, "--local", "1", expect=2)
         head = cluster.head()
         assert NAME in cluster.shoal("cluster", "list")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from real.slurm import Slurm, private_slurm, wait_until
+from real.test_cluster_run import UNTIL_GO
 from shoal.cluster.addresses import own_address_for_hosts
 from shoal.errors import InputError
 from shoal.runner.proc import read_small
@@ -24,7 +25,7 @@ FAN = """
 from shoal import rule
 for i in range({count}):
     begin = f"echo job $SLURM_ARRAY_JOB_ID'_'$SLURM_ARRAY_TASK_ID >> begun{{i}}"
-    rule(f"part{{i}}", run=f"{{begin}}; sleep {seconds}; echo {{i}} >> part{{i}}")
+    rule(f"part{{i}}", run=f"{{begin}}; {wait}; echo {{i}} >> part{{i}}")
 rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
 """
 
@@ -56,9 +57,9 @@ def job_processes(slurm: Slurm) -> list[int]:
     return [pid for pid in slurm.leftovers() if b"\0SLURM_JOB_ID=" in read_small(f"/proc/{pid}/environ")]
 
 
-def fan(folder: Path, count: int, seconds: float) -> Path:
+def fan(folder: Path, count: int, wait: str = UNTIL_GO) -> Path:
     folder.mkdir()
-    (folder / "flow.py").write_text(FAN.format(count=count, seconds=seconds))
+    (folder / "flow.py").write_text(FAN.format(count=count, wait=wait))
     return folder
 
 
@@ -126,7 +127,7 @@ def test_a_cluster_grows_from_none_to_four_nodes_and_back(slurm: Slurm, tmp_path
         cluster.shoal("cluster", "scale", NAME, "4")
         wait_for_nodes(cluster, 4)
         assert re.search(r"there for [1-9]\d\d s\)", cluster.shoal("cluster", "status", NAME))
-        folder = fan(tmp_path / "w", 16, 0.1)
+        folder = fan(tmp_path / "w", 16, "sleep 0.1")
         cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
         expect_whole(folder, 16)
         cluster.shoal("cluster", "scale", NAME, "0")
@@ -142,7 +143,7 @@ def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
             lambda: "its begin time has not come" in cluster.shoal("cluster", "status", NAME), "the reason is told"
         )
         assert re.search(r"waiting  job \d+  ", cluster.shoal("cluster", "status", NAME))
-        folder = fan(tmp_path / "w", 2, 1)
+        folder = fan(tmp_path / "w", 2)
         cluster.shoal("run", "--cluster", NAME, "flow.py", "part0", "--detach", where=folder)
         said = cluster.shoal("why", "part0", "flow.py", where=folder)
         assert "waits for a node: the cluster has none (a node of group" in said
@@ -154,13 +155,16 @@ def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
 
 
 def test_an_allocation_taken_away_in_the_midst_of_a_task_loses_nothing(slurm: Slurm, tmp_path: Path) -> None:
-    count, longer_than_slurm_waits = 6, 6.0
-    folder = fan(tmp_path / "w", count, longer_than_slurm_waits)
+    count = 6
+    folder = fan(tmp_path / "w", count)
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
         wait_for_nodes(cluster, 2)
         client = follow(cluster, folder)
         wait_until(lambda: len(jobs_with_tasks(folder)) == 2, "tasks run on both nodes")
-        slurm.ask("scancel", jobs_with_tasks(folder)[-1])
+        job = jobs_with_tasks(folder)[-1]
+        slurm.ask("scancel", job)
+        wait_until(lambda: job not in jobs(slurm, "RUNNING", "COMPLETING"), "it is taken away")
+        (folder / "go").touch()
         ends_well(client, cluster)
         expect_whole(folder, count)
         attempts = [path.read_text().count("job") for path in folder.glob("begun*")]
@@ -168,11 +172,11 @@ def test_an_allocation_taken_away_in_the_midst_of_a_task_loses_nothing(slurm: Sl
         assert sum(attempts) <= count + 2, "and nothing else was"
         for number in range(count):
             assert (folder / f"part{number}").read_text() == f"{number}\n"
-        assert nodes_of(cluster) == 1
+        wait_for_nodes(cluster, 1)
 
 
 def test_with_all_jobs_cancelled_nothing_is_left_and_a_run_waits_for_a_node(slurm: Slurm, tmp_path: Path) -> None:
-    folder = fan(tmp_path / "w", 8, 2)
+    folder = fan(tmp_path / "w", 8)
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "2", *WHOLE_NODE) as cluster:
         wait_for_nodes(cluster, 2)
         client = follow(cluster, folder)
@@ -180,6 +184,7 @@ def test_with_all_jobs_cancelled_nothing_is_left_and_a_run_waits_for_a_node(slur
         slurm.ask("scancel", "--user=root")
         wait_until(lambda: not job_processes(slurm), "no process is left")
         wait_until(lambda: "no node is there now; the run waits for one" in said(cluster), "the run says so")
+        (folder / "go").touch()
         cluster.shoal("cluster", "scale", NAME, "1")
         ends_well(client, cluster)
         expect_whole(folder, 8)
@@ -192,9 +197,10 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
     long_at_first = "echo begun >> begun; [ $(wc -l < begun) -gt 1 ] || sleep 100; echo done >> whole"
     (folder / "flow.py").write_text(f'from shoal import rule\nrule("whole", run="{long_at_first}")\n')
     short = ("--sbatch=--exclusive", "--sbatch=--time=1")
-    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "1", *short) as cluster:
-        wait_for_nodes(cluster, 1)
+    with cluster_on(slurm, tmp_path / "cluster", "--slurm", "0", *short) as cluster:
         client = follow(cluster, folder)
+        wait_until(lambda: "no node is there now; the run waits for one" in said(cluster), "the run is there")
+        cluster.shoal("cluster", "scale", NAME, "1")  # only now: its minute is short on a busy machine
         wait_until((folder / "begun").exists, "it runs")
         by_hand = LocalCluster(tmp_path / "by-hand")  # a node that nobody takes away
         by_hand.environment = cluster.environment
@@ -212,7 +218,7 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
 
 
 def test_a_factory_brings_nodes_for_a_run_also_new_ones_and_lets_them_go_after_it(slurm: Slurm, tmp_path: Path) -> None:
-    folder = fan(tmp_path / "w", 48, 1.5)
+    folder = fan(tmp_path / "w", 48)
     options = ("--slurm", "--max", "3", "--idle", "3", *WHOLE_NODE)
     with cluster_on(slurm, tmp_path / "cluster", *options) as cluster:
         assert nodes_of(cluster) == 0
@@ -222,6 +228,7 @@ def test_a_factory_brings_nodes_for_a_run_also_new_ones_and_lets_them_go_after_i
         assert "a factory decides" in refused
         assert "factory from 0 to 3 nodes: " in cluster.shoal("cluster", "status", NAME)
         slurm.ask("scancel", "--user=root")  # it brings others
+        (folder / "go").touch()
         ends_well(client, cluster)
         expect_whole(folder, 48)
         wait_for_nodes(cluster, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from support.clusters import NAME, LocalCluster, local_cluster
@@ -37,35 +39,51 @@ def why(cluster: LocalCluster, folder: Path, *words: str) -> str:
     return cluster.shoal("why", *words, "flow.py", where=folder)
 
 
+def becomes_why(cluster: LocalCluster, folder: Path, *words: str, says: tuple[str, ...] = (), begins: str = "") -> None:
+    """Waits until all of this is said: a busy node may have to be asked again."""
+    wait_until(
+        lambda: (said := why(cluster, folder, *words)).startswith(begins) and all(each in said for each in says),
+        f"{begins!r} {says}",
+    )
+
+
+@contextmanager
+def stopped(agent: int) -> Iterator[None]:
+    """Not for long: when its lease is over, the node counts as lost."""
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(agent, signal.SIGCONT)
+
+
 def test_a_node_that_is_full_and_then_silent_is_named(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 1, "--agent=--cores=2") as cluster:
         folder = begin(cluster, tmp_path / "w")
         wait_until(lambda: (folder / "begun").exists(), "the long one runs")
         wait_until(lambda: "held by 'long' (1)" in why(cluster, folder, "more0"), "the other one has come there")
-        said = why(cluster, folder, "more0")
-        assert "'more0' is ready on " in said
-        assert " and waits for cores: it asks for 2, and 1 of 2 is free; held by 'long' (1" in said
+        room = " and waits for cores: it asks for 2, and 1 of 2 is free; held by 'long' (1"
+        becomes_why(cluster, folder, "more0", says=("'more0' is ready on ", room))
+        becomes_why(cluster, folder, "last", says=("'long'", "has been running on"))
         chain = json.loads(cluster.shoal("why", "last", "flow.py", "--json", where=folder))
         assert [chain["names"][str(task)] for task in chain["chain"]] == ["after", "long"]
         assert chain["root"]["cause"] == "running" and chain["root"]["node"]
-        whole = why(cluster, folder)
-        assert whole.startswith("1 runs, 2 are ready, ")
-        assert "each waits for cores: it asks for 2, and 1 of 2 is free" in whole
+        each = "each waits for cores: it asks for 2, and 1 of 2 is free"
+        becomes_why(cluster, folder, says=(each,), begins="1 runs, 2 are ready, ")
         behind = begin(cluster, tmp_path / "x")
-        said = why(cluster, behind, "long")
-        assert "waits for its run's turn: the cluster serves one that was brought before (flow.py)" in said
-        assert why(cluster, behind).startswith("Nothing runs: the cluster serves another run first.")
+        turn = "waits for its run's turn: the cluster serves one that was brought before (flow.py)"
+        becomes_why(cluster, behind, "long", says=(turn,))
+        becomes_why(cluster, behind, begins="Nothing runs: the cluster serves another run first.")
         cluster.shoal("cancel", "flow.py", where=behind)
         (agent,) = cluster.agents().values()
-        os.kill(agent, signal.SIGSTOP)
-        try:
+        with stopped(agent):
             said = why(cluster, folder, "long")
-            assert said.startswith("'long' is with ") and "which does not answer, and may be running there" in said
+        assert said.startswith("'long' is with ") and "which does not answer, and may be running there" in said
+        becomes_why(cluster, folder, says=(each,), begins="1 runs, 2 are ready, ")
+        with stopped(agent):
             whole = why(cluster, folder)
-            assert whole.startswith("It is not known what runs: the nodes that have work do not answer."), whole
-            assert "  3: each is with " in whole and "it is not known what runs there" in whole
-        finally:
-            os.kill(agent, signal.SIGCONT)
+        assert whole.startswith("It is not known what runs: the nodes that have work do not answer."), whole
+        assert "  3: each is with " in whole and "it is not known what runs there" in whole
         finish(cluster, folder)
 
 
@@ -132,10 +150,8 @@ def test_the_whole_run_is_told_as_its_ledger_and_status_tell_it(tmp_path: Path) 
         client = cluster.begin("run", "--cluster", NAME, "flow.py", "all", "--quiet", where=folder)
         try:
             words = ("why", "flow.py")
-            wait_until(
-                lambda: "  1 failed\n" in cluster.shoal(*words, where=folder, expect=None), "the ledger has heard of it"
-            )
-            assert why(cluster, folder) == "2 run, 0 are ready, 0 wait for others.\n  1 failed\n"
+            whole = "2 run, 0 are ready, 0 wait for others.\n  1 failed\n"
+            wait_until(lambda: cluster.shoal(*words, where=folder, expect=None) == whole, "the ledger has heard of it")
             cluster.shoal("cancel", "flow.py", "also", where=folder)
             wait_until(lambda: "  1 failed, 1 was cancelled\n" in why(cluster, folder), "the other one is told of, too")
         finally:

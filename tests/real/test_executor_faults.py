@@ -35,6 +35,11 @@ def add(x: int, y: int = 0) -> int:
     return x + y
 
 
+def wait_for(path: str) -> None:
+    """Returns when the file exists."""
+    wait_until(lambda: os.path.exists(path), path)
+
+
 def touch(path: str) -> None:
     Path(path).touch()
 
@@ -214,7 +219,7 @@ def test_output_that_cannot_be_shown_does_no_harm(ex: shoal.Executor, monkeypatc
     assert ex.submit(add, 1).result(PATIENCE) == 1
 
 
-def test_a_callback_cannot_wait_for_the_shutdown_of_its_own_executor() -> None:
+def test_a_callback_cannot_wait_for_the_shutdown_of_its_own_executor(tmp_path: Path) -> None:
     raised: list[BaseException] = []
 
     def shut_down(_: object) -> None:
@@ -224,8 +229,11 @@ def test_a_callback_cannot_wait_for_the_shutdown_of_its_own_executor() -> None:
             raised.append(error)
 
     executor = shoal.Executor(max_workers=1)
-    executor.submit(add, 1).add_done_callback(shut_down)
-    executor._client._gone.wait(PATIENCE)
+    gate = tmp_path / "gate"
+    future = executor.submit(wait_for, str(gate))
+    future.add_done_callback(shut_down)
+    gate.touch()  # only now, so that it is the executor's thread that calls
+    assert executor._client._gone.wait(PATIENCE)
     assert "cannot wait" in str(raised[0])
 
 
@@ -288,14 +296,17 @@ print("main ends")
 def test_what_was_accepted_before_a_shutdown_without_waiting_is_finished(tmp_path: Path) -> None:
     process = program(
         """
+        go = sys.argv[1] + "/go"
         def slow(text):
-            time.sleep(0.2)
+            while not os.path.exists(go):
+                time.sleep(0.001)
             print(text)
         ex = shoal.Executor(max_workers=1)
         ex.submit(slow, "apple")
         ex.submit(print, "pear")
         ex.shutdown(wait=False)
         print("main ends")
+        open(go, "w").close()
         """,
         tmp_path,
     )

@@ -22,7 +22,7 @@ import pytest
 import shoal
 from shoal import memory as layer
 from shoal.errors import InputError
-from shoal.memory import opening
+from shoal.memory import opening, service, whereabouts
 from shoal.memory.client import Attached
 from shoal.memory.files import Files
 from shoal.memory.handle import Allocation
@@ -353,7 +353,11 @@ def test_a_task_gets_a_large_range_of_another_node_and_from_a_replica_when_that_
         task.close()
 
 
-def test_a_replica_on_a_node_that_the_other_holder_has_not_heard_of_yet_is_written() -> None:
+def test_a_replica_on_a_node_that_the_other_holder_has_not_heard_of_yet_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (service, whereabouts):
+        monkeypatch.setattr(module, "NEWS_SECONDS", 60.0)  # the news may be late on a busy machine
     data = os.urandom(MB)
     with opened(2) as (first, second):
         places = dict(first.service.nodes)

@@ -30,7 +30,7 @@ from shoal.steward.ranks import ranks_of
 from shoal.steward.steward import Steward
 from shoal.store.directory import NodeInfo
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def test_several_locations_have_agents_of_their_own(runtime: RuntimeSystem) -> N
     assert sorted(flow.tokens("done")) == [("alpha", alpha), ("beta", beta), ("beta", beta)]
 
 
-def test_with_transfer_costs_tasks_run_where_their_bytes_lie(runtime: RuntimeSystem) -> None:
+def test_with_transfer_costs_tasks_run_where_their_bytes_lie(runtime: RuntimeSystem, tmp_path: Path) -> None:
     for node in runtime.nodes:
         runtime.add(node)
     memory = shoal.memory.connect("lab")
@@ -258,8 +258,15 @@ def test_with_transfer_costs_tasks_run_where_their_bytes_lie(runtime: RuntimeSys
             return {matrix.id: [(at, at + 4096)]}
 
         def use(number: int) -> tuple[int, str]:
-            time.sleep(0.3)  # long beside the start of a worker, so that no node runs out of tasks of its own
-            return number, os.environ["SHOAL_HOSTS"]
+            """Waits until the other node has begun as many, so that neither runs out of tasks of its own first."""
+            here, seen = os.environ["SHOAL_HOSTS"], tmp_path / "seen"
+            (seen / f"{here}.{number}").touch()
+            mine = len([*seen.glob(f"{here}.*")])
+            while len([*seen.iterdir()]) - len([*seen.glob(f"{here}.*")]) < mine:
+                time.sleep(0.01)  # polls until the other one comes
+            return number, here
+
+        (tmp_path / "seen").mkdir()
 
         hosts = runtime.host_to_resource()
         flow = net_of(8, use)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from support.command import wait_until
 from support.slow_server import Answer, Capacity, Running, client, read_log, serving
 
 PATIENCE = 60.0
@@ -52,10 +54,22 @@ def test_less_capacity_holds_for_what_is_being_served() -> None:
     assert capacity.due() == pytest.approx(0.15)
 
 
+def requests_at(port: int) -> int:
+    """How many connections to a port have brought something that nobody has read."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    there = [queues for _, local, _, state, queues, *_ in rows if local.endswith(f":{port:04X}") and state == "01"]
+    return sum(int(queues.partition(":")[2], 16) > 0 for queues in there)
+
+
 def call(server: Running, program: str, tag: str, count: int) -> list[Answer]:
     """So many clients at once, and what the log has of them afterwards."""
     words = [*program.split(), str(server.port), tag, "1"]
-    clients = [subprocess.Popen(words) for _ in range(count)]
+    server.process.send_signal(signal.SIGSTOP)  # until all have said what they want, however slowly they begin
+    try:
+        clients = [subprocess.Popen(words) for _ in range(count)]
+        wait_until(lambda: requests_at(server.port) == count, "all have called")
+    finally:
+        server.process.send_signal(signal.SIGCONT)
     assert [process.wait(PATIENCE) for process in clients] == [0] * count
     deadline = time.monotonic() + PATIENCE
     while len(found := [answer for answer in read_log(server.log) if answer.tag == tag]) < count:

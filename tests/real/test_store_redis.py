@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,9 @@ from shoal.store.base import Placeable, Standing, Store
 from shoal.store.link import Link
 from shoal.store.memory import MemoryStore
 from shoal.store.redis import RedisStore, key_of, worries
-from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, free_port, one_server, wait_until
+from support.redis_servers import CAREFUL, RedisServer, cluster_of_three, free_port, one_server
 from support.stores import NODES, diamond, started
+from support.strikes import Strikes
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServ
 # ---- outages -----------------------------------------------------------------------------------------------------
 
 
-def _play(store: Store, progress: list[int]) -> list[tuple[list[int], Placeable]]:
+def _play(store: Store, one_more_deed: Callable[[], None] = lambda: None) -> list[tuple[list[int], Placeable]]:
     """Completes everything, one task at a time, and keeps all answers."""
     answers = []
     queue = started(store)
     for ticket in queue:  # grows while we walk it
         answers.append(store.complete(ticket.task % NODES, [(ticket.task, ticket.attempt + 1)]))
         queue += answers[-1][1].tickets
-        progress[0] += 1
+        one_more_deed()
     return answers
 
 
@@ -50,23 +50,10 @@ def test_nothing_is_lost_or_done_twice_when_the_server_is_killed(tmp_path: Path)
     work = fan_out(1, 600)
     with one_server(tmp_path, *CAREFUL) as server:
         store = RedisStore.bring(Link([server.address], key_of("r", "rows")), "r", work, NODES)
-        progress = [0]
-        over = threading.Event()
-
-        def strike() -> None:
-            for moment in (100, 250, 400):
-                wait_until(lambda moment=moment: progress[0] >= moment or over.is_set(), "progress")  # type: ignore[misc]
-                server.kill()
-                server.start()
-
-        striker = threading.Thread(target=strike)
-        striker.start()
-        try:
-            answers = _play(store, progress)
-        finally:
-            over.set()
-            striker.join()
-        assert answers == _play(MemoryStore(work, NODES), [0])
+        strikes = Strikes(server, lambda: store._link.breaks, (100, 250, 400))
+        with strikes.striking():
+            answers = _play(store, strikes.one_more_deed)
+        assert answers == _play(MemoryStore(work, NODES))
         assert store.left == 0
         assert store._link.breaks >= 3
         store.close()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import resource
-import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,9 +20,9 @@ from shoal.store.base import Placeable, Standing, Store
 from shoal.store.directory import NodeInfo
 from shoal.store.memory import MemoryStore
 from shoal.store.served import RemoteDirectory, RemoteStore, StoreServer
-from support.redis_servers import wait_until
 from support.store_process import StoreProcess
 from support.stores import NODES, PROFILES, RestlessServer, diamond, started, tasks
+from support.strikes import Strikes
 
 LARGEST_REQUEST = 8 << 20
 
@@ -53,7 +52,7 @@ def transport(tmp_path: Path) -> Iterator[Direct]:
     transport.server.close()
 
 
-def _play(store: Store, progress: list[int]) -> list[tuple[list[int], Placeable]]:
+def _play(store: Store, one_more_deed: Callable[[], None] = lambda: None) -> list[tuple[list[int], Placeable]]:
     """Completes everything, one task at a time, and keeps all answers."""
     answers = []
     queue = started(store)
@@ -61,33 +60,22 @@ def _play(store: Store, progress: list[int]) -> list[tuple[list[int], Placeable]
         done = [(ticket.task, ticket.attempt + 1)]
         answers.append(store.complete(ticket.task % NODES, done, [b"%d" % ticket.task]))
         queue += answers[-1][1].tickets
-        progress[0] += 1
+        one_more_deed()
     return answers
 
 
 def test_nothing_is_lost_or_done_twice_when_the_server_is_killed(tmp_path: Path) -> None:
-    work, progress, over = fan_out(1, 600), [0], threading.Event()
+    work = fan_out(1, 600)
     process = StoreProcess(tmp_path)
-
-    def strike() -> None:
-        for moment in (100, 250, 400):
-            wait_until(lambda moment=moment: progress[0] >= moment or over.is_set(), "progress")  # type: ignore[misc]
-            process.kill()
-            process.start()
-
-    striker = threading.Thread(target=strike)
+    strikes = Strikes(process, lambda: process.breaks, (100, 250, 400))
     try:
         directory = RemoteDirectory(process)
         directory.submit("r", b"about")
         store = RemoteStore.bring(process, "r", work, NODES)
-        striker.start()
-        try:
-            answers = _play(store, progress)
-        finally:
-            over.set()
-            striker.join()
+        with strikes.striking():
+            answers = _play(store, strikes.one_more_deed)
         model = MemoryStore(work, NODES)
-        assert answers == _play(model, [0])
+        assert answers == _play(model)
         assert store.left == 0
         assert store.log(0, len(work)) == model.log(0, len(work))
         assert [info.about for info in directory.runs()] == [b"about"]
@@ -232,7 +220,9 @@ _operations = (
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     scope=st.sampled_from(["r", "", "unknown"]),
     operation=st.sampled_from(_operations),

@@ -50,7 +50,7 @@ def test_the_first_contact_that_answers_is_used() -> None:
 
 
 def test_an_agent_among_very_many_contacts_is_found() -> None:
-    with echo(WORKER) as agent, client(*[ABSENT] * 40, agent.address, patience=1.0) as caller:
+    with echo(WORKER) as agent, client(*[ABSENT] * 40, agent.address, patience=9.0) as caller:
         assert caller.ask(Note("hello")) == Note("client: hello 0")
 
 
@@ -138,7 +138,7 @@ def test_an_unknown_key_of_ours_is_told_from_an_absent_host() -> None:
 
 def test_refusal_and_absence_are_told_together() -> None:
     with echo(WORKER) as agent:
-        caller = client(agent.address, ABSENT, access=make_access("corals"), patience=1.0)
+        caller = client(agent.address, ABSENT, access=make_access("corals"), patience=5.0)
         assert f"refused at 127.0.0.1:{agent.port}, and nobody answers at 127.0.0.1:1" in failure(caller)
 
 

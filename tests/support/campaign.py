@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -132,7 +130,7 @@ class Campaign:
             self.client = None
 
     def _head(self) -> None:
-        os.kill(self.cluster.head(), signal.SIGKILL)
+        self.cluster.kill_head()
         assert "anew" in self.cluster.shoal("cluster", "restart", NAME)
 
     def _redis(self) -> None:

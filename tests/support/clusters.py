@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.command import PATIENCE, SHOAL, environment, wait_until
+from support.command import PATIENCE, SHOAL, environment, kill_process, start, wait_until
 from support.redis_servers import CAREFUL, one_server
 
 NAME = "lab"
@@ -41,11 +39,9 @@ class LocalCluster:
         return done.stdout + done.stderr
 
     def begin(self, *words: str, where: Path) -> subprocess.Popen[bytes]:
-        """Starts `shoal WORDS` in the background."""
+        """Starts `shoal WORDS` in the background; it is ended with the test, if not before."""
         with open(self.folder / "begun.log", "ab") as log:
-            return subprocess.Popen(
-                [*SHOAL, *words], cwd=where, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            return start(where, *words, output=log, surroundings=self.environment)
 
     def agents(self) -> dict[int, int]:
         """Process of each node, by its number."""
@@ -60,7 +56,10 @@ class LocalCluster:
         return re.findall(r"^ +run (\S+)", self.shoal("cluster", "status", NAME), re.MULTILINE)
 
     def kill_agent(self, number: int) -> None:
-        os.kill(self.agents()[number], signal.SIGKILL)
+        kill_process(self.agents()[number])
+
+    def kill_head(self) -> None:
+        kill_process(self.head())
 
     def head(self) -> int:
         """The head's process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,13 +43,18 @@ def shoal(directory: Path, *words: str, expect: int | None = 0) -> subprocess.Co
     return done
 
 
-def start(directory: Path, *words: str, output: IO[bytes] | int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def start(
+    directory: Path,
+    *words: str,
+    output: IO[bytes] | int = subprocess.DEVNULL,
+    surroundings: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Starts `shoal WORDS` in the background; it is ended with the test, if not before. What it says goes nowhere,
     or to a file."""
     process = subprocess.Popen(
         [*SHOAL, *words],
         cwd=directory,
-        env=environment(),
+        env=environment() if surroundings is None else surroundings,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -63,6 +69,20 @@ def end_started() -> None:
         process = _started.pop()
         process.kill()
         process.wait()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill_process(pid: int) -> None:
+    """Ends it without warning, and waits for that: on a busy machine it dies some time after the signal."""
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the process has ended")
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:

@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 CLIENT = shutil.which("redis-cli") or shutil.which("valkey-cli")
-PATIENCE = 20.0
+PATIENCE = 60.0
 CAREFUL = ("--appendfsync", "always")
 """Options of a server that has written down what it answers; the others may owe it to the disk for a second or two."""
 

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Generic, NamedTuple, TypeVar
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LONGEST_LINE = 200
 Job = TypeVar("Job")
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class StoreProcess:
