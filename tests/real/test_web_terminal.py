@@ -117,7 +117,8 @@ def test_names_cannot_break_the_screen(tmp_path: Path) -> None:
         terminal.until(lambda: the_essentials(terminal), "the run")
         for key in (b"c", b"r", b"t", b"s", b"s"):
             terminal.press(key)
-            terminal.until(lambda: "?[2J?]0;title??gnp" in terminal.text, f"the name in {key!r}")
+            # How much room it has depends on how wide the figures beside it are.
+            terminal.until(lambda: "?[2J?]0;tit" in terminal.text, f"the name in {key!r}")
             terminal.until(lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q leaves"), "the rest")
         assert terminal.emulator.title == "" and "\u202e" not in terminal.text
         terminal.press(b"r")
