@@ -383,6 +383,21 @@ def test_what_is_asked_wrongly_gets_a_sentence(tmp_path: Path) -> None:
         api.refresher.join(30.0)
 
 
+def test_of_the_last_run_it_is_said_why_also_if_it_is_asked_for_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.web.api.ask_why", lambda workspace, name: {"text": "it is done"})
+    first: list[Record] = [*RUN, over(10.0)]
+    api = Api(watched(tmp_path, *first).workspace, 1)
+    try:
+        assert [api.answer(path, {}).status for path in ("why", "tasks/0/why")] == [200, 200]
+        watched(tmp_path, *first, *RUN)
+        assert [api.answer(path, {}).status for path in ("why", "tasks/0/why")] == [400, 400]
+    finally:
+        api.refresher.stop()
+        api.refresher.join(30.0)
+
+
 def test_tasks_under_way_are_not_counted_as_ready_and_are_taken_to_use_what_others_did(tmp_path: Path) -> None:
     running = TaskStarted(1, 1, BEGAN + 3.0, 7, 0.0, 0)
     view = watched(tmp_path, *RUN[:3], ended(0, 1.0, 3.0), ended(2, 3.0, 4.0, memory=1 << 20), running).view
