@@ -1,4 +1,5 @@
-"""What the page says of runs with unusual figures: nearly all done, no number of tasks, very many categories."""
+"""What the page says of runs with unusual figures: nearly all done, no number of tasks, very many categories or
+nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.engine.workspace import Holder, Workspace
-from shoal.ledger.records import NetBegun, NetMarked, Record, encode
+from shoal.ledger.records import NetBegun, NetMarked, NodeSeen, Record, encode
 from shoal.view.words import percent, share_of
 from shoal.web.graphs import MOST_CATEGORIES
 from support.browser import Browser, browser
@@ -78,6 +79,25 @@ def test_of_a_net_that_goes_on_nobody_hears_that_all_of_it_is_over(tmp_path: Pat
     with going_on(tmp_path, *net), web(tmp_path, "flow.py") as told:
         page.open(told.address)
         assert page.wait_for(HEARD) == "1 task done so far"
+
+
+@needs_browser
+def test_page_and_report_count_all_nodes_and_show_the_first(tmp_path: Path, page: Browser) -> None:
+    many = 1001
+    nodes = [NodeSeen(BEGAN, 1 + at, f"n{at}", [("cores", 10_000)]) for at in range(many)]
+    ends = [ended(at, 0.0, 1.0, node=1 + at) for at in range(many)]
+    recorded(tmp_path, started(many), planned(["a"] * many), *nodes, *ends, over(3.0))
+    head = "document.querySelector('#head').textContent"
+    with web(tmp_path, "flow.py") as told:
+        page.open(told.address)
+        page.wait_for("document.querySelectorAll('#nodes .node').length === 400")
+        assert "on 1,001 nodes, 1,001 cores" in page.evaluate(head)
+        assert "The first 400 of 1,001 nodes." in page.evaluate("document.querySelector('#nodes').innerText")
+    shoal(tmp_path, "report", "flow.py", "-o", "many.html")
+    page.open((tmp_path / "many.html").as_uri())
+    assert "on 1,001 nodes" in page.wait_for(head)
+    assert "The first 400 of 1,001 nodes." in page.evaluate("document.querySelector('#gantt').innerText")
+    assert "1,001 tasks done on 1,001 nodes" in page.evaluate("document.querySelector('#summary').innerText")
 
 
 @needs_browser

@@ -96,6 +96,7 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "until": view.until(now),
         "outcome": end.outcome if end is not None else "running" if view.goes_on(now) else "killed",
         "cluster": view.is_cluster(),
+        "nodes": len(view.nodes),
         "cores": short(view.total_cores()),
         "resources": [
             [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]

@@ -15,7 +15,7 @@
     const kind = run.outcome === "ok" ? "ok" : run.live ? "live" : run.id ? "bad" : "";
     title.replaceChildren(run.workflow, " ", make("span", { class: "chip " + kind }, run.outcome === "ok" ? "all done" : run.outcome.replace(/^it was /, "")));
     const moment = run.began && new Date(run.began * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-    about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${rowsOf("nodes").length ? P.many(rowsOf("nodes").length, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
+    about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
     document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(over(parts.progress), parts.progress.to_run) + " · " : "") + run.workflow;
   }
   const over = (p) => p.done + p.failed + p.cancelled + p.cannot_run;
@@ -296,12 +296,14 @@
       { label: "busy", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "core time", show: P.seconds }, { label: "made", show: or(P.bytes) }, { label: "fetched", show: or(P.bytes) },
       { label: "hits", show: (v) => v === null ? "–" : P.percent(v), help: "of the files that its tasks read, those for which nothing had to be fetched" },
       { label: "stolen", show: or(P.count), help: "tasks that it took from others" }, { label: "pushed to it", show: or(P.count) }, { label: "there", show: (v) => v ? "has left" : "yes" }], [], { label: "nodes" });
-    room.append(map, make("details", {}, make("summary", {}, "The figures as a table"), table));
+    const rest = text("", true);
+    room.append(map, rest, make("details", {}, make("summary", {}, "The figures as a table"), table));
     return (mine) => {
       const now = new Map(rowsOf("standing").map((row) => [row.name, row]));
       const found = rowsOf("nodes").map((row) => ({ ...row, ...now.get(row.name), ...(row.left ? { chip: "bad", state: "has left" } : {}) }));
       if (!show(mine, found.length > 0)) return;
       map.tell(found);
+      rest.textContent = P.cutOff(found.length, parts.run.nodes);
       table.tell(found.map((n) => [n.name, n.cores, n.memory, n.tasks, n.failed, n.share, n.busy, n.made, n.fetched, n.hits + n.fetched_files ? n.hits / (n.hits + n.fetched_files) : null, n.stolen, n.pushed, n.left]));
     };
   });
@@ -451,7 +453,7 @@
       data.tell([["source files", d.sources ? `${P.count(d.sources)} (${P.bytes(d.source_bytes)})` : "none"], ["made by tasks", P.bytes(d.made)], ["read from disk", P.bytes(d.read)], ["written to disk", P.bytes(d.written)],
         ...(r.cluster ? [["fetched from other nodes", `${P.bytes(d.fetched)} in ${P.count(d.fetched_files)} files`], ["read where it was", `${P.bytes(d.hit_bytes)}, ${P.count(d.hits)} times`], ["tasks stolen", P.count(d.stolen)], ["tasks pushed", P.count(d.pushed)]] : [])]);
       where.tell([["run", `${r.id} (number ${r.number} in its ledger)`], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host], ["asked for", r.targets.join(" ") || "–"],
-        ...(r.cluster ? [["nodes", P.count(rowsOf("nodes").length)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])]);
+        ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])]);
     };
   });
 

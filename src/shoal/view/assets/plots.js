@@ -354,6 +354,8 @@ const Plots = (() => {
     };
     return room;
   }
+  /* What is said below a table of nodes that has not all of them. */
+  const cutOff = (shown, all) => shown < all ? `The first ${count(shown)} of ${many(all, "node")}.` : "";
   /* Of a cause of failures some [name, sentence]; what is said of several stands there once. */
   function examples(list) {
     const by = new Map();
@@ -691,6 +693,6 @@ const Plots = (() => {
     return drawing(null, label, draw, {});
   }
 
-  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, stacked, underway, lines, table, examples, meter, bars, whole, chain,
+  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
     gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

@@ -33,7 +33,7 @@
   }
   function head() {
     const names = [...new Set(runs.map((run) => run.run.workflow))].join(" and ");
-    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? P.many(run.nodes.length, "node") : run.run.host}`));
+    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? P.many(run.run.nodes, "node") : run.run.host}`));
     const title = make("div", {}, make("h1", {}, names, " ", make("small", {}, runs.length > 1 ? "two runs compared" : "report of a run")), ...about);
     document.getElementById("head").append(make("div", { class: "title" }, title, theme()));
   }
@@ -89,7 +89,7 @@
     const chart = P.gantt(run.gantt, run.shown, `Attempts on ${run.gantt.rows.length} rows of nodes and slots over ${P.seconds(run.gantt.end)}; the table of nodes says the same in figures`);
     drawn.push(chart);
     const how = run.gantt.kind === "cells" ? "Each cell has the colour of the category that had most of it, the paler the more idle." : "One bar for each attempt; point at one to see its name.";
-    return section(id("gantt"), "Who ran what when", text(how, true), chart.node, make("h3", {}, "Nodes"), nodes(run));
+    return section(id("gantt"), "Who ran what when", text(how, true), chart.node, make("h3", {}, "Nodes"), nodes(run), text(P.cutOff(run.nodes.length, run.run.nodes), true));
   }
   function nodes(run) {
     const steals = run.nodes.some((n) => n.stolen || n.pushed), fetched = run.nodes.some((n) => n.fetched);
@@ -210,7 +210,7 @@
   function environment(run, id) {
     const r = run.run;
     const rows = [["workflow", r.workflow], ["run", r.id + ` (number ${r.number} in its ledger)`], ["began", moment(r.began)], ["until", moment(r.until)], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host],
-      ["asked for", r.targets.join(" ") || "–"], ...(r.cluster ? [["nodes", P.count(run.nodes.length)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
+      ["asked for", r.targets.join(" ") || "–"], ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
     return section(id("environment"), "Environment", P.table([{ label: "what", text: true }, { label: "value", text: true }], rows, { label: "environment", narrow: true }));
   }
   function report(run, prefix) {
