@@ -7,6 +7,7 @@ from time import process_time
 import msgspec
 import pytest
 
+from shoal.engine.follow import RunState
 from shoal.ledger.records import (
     NodeLeft,
     NodeSeen,
@@ -22,6 +23,7 @@ from shoal.ledger.records import (
     encode,
 )
 from shoal.view.causes import cause_of
+from shoal.view.data import run_data
 from shoal.view.ends import End, Used, columns_of
 from shoal.view.graph import Needs
 from shoal.view.nodes import node_rows
@@ -275,3 +277,16 @@ def test_earlier_ledgers_say_only_at_the_end_how_many_were_cancelled() -> None:
     end = msgspec.structs.replace(over(2, "failed"), cancelled=1)
     told = progress(view_of(started(2), planned(["a", "a"]), ended(0, 0, 1), end))
     assert (told.done, told.cancelled, told.not_run) == (1, 1, 0)
+
+
+def test_what_took_no_time_is_held_against_nothing() -> None:
+    told = run_data(view_of(started(1), planned(["a"]), linked({0: [-1]}), ended(0, 5.0, 5.0), over(5.0)), workflow="x")
+    assert told["replayed"] is None and told["progress"]["done"] == 1
+
+
+def test_a_node_whose_clock_is_ahead_makes_no_two_ends_of_a_run() -> None:
+    records: list[Record] = [started(1), planned(["a"]), ended(0, 0.0, 3.0), over(2.0)]
+    state = RunState()
+    for record in records:
+        state.take(record)
+    assert state.progress(BEGAN + 9.0).elapsed == progress(view_of(*records)).elapsed == 3.0

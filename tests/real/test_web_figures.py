@@ -17,7 +17,7 @@ from shoal.view.words import percent, share_of
 from shoal.web.graphs import MOST_CATEGORIES
 from support.browser import Browser, browser
 from support.command import shoal
-from support.views import BEGAN, ended, over, planned, started
+from support.views import BEGAN, ended, linked, over, planned, started
 from support.web import needs_browser, web
 
 HEARD = "document.querySelector('#heard').textContent"
@@ -79,6 +79,20 @@ def test_of_a_net_that_goes_on_nobody_hears_that_all_of_it_is_over(tmp_path: Pat
     with going_on(tmp_path, *net), web(tmp_path, "flow.py") as told:
         page.open(told.address)
         assert page.wait_for(HEARD) == "1 task done so far"
+
+
+@needs_browser
+def test_a_report_of_a_run_of_which_nothing_ended_says_so(tmp_path: Path, page: Browser) -> None:
+    """And not that the ledger is that of an early version."""
+    told: list[tuple[Record, str]] = [
+        (linked({0: [-1]}), "No task has ended"),
+        (ended(0, 0.0, 1.0), "This ledger does not say"),
+    ]
+    for record, sentence in told:
+        recorded(tmp_path, started(1), planned(["a"]), record)
+        shoal(tmp_path, "report", "flow.py", "-o", "drawn.html")
+        page.open((tmp_path / "drawn.html").as_uri())
+        assert sentence in page.wait_for("document.querySelector('#path').innerText")
 
 
 @needs_browser

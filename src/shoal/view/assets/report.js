@@ -129,7 +129,8 @@
         make("details", {}, make("summary", {}, c.steps.length < c.tasks ? `The ${c.steps.length} longest steps as a table` : "The steps as a table"),
           P.table([{ label: "task", text: true }, { label: "category", text: true }, { label: "waited before", show: P.seconds }, { label: "started after", show: P.seconds }, { label: "took", show: P.seconds }],
             c.steps.map((s) => [s.name, s.category, s.waited, s.start, s.end - s.start]), { label: "steps of the critical path" })));
-    } else found.push(text("This ledger does not say what tasks wait for, so the path is not known. Ledgers of newer runs do.", true));
+    } else found.push(text(run.run.linked ? "No task has ended, so there is no path."
+      : "This ledger does not say what tasks wait for, so the path is not known. Those of nets and of early versions do not.", true));
     if (r) found.push(make("h3", {}, "What if"), text(r.method === "list schedule"
       ? "Computed with a list schedule of the recorded tasks in their order, scaled by how it fares on the run as it was. It knows of cores only."
       : "Computed with a lower bound (the longest chain, or all work over all cores), scaled by how it fares on the run as it was.", true),
