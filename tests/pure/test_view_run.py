@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import process_time
 
 import msgspec
 import pytest
 
-from shoal.engine.follow import RunState
+from shoal.cli.standing import headline, state_as_data
+from shoal.engine.follow import Follower
+from shoal.engine.workspace import Workspace
 from shoal.ledger.records import (
     NodeLeft,
     NodeSeen,
@@ -284,9 +287,14 @@ def test_what_took_no_time_is_held_against_nothing() -> None:
     assert told["replayed"] is None and told["progress"]["done"] == 1
 
 
-def test_a_node_whose_clock_is_ahead_makes_no_two_ends_of_a_run() -> None:
+def test_a_node_whose_clock_is_ahead_makes_no_two_ends_of_a_run(tmp_path: Path) -> None:
     records: list[Record] = [started(1), planned(["a"]), ended(0, 0.0, 3.0), over(2.0)]
-    state = RunState()
-    for record in records:
-        state.take(record)
-    assert state.progress(BEGAN + 9.0).elapsed == progress(view_of(*records)).elapsed == 3.0
+    workspace = Workspace(str(tmp_path / "flow.py"))
+    workspace.make()
+    Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
+    follower = Follower(workspace)
+    phase = follower.refresh()
+    assert progress(view_of(*records)).elapsed == 3.0
+    assert follower.state.progress(BEGAN + 9.0).elapsed == 3.0
+    assert state_as_data(follower, phase, BEGAN + 9.0)["took"] == 3.0
+    assert "after 3.0 s" in headline("flow.py", follower, phase, BEGAN + 9.0)

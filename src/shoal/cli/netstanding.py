@@ -40,8 +40,8 @@ def net_headline(name: str, follower: Follower, phase: Phase, now: float) -> str
     if how is None:
         how = f"stopped ({state.end.outcome})"
         done += "; 'shoal run' goes on from there"
-    took = show_seconds(state.end.time - began)
-    return f"{what} {how} at {show_moment(state.end.time, now)} after {took}, {done}"
+    took = show_seconds(state.last_time - began)
+    return f"{what} {how} at {show_moment(state.last_time, now)} after {took}, {done}"
 
 
 def describe_net(follower: Follower, phase: Phase, now: float, *, every: bool = False) -> list[str]:
@@ -79,7 +79,7 @@ def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
         "pid": start.pid if start else None,
         "host": start.host if start else None,
         "started": start.time if start else None,
-        "ended": end.time if end else None,
+        "ended": state.last_time if end else None,
         "outcome": end.outcome if end else None,
         "targets": start.targets if start else [],
         "damaged_bytes": follower.damaged_bytes(),

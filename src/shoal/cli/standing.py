@@ -38,8 +38,8 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
     if how == "with failures" and not state.failed and state.cancelled():  # as earlier versions have recorded it
         how = TASKS_CANCELLED
-    took = show_seconds(state.end.time - began)
-    return f"{name}: ended at {show_moment(state.end.time, now)} after {took} ({how}), {done}"
+    took = show_seconds(state.last_time - began)
+    return f"{name}: ended at {show_moment(state.last_time, now)} after {took} ({how}), {done}"
 
 
 def damage_line(follower: Follower) -> list[str]:
@@ -84,7 +84,7 @@ def describe(
     if phase is Phase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
-        lines.append(beside(predicted, state.end.time - state.start.time))
+        lines.append(beside(predicted, state.last_time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is Phase.RUNNING:
         lines += throttle_lines(state)
@@ -155,9 +155,9 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "pid": start.pid if start else None,
         "host": start.host if start else None,
         "started": start.time if start else None,
-        "ended": end.time if end else None,
+        "ended": state.last_time if end else None,
         "outcome": end.outcome if end else None,
-        "took": end.time - start.time if start and end else None,
+        "took": state.last_time - start.time if start and end else None,
         "predicted": predicted,
         "targets": start.targets if start else [],
         "damaged_bytes": follower.damaged_bytes(),

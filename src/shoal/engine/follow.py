@@ -158,7 +158,7 @@ class RunState:
                 self._begin(record)
             case RunEnded():
                 self.end = record
-                self.last_time = record.time
+                self.last_time = max(self.last_time, record.time)  # clocks of nodes may be ahead of ours
 
     def _task_ended(self, record: TaskEnded) -> None:
         task = record.task
