@@ -84,6 +84,17 @@ def test_tasks_that_are_too_short_for_the_ledger_run_all_the_same(going: Workspa
     assert quick_parts(watch)["progress"]["running"] == 0
 
 
+def test_how_many_tasks_run_is_told_also_of_very_many_categories(going: Workspace) -> None:
+    statistics = Statistics(2, 0, BEGAN, 2.0)
+    statistics.running = 2
+    for name in ("a" * 40_000, "b" * 40_000):
+        statistics.category(name).running = 1
+    MomentWriter(going.directory).say(statistics)
+    watch = Watch(going)
+    watch.refresh()
+    assert quick_parts(watch)["progress"]["running"] == 2
+
+
 def test_the_last_round_tells_everything(going: Workspace) -> None:
     watch, board = Watch(going), Board()
     refresher = Refresher(watch, board)
