@@ -96,6 +96,17 @@ def test_a_report_of_a_run_of_which_nothing_ended_says_so(tmp_path: Path, page: 
 
 
 @needs_browser
+@pytest.mark.parametrize("other", [[], [planned(["a"]), ended(0, 0.0, 3.0), over(4.0)]])
+def test_a_run_that_was_killed_at_once_is_compared_in_words(tmp_path: Path, page: Browser, other: list[Record]) -> None:
+    recorded(tmp_path, started(1), started(1), *other)
+    shoal(tmp_path, "report", "--compare", "flow.py@1", "flow.py@2", "-o", "both.html")
+    page.open((tmp_path / "both.html").as_uri())
+    words = page.wait_for("document.querySelector('#compared').innerText")
+    assert ("did not finish" if other else "Neither run finished") in words
+    assert not re.search("NaN|∞|Infinity", words)
+
+
+@needs_browser
 def test_page_and_report_count_all_nodes_and_show_the_first(tmp_path: Path, page: Browser) -> None:
     many = 1001
     nodes = [NodeSeen(BEGAN, 1 + at, f"n{at}", [("cores", 10_000)]) for at in range(many)]

@@ -33,7 +33,7 @@ def net_headline(name: str, follower: Follower, phase: Phase, now: float) -> str
     if phase is Phase.RUNNING:
         who = follower.holder
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
-        return f"{what} running for {show_seconds(now - began)}{by}, {done}"
+        return f"{what} running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
         return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
     how = {"ok": "came to its end", "failed": "failed"}.get(state.end.outcome)

@@ -32,7 +32,7 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     if phase is Phase.RUNNING:
         who = follower.holder
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
-        return f"{name}: running for {show_seconds(now - began)}{by}, {done}"
+        return f"{name}: running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
         return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
@@ -112,14 +112,14 @@ def _running(state: RunState, now: float, most: int) -> list[str]:
     running = sorted(state.running.values(), key=lambda started: started.time)
     if not running:
         return []
-    total = max(len(running), state.running_now())
+    total, last = max(len(running), state.running_now()), max(now, state.last_time)
     rows = []
     for started in running[:most]:
         process = where_it_runs(state, started)
         again = f", attempt {started.attempt}" if started.attempt > 1 else ""
         name = state.names.get(started.task, str(started.task))
         category = state.category_of.get(started.task, "")
-        rows.append(f"  {show_seconds(now - started.time):>10}  {name} ({category}, {process}{again})")
+        rows.append(f"  {show_seconds(last - started.time):>10}  {name} ({category}, {process}{again})")
     lines = ["running:", *rows]
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")

@@ -256,7 +256,7 @@
       const which = one !== "ok" && two !== "ok" ? `Neither run finished (${one}, ${two})` : one !== "ok" ? `The first run did not finish (${one})` : `The second run did not finish (${two})`;
       said.push(which + ": the times do not tell which is faster.");
     }
-    said.push(`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`);
+    if (x > 0 && y > 0) said.push(`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`);  // one may have been killed at once
     if (a.figures.cores !== b.figures.cores) said.push(`It had ${P.number(b.figures.cores)} cores, the first ${P.number(a.figures.cores)}.`);
     const parts = [["the work of its tasks", a.figures.busy, b.figures.busy], ["idleness", a.figures.idle, b.figures.idle], ["what was lost in attempts that did not succeed", a.figures.lost, b.figures.lost]];
     const [name, from, to] = parts.reduce((most, part) => Math.abs(part[2] - part[1]) > Math.abs(most[2] - most[1]) ? part : most);
