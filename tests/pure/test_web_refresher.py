@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.report import data_of
 from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
@@ -79,6 +80,8 @@ def test_tasks_that_are_too_short_for_the_ledger_run_all_the_same(going: Workspa
     assert 'shoal_tasks{state="running"} 2' in metrics(watch)
     (node,) = slow_parts(watch)["nodes.0"]
     assert (node["running"], node["cores_held"]) == (2, 2.0)
+    reported = data_of(going.workflow)
+    assert reported["progress"]["running"] == 2 and "2 running and 0 waiting" in reported["summary"][0]
     going.release()
     watch.refresh()
     assert quick_parts(watch)["progress"]["running"] == 0
