@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shoal.cli.standing import headline, state_as_data
-from shoal.engine.follow import Follower, Phase
+from shoal.engine.follow import Follower, Phase, RunState
 from shoal.engine.workspace import Workspace
 from shoal.ledger.records import (
     NodeLeft,
@@ -285,6 +285,17 @@ def test_earlier_ledgers_say_only_at_the_end_how_many_were_cancelled() -> None:
 def test_what_took_no_time_is_held_against_nothing() -> None:
     told = run_data(view_of(started(1), planned(["a"]), linked({0: [-1]}), ended(0, 5.0, 5.0), over(5.0)), workflow="x")
     assert told["replayed"] is None and told["progress"]["done"] == 1
+
+
+def test_nodes_that_come_speak_and_go_are_the_same_for_status_and_page() -> None:
+    """The second one speaks though the record in which it came is damaged."""
+    speaking = [NodeTold(BEGAN + 2.0, number, running=2) for number in (1, 2)]
+    records: list[Record] = [started(8), planned(["a"] * 8), NodeSeen(BEGAN + 1.0, 1, "n1", [("cores", 20_000)])]
+    for more in ([], speaking, [*speaking, NodeLeft(BEGAN + 5.0, 1)]):
+        state, view = RunState(), view_of(*records, *more)
+        for record in (*records, *more):
+            state.take(record)
+        assert (state.last_time, state.running_now()) == (view.last_time, view.running_now())
 
 
 def test_a_node_whose_clock_is_ahead_makes_no_two_ends_of_a_run(tmp_path: Path) -> None:

@@ -149,11 +149,14 @@ class RunState:
                 self.last_time = max(self.last_time, record.time)
             case NodeSeen():
                 self.nodes[record.node] = record
+                self.last_time = max(self.last_time, record.time)
             case NodeTold():
-                self.stands[record.node] = record
+                if record.node in self.nodes:  # or the record in which it came is damaged
+                    self.stands[record.node] = record
                 self.last_time = max(self.last_time, record.time)
             case NodeLeft():
                 self.stands.pop(record.node, None)
+                self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self._begin(record)
             case RunEnded():
