@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import process_time
 
 import msgspec
 import pytest
 
+from shoal.cli.standing import headline, state_as_data
+from shoal.engine.follow import Follower, Phase, RunState
+from shoal.engine.workspace import Workspace
 from shoal.ledger.records import (
     NodeLeft,
     NodeSeen,
@@ -22,6 +26,7 @@ from shoal.ledger.records import (
     encode,
 )
 from shoal.view.causes import cause_of
+from shoal.view.data import run_data
 from shoal.view.ends import End, Used, columns_of
 from shoal.view.graph import Needs
 from shoal.view.nodes import node_rows
@@ -275,3 +280,36 @@ def test_earlier_ledgers_say_only_at_the_end_how_many_were_cancelled() -> None:
     end = msgspec.structs.replace(over(2, "failed"), cancelled=1)
     told = progress(view_of(started(2), planned(["a", "a"]), ended(0, 0, 1), end))
     assert (told.done, told.cancelled, told.not_run) == (1, 1, 0)
+
+
+def test_what_took_no_time_is_held_against_nothing() -> None:
+    told = run_data(view_of(started(1), planned(["a"]), linked({0: [-1]}), ended(0, 5.0, 5.0), over(5.0)), workflow="x")
+    assert told["replayed"] is None and told["progress"]["done"] == 1
+
+
+def test_nodes_that_come_speak_and_go_are_the_same_for_status_and_page() -> None:
+    """The second one speaks though the record in which it came is damaged."""
+    speaking = [NodeTold(BEGAN + 2.0, number, running=2) for number in (1, 2)]
+    records: list[Record] = [started(8), planned(["a"] * 8), NodeSeen(BEGAN + 1.0, 1, "n1", [("cores", 20_000)])]
+    for more in ([], speaking, [*speaking, NodeLeft(BEGAN + 5.0, 1)]):
+        state, view = RunState(), view_of(*records, *more)
+        for record in (*records, *more):
+            state.take(record)
+        assert (state.last_time, state.running_now()) == (view.last_time, view.running_now())
+
+
+def test_a_node_whose_clock_is_ahead_makes_no_two_ends_of_a_run(tmp_path: Path) -> None:
+    records: list[Record] = [started(1), planned(["a"]), ended(0, 0.0, 3.0), over(2.0)]
+    workspace = Workspace(str(tmp_path / "flow.py"))
+    workspace.make()
+    Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
+    follower = Follower(workspace)
+    phase = follower.refresh()
+    assert progress(view_of(*records)).elapsed == 3.0
+    assert follower.state.progress(BEGAN + 9.0).elapsed == 3.0
+    assert state_as_data(follower, phase, BEGAN + 9.0)["took"] == 3.0
+    assert "after 3.0 s" in headline("flow.py", follower, phase, BEGAN + 9.0)
+    Path(workspace.ledger).write_bytes(b"".join(map(encode, records[:-1])))
+    going = Follower(workspace)
+    going.refresh()
+    assert "running for 3.0 s" in headline("flow.py", going, Phase.RUNNING, BEGAN - 3600.0), "a clock was put back"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.ledger.records import NodeSeen, Record, TaskStarted, ThrottleDecided
+from shoal.view.data import MOST_SLOTS, gantt_data
 from shoal.view.figures import figures
 from shoal.view.gantt import gantt, slots_of
 from shoal.view.graph import Needs
@@ -171,3 +172,20 @@ def test_a_picture_of_many_slots_has_no_more_rows_than_asked_for() -> None:
     assert len(picture.labels) == 8
     assert set(picture.cells) == {1 << 4 | 15}
     assert picture.labels[0] == "here · 1 to 13"
+
+
+@pytest.mark.parametrize("begin", [0.0, 5e6, 1e9])
+def test_buckets_have_a_width_however_late_they_are(begin: float) -> None:
+    """Of a run of months a window may be asked for that is narrower than its moments are apart."""
+    edges = even_edges(begin, begin, 6000)
+    assert (np.diff(edges) > 0).all()
+    found = spread(np.zeros(1), np.array([2e9]), np.ones(1), np.zeros(1, np.int64), 1, edges)
+    assert found == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(("slots", "kind"), [(MOST_SLOTS, "bars"), (MOST_SLOTS + 1, "cells")])
+def test_more_slots_than_a_browser_draws_one_below_the_other_are_a_picture(slots: int, kind: str) -> None:
+    ends = [ended(task, 0.0, 1.0) for task in range(slots)]
+    view = view_of(started(slots, cores=slots), planned(["a"] * slots), *ends, over(2.0))
+    drawn = gantt_data(view, shown_categories(view), slots_of(view), None)
+    assert drawn["kind"] == kind and len(drawn["rows"]) <= MOST_SLOTS

@@ -297,6 +297,23 @@ def test_the_output_of_an_attempt_is_found_in_the_run_that_is_shown(tmp_path: Pa
     assert output_of(watch.workspace, watch, 5, None) is None
 
 
+def test_what_a_killed_run_left_is_not_taken_from_the_run_after_it(tmp_path: Path) -> None:
+    """Both ran their tasks in the same slots."""
+    killed: list[Record] = [started(1), planned(["a"]), TaskStarted(0, 1, BEGAN, 7, 0.0, 0)]
+    workspace = watched(tmp_path, *killed).workspace
+    Path(workspace.running).mkdir(exist_ok=True)
+    Path(workspace.running, "0").write_bytes(b"written")
+
+    def output_of_first() -> bytes | None:
+        first = Watch(workspace, 1)
+        first.refresh()
+        return output_of(workspace, first, 0, None)
+
+    assert output_of_first() == b"written"
+    watched(tmp_path, *killed, *killed)
+    assert output_of_first() is None
+
+
 def test_a_window_of_the_chart_has_bars_or_cells(tmp_path: Path) -> None:
     chart = Chart(watched(tmp_path, *RUN))
     bars = chart.window(2.5, 3.5, 64, 100)
@@ -361,6 +378,21 @@ def test_what_is_asked_wrongly_gets_a_sentence(tmp_path: Path) -> None:
         assert api.answer("tasks", {"limit": "1000000"}).status == 200, "as many as there are at once"
         assert json.loads(api.answer("", {}).body)["version"] == 1
         assert json.loads(api.answer("run", {}).body)["parts"]["progress"]["done"] == 3
+    finally:
+        api.refresher.stop()
+        api.refresher.join(30.0)
+
+
+def test_of_the_last_run_it_is_said_why_also_if_it_is_asked_for_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.web.api.ask_why", lambda workspace, name: {"text": "it is done"})
+    first: list[Record] = [*RUN, over(10.0)]
+    api = Api(watched(tmp_path, *first).workspace, 1)
+    try:
+        assert [api.answer(path, {}).status for path in ("why", "tasks/0/why")] == [200, 200]
+        watched(tmp_path, *first, *RUN)
+        assert [api.answer(path, {}).status for path in ("why", "tasks/0/why")] == [400, 400]
     finally:
         api.refresher.stop()
         api.refresher.join(30.0)

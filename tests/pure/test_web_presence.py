@@ -163,6 +163,15 @@ def test_metrics_of_a_cluster_count_nodes_by_state_and_tasks_by_run() -> None:
     assert found["shoal_node_running_tasks"][("node", "a"),] == 1
 
 
+def test_all_nodes_of_a_large_cluster_are_counted() -> None:
+    many = range(1001)
+    told = ClusterTold({at: node(f"n{at}") for at in many}, [], {at: note(1.0, running=1, places=1) for at in many})
+    parts = cluster_parts(Facts("lab", seen((0, told)), BEGAN))
+    assert (parts["cluster"]["nodes"], parts["cluster"]["cores"], parts["cluster"]["running"]) == (1001, 4004, 1001)
+    assert parts["groups"][0]["nodes"] == 1001
+    assert samples(cluster_metrics(parts))["shoal_cluster_nodes"][("state", "busy"),] == 1001
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

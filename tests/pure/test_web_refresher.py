@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli.report import data_of
 from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
@@ -79,9 +80,22 @@ def test_tasks_that_are_too_short_for_the_ledger_run_all_the_same(going: Workspa
     assert 'shoal_tasks{state="running"} 2' in metrics(watch)
     (node,) = slow_parts(watch)["nodes.0"]
     assert (node["running"], node["cores_held"]) == (2, 2.0)
+    reported = data_of(going.workflow)
+    assert reported["progress"]["running"] == 2 and "2 running and 0 waiting" in reported["summary"][0]
     going.release()
     watch.refresh()
     assert quick_parts(watch)["progress"]["running"] == 0
+
+
+def test_how_many_tasks_run_is_told_also_of_very_many_categories(going: Workspace) -> None:
+    statistics = Statistics(2, 0, BEGAN, 2.0)
+    statistics.running = 2
+    for name in ("a" * 40_000, "b" * 40_000):
+        statistics.category(name).running = 1
+    MomentWriter(going.directory).say(statistics)
+    watch = Watch(going)
+    watch.refresh()
+    assert quick_parts(watch)["progress"]["running"] == 2
 
 
 def test_the_last_round_tells_everything(going: Workspace) -> None:

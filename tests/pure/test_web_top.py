@@ -73,6 +73,12 @@ def test_nothing_that_is_said_is_cut_on_a_usual_terminal(tmp_path: Path) -> None
     assert told == "critical path: 2 tasks, ran 6.0 s, waited 1.0 s"
 
 
+def test_a_chain_of_which_a_little_is_left_is_not_done(tmp_path: Path) -> None:
+    parts = parts_of(watch_of(tmp_path, *RUN))
+    parts["critical"]["done"], parts["run"]["live"] = 0.996, True
+    assert "critical path: 99 % done" in "\n".join(shown(parts, Place("c"), 120, 30))
+
+
 def test_progress_path_failures_tables_and_keys_are_shown(tmp_path: Path) -> None:
     parts = parts_of(watch_of(tmp_path, *RUN, over(9.0, "failed")))
     text = "\n".join(shown(parts, Place("c"), 120, 30))

@@ -33,15 +33,15 @@ def net_headline(name: str, follower: Follower, phase: Phase, now: float) -> str
     if phase is Phase.RUNNING:
         who = follower.holder
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
-        return f"{what} running for {show_seconds(now - began)}{by}, {done}"
+        return f"{what} running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
         return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
     how = {"ok": "came to its end", "failed": "failed"}.get(state.end.outcome)
     if how is None:
         how = f"stopped ({state.end.outcome})"
         done += "; 'shoal run' goes on from there"
-    took = show_seconds(state.end.time - began)
-    return f"{what} {how} at {show_moment(state.end.time, now)} after {took}, {done}"
+    took = show_seconds(state.last_time - began)
+    return f"{what} {how} at {show_moment(state.last_time, now)} after {took}, {done}"
 
 
 def describe_net(follower: Follower, phase: Phase, now: float, *, every: bool = False) -> list[str]:
@@ -79,7 +79,7 @@ def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
         "pid": start.pid if start else None,
         "host": start.host if start else None,
         "started": start.time if start else None,
-        "ended": end.time if end else None,
+        "ended": state.last_time if end else None,
         "outcome": end.outcome if end else None,
         "targets": start.targets if start else [],
         "damaged_bytes": follower.damaged_bytes(),

@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
         path = STANDARD_OUTPUT if arguments.json else _DEFAULT
     for word in words:
         check_destination(path, "-o", Workspace(split_run(word)[0]))
-    runs = [_data(word) for word in words]
+    runs = [data_of(word) for word in words]
     for path_of_run in dict.fromkeys(split_run(word)[0] for word in words):
         _tell_damage(Workspace(path_of_run))
     if arguments.json:
@@ -102,11 +102,11 @@ def _named(word: str | None) -> str:
     return word if word is not None else choose_workflow(None)
 
 
-def _data(word: str) -> dict[str, Any]:
+def data_of(word: str) -> dict[str, Any]:
     """Everything that is shown of the run that a word names."""
     import time
 
-    from shoal.engine.follow import Follower, Phase
+    from shoal.engine.follow import Follower, Phase, running_now
     from shoal.report.choose import open_run, split_run
     from shoal.view.data import run_data
 
@@ -115,6 +115,8 @@ def _data(word: str) -> dict[str, Any]:
     assert view.start is not None
     holder = workspace.holder()
     is_live = holder is not None and holder.run == view.start.run and view.end is None
+    if is_live:  # of tasks that are over at once the ledger tells only when they are
+        view.said_running = running_now(workspace) or 0
     foreseen = None
     if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
         from shoal.engine.foresight import foreseen as foresee

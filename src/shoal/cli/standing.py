@@ -32,14 +32,14 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     if phase is Phase.RUNNING:
         who = follower.holder
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
-        return f"{name}: running for {show_seconds(now - began)}{by}, {done}"
+        return f"{name}: running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
         return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
     if how == "with failures" and not state.failed and state.cancelled():  # as earlier versions have recorded it
         how = TASKS_CANCELLED
-    took = show_seconds(state.end.time - began)
-    return f"{name}: ended at {show_moment(state.end.time, now)} after {took} ({how}), {done}"
+    took = show_seconds(state.last_time - began)
+    return f"{name}: ended at {show_moment(state.last_time, now)} after {took} ({how}), {done}"
 
 
 def damage_line(follower: Follower) -> list[str]:
@@ -84,7 +84,7 @@ def describe(
     if phase is Phase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
-        lines.append(beside(predicted, state.end.time - state.start.time))
+        lines.append(beside(predicted, state.last_time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is Phase.RUNNING:
         lines += throttle_lines(state)
@@ -112,14 +112,14 @@ def _running(state: RunState, now: float, most: int) -> list[str]:
     running = sorted(state.running.values(), key=lambda started: started.time)
     if not running:
         return []
-    total = max(len(running), state.running_now())
+    total, last = max(len(running), state.running_now()), max(now, state.last_time)
     rows = []
     for started in running[:most]:
         process = where_it_runs(state, started)
         again = f", attempt {started.attempt}" if started.attempt > 1 else ""
         name = state.names.get(started.task, str(started.task))
         category = state.category_of.get(started.task, "")
-        rows.append(f"  {show_seconds(now - started.time):>10}  {name} ({category}, {process}{again})")
+        rows.append(f"  {show_seconds(last - started.time):>10}  {name} ({category}, {process}{again})")
     lines = ["running:", *rows]
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")
@@ -155,9 +155,9 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "pid": start.pid if start else None,
         "host": start.host if start else None,
         "started": start.time if start else None,
-        "ended": end.time if end else None,
+        "ended": state.last_time if end else None,
         "outcome": end.outcome if end else None,
-        "took": end.time - start.time if start and end else None,
+        "took": state.last_time - start.time if start and end else None,
         "predicted": predicted,
         "targets": start.targets if start else [],
         "damaged_bytes": follower.damaged_bytes(),

@@ -173,7 +173,7 @@ class Model:
         self._outputs[task] = output_of(watch.workspace, watch, task, None)
         self._tell()
         words = watch.view.start.targets if watch.view.start is not None else []
-        answer = ask_workflow(watch.workspace, name, list(words), is_last=watch.number is None)
+        answer = ask_workflow(watch.workspace, name, list(words), is_last=watch.is_last)
         self._told[task] = standing, answer
         self._asking.discard(task)
         self._tell()

@@ -228,7 +228,7 @@ def _notes(parts: Parts, width: int) -> list[str]:
         most = path["by_category"][0]["name"] if path["by_category"] else ""
         words = [f"critical path: {count(path['tasks'], 'task')}"]
         if parts["run"]["live"]:
-            words = [f"critical path: {100 * path['done']:.0f} % done", count(path["tasks"], "task")]
+            words = [f"critical path: {percent(path['done'])} done", count(path["tasks"], "task")]
         words += [f"ran {show_seconds(path['ran'])}", f"waited {show_seconds(path['waited'])}"]
         found.append(joined([*words, f"most in {printable(most)}"], width, ", "))
     slowest = (parts.get("running") or [])[:3]

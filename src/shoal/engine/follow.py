@@ -149,16 +149,19 @@ class RunState:
                 self.last_time = max(self.last_time, record.time)
             case NodeSeen():
                 self.nodes[record.node] = record
+                self.last_time = max(self.last_time, record.time)
             case NodeTold():
-                self.stands[record.node] = record
+                if record.node in self.nodes:  # or the record in which it came is damaged
+                    self.stands[record.node] = record
                 self.last_time = max(self.last_time, record.time)
             case NodeLeft():
                 self.stands.pop(record.node, None)
+                self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self._begin(record)
             case RunEnded():
                 self.end = record
-                self.last_time = record.time
+                self.last_time = max(self.last_time, record.time)  # clocks of nodes may be ahead of ours
 
     def _task_ended(self, record: TaskEnded) -> None:
         task = record.task

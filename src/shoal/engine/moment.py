@@ -44,7 +44,10 @@ class MomentWriter:
     def say(self, statistics: Statistics) -> None:
         """If it is news. A disk that is full is told of elsewhere."""
         running = {name: totals.running for name, totals in statistics.categories.items() if totals.running}
-        told = msgspec.msgpack.encode(Moment(os.getpid(), statistics.running, running, statistics.is_crowded))
+        moment = Moment(os.getpid(), statistics.running, running, statistics.is_crowded)
+        told = msgspec.msgpack.encode(moment)
+        if len(told) > _MOST_BYTES - _SIZE.size:  # of very many categories, or names without an end, the sum must do
+            told = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))
         if told == self._said:
             return
         self._said = told

@@ -29,6 +29,8 @@ from shoal.view.timeline import Shown, Timeline, intervals, shown_categories, ti
 FORMAT = 1
 MOST_BARS = 20_000
 """Attempts that are told one by one."""
+MOST_SLOTS = 1000
+"""Slots that are drawn one below the other; a browser draws nothing at all on a canvas that is much higher."""
 MOST_NODES = 400
 DEEP = 16
 """So much finer is the picture of many attempts than a page is wide, to zoom in."""
@@ -96,6 +98,8 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "until": view.until(now),
         "outcome": end.outcome if end is not None else "running" if view.goes_on(now) else "killed",
         "cluster": view.is_cluster(),
+        "nodes": len(view.nodes),
+        "linked": bool(view.links),
         "cores": short(view.total_cores()),
         "resources": [
             [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]
@@ -126,8 +130,8 @@ def timeline_data(over_time: Timeline) -> dict[str, Any]:
 
 
 def gantt_data(view: RunView, shown: Shown, slots: Slots, now: float | None) -> dict[str, Any]:
-    """Bars if there are few attempts, otherwise a picture that is finer than any page."""
-    if len(slots.row) <= MOST_BARS:
+    """Bars if there are few attempts and slots, otherwise a picture that is finer than any page."""
+    if len(slots.row) <= MOST_BARS and len(slots.nodes) <= MOST_SLOTS:
         return _bars(view, shown, slots, now)
     picture = gantt(view, shown, slots, until=now, rows=ROWS, pixels=DEEP * PIXELS)
     return {

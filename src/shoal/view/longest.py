@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
+from math import inf
 
 from shoal.ledger.records import TasksLinked, numbers
 from shoal.model.graph import NO_TASK
@@ -18,6 +19,8 @@ MOST_LINKED = 100_000
 """Dependencies that are looked at whenever anybody asks how far a run is."""
 _AT_ONCE = 10_000
 """Tasks that are looked through once a second; more of them, less often."""
+_FEW = 100
+"""Tasks that are looked through whenever anybody asks."""
 
 
 def steps_of_longest(parents: Sequence[int], children: Sequence[int], runs: Sequence[bool]) -> list[int]:
@@ -74,26 +77,44 @@ class Longest:
         self._key = {task: (step, category_of(task)) for task, step in enumerate(steps) if step}
         self._left = list(self._key)
         self._counts: Counter[tuple[int, str]] = Counter(self._key.values())
-        self._first: list[int] = []
-        self._due = 0.0
+        self._ahead: list[list[int]] = []
+        """The tasks that are left of each step; the first step stands last."""
+        self._looked, self._due = inf, 0.0
 
     def look(self, is_over: Callable[[int], object], now: float) -> None:
-        """Finds out which tasks of it are over; not more often than is worth it."""
-        if now < self._due:
+        """Finds out which tasks of it are over; at all of them it looks not more often than is worth it."""
+        if self._looked <= now < self._due:  # a clock may have been put back
+            self._go_on(is_over)
             return
         self._left = [task for task in self._left if not is_over(task)]
-        self._due = now + max(1, len(self._left) // _AT_ONCE)
+        self._looked, self._due = now, now + max(1, len(self._left) // _AT_ONCE)
         self._counts = Counter(map(self._key.__getitem__, self._left))
-        first = min((step for step, _ in self._counts), default=0)
-        self._first = [task for task in self._left if self._key[task][0] == first]
+        ahead: dict[int, list[int]] = {}
+        for task in self._left:
+            ahead.setdefault(self._key[task][0], []).append(task)
+        self._ahead = [ahead[step] for step in sorted(ahead, reverse=True)]
+
+    def _go_on(self, is_over: Callable[[int], object]) -> None:
+        """From steps that have ended since to the next one: however long they took, they would count as not begun. Of
+        a step with many tasks the next look will tell."""
+        while self._ahead and len(self._ahead[-1]) <= _FEW:
+            first, rest = self._ahead[-1], [task for task in self._ahead[-1] if not is_over(task)]
+            for key in map(self._key.__getitem__, set(first).difference(rest)):
+                self._counts[key] -= 1
+                if not self._counts[key]:
+                    del self._counts[key]
+            self._ahead[-1] = rest
+            if rest:
+                return
+            self._ahead.pop()
 
     def chain(self, tallies: Mapping[str, Tally], begun: Mapping[int, float]) -> Chain | None:
         """What was left of it at the last look; `begun` are the seconds that running tasks have behind them."""
         unplanned = Tally()
         rows = [(step, tallies.get(name, unplanned), count) for (step, name), count in self._counts.items()]
-        behind = 0.0
-        if len(self._first) <= len(begun):  # or else one of them has not begun
-            means = ((task, tallies.get(self._key[task][1], unplanned).mean(0.0)) for task in self._first)
+        first, behind = self._ahead[-1] if self._ahead else [], 0.0
+        if len(first) <= len(begun):  # or else one of them has not begun
+            means = ((task, tallies.get(self._key[task][1], unplanned).mean(0.0)) for task in first)
             behind = min((min(begun.get(task, 0.0), mean) for task, mean in means), default=0.0)
         return chain_of(rows, behind)
 

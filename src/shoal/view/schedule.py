@@ -70,12 +70,15 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(view: RunView, needs: Needs, over_time: Timeline) -> Replayed | None:
-    """None if nothing has run, it is not known on how many cores, or what is recorded is no graph that could run."""
+    """None if nothing has run or took any time, it is not known on how many cores, or what is recorded is no graph that
+    could run."""
     began = float(np.min(needs.first_started, initial=np.inf))
     cores = cores_there(view, over_time)
     if not np.isfinite(began) or not cores:
         return None
     actual = float(np.nanmax(needs.ended)) - began
+    if actual <= 0:
+        return None  # there is nothing to hold against it
     small = len(needs) <= MOST_SCHEDULED
     again = _Scheduler(view, needs) if small else _Bounds(view, needs)
     if again.circular:

@@ -56,8 +56,8 @@ def counts_until(moments: Floats, edges: Floats) -> Ints:
 
 
 def even_edges(begin: float, end: float, buckets: int) -> Floats:
-    """Edges of equal buckets; never of no width."""
-    return np.linspace(begin, max(end, begin + 1e-6), buckets + 1)
+    """Edges of equal buckets; never of no width, not even late in a long run, where numbers are further apart."""
+    return np.linspace(begin, max(end, begin + max(1e-6, 1e-9 * abs(begin))), buckets + 1)
 
 
 def rank_of(values: Array, most: int) -> tuple[Ints, int]:

@@ -136,7 +136,7 @@ class Api:
             raise Refused(f"this run has no task {task}", 404)
         workspace = self.watch.workspace
         if more == "/workflow":
-            return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self._is_last()))
+            return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self.watch.is_last))
         if more == "/why":
             self._want_last()
             return json_reply(ask_why(workspace, found["name"]))
@@ -160,13 +160,12 @@ class Api:
         self._want_last()
         return json_reply(ask_why(self.watch.workspace, None))
 
-    def _is_last(self) -> bool:
-        return self.watch.number is None or self.watch.live
-
     def _want_last(self) -> None:
         """`shoal why` tells of the last run, whichever is shown."""
-        if not self._is_last():
-            raise Refused(NO_REASON)
+        with self.watch.lock:
+            self.watch.refresh()
+            if not self.watch.is_last:
+                raise Refused(NO_REASON)
 
     def _net(self, query: Query) -> Reply:
         with self.watch.lock:

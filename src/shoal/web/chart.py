@@ -58,7 +58,7 @@ class Chart:
 
     def window(self, begin: float, end: float, rows: int, pixels: int, node: int | None = None) -> dict[str, Any]:
         """What is in sight, of all nodes or of one."""
-        end = max(end, begin + 1e-6)
+        end = float(even_edges(begin, end, 1)[-1])
         inside = np.flatnonzero((self.ends > begin) & (self.begins < end))
         slots = self.slots
         if node is not None:

@@ -16,6 +16,8 @@ from shoal.web.source import VERSION, Query, Refused, Reply, json_reply, parts_r
 LOOK_SECONDS = 0.5
 """Nodes tell once a second how they are doing."""
 PATHS = ["cluster", "events"]
+MOST_NODES = 400
+"""On the page; all of them are counted, and have metrics."""
 
 
 class ClusterRefresher(threading.Thread):
@@ -65,7 +67,7 @@ class ClusterRefresher(threading.Thread):
 
     def _publish(self) -> None:
         parts = self._watch.parts()
-        nodes = parts.pop("nodes")
+        nodes = parts.pop("nodes")[:MOST_NODES]
         self._board.publish({**parts, **in_pieces("nodes", nodes)}, gone=("nodes",))
 
 

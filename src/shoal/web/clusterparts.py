@@ -13,7 +13,6 @@ from shoal.model.resources import FRACTION, show_amount
 from shoal.store.base import LEASE
 from shoal.web.presence import Presence, Seen
 
-MOST_NODES = 400
 OWN_LABELS = ("node", "group", "host")
 """Labels that every node has by itself."""
 SOON = 120.0
@@ -70,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True):
 def cluster_parts(facts: Facts) -> dict[str, Any]:
     """All of them; rows of nodes still in one piece, as `nodes`."""
     facts = _without_those_that_came(facts)
-    nodes = [node_row(seen, facts) for seen in facts.presence.nodes()[:MOST_NODES]]
+    nodes = [node_row(seen, facts) for seen in facts.presence.nodes()]
     there = [row for row in nodes if not row["left"]]
     return {
         "cluster": {

@@ -145,6 +145,7 @@ def _run(watch: Watch) -> dict[str, Any]:
         "targets": start.targets if start else [],
         "began": start.time if start else None,
         "cluster": view.is_cluster(),
+        "nodes": len(view.nodes),
         "cores": view.total_cores(),
         "memory": view.total_memory(),
         "resources": [

@@ -178,7 +178,7 @@ def _named(watch: Watch, states: Array, tasks: list[int]) -> dict[str, Any]:
 def output_of(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> bytes | None:
     """The end of what an attempt wrote, the last one unless another is named; None if there is none."""
     with watch.lock:
-        running = watch.view.running.get(task) if watch.view.end is None else None
+        running = watch.view.running.get(task) if watch.view.end is None and watch.is_last else None
         run = watch.view.number
     if running is not None and running.slot >= 0 and attempt in (None, running.attempt):
         path = os.path.join(workspace.running, str(running.slot))

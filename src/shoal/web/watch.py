@@ -148,6 +148,11 @@ class Watch:
         if found.net is not None:
             self.view.feed(found.net)
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no later run has begun, as far as was read: what lies beside the ledger is of the last one."""
+        return not self._passed
+
     def now(self) -> float | None:
         """The moment until which a run that goes on is shown; None for one that is over."""
         return time.time() if self.live else None

@@ -69,13 +69,15 @@
     const map = NodeMap.map("nodes of the cluster"), none = text("No node is there.", true), or = (display) => (v) => v === null || v === 0 ? "–" : display(v);
     const table = P.table([{ label: "node", text: true }, { label: "number" }, { label: "state", text: true }, { label: "group", text: true }, { label: "since", text: true, show: moment }, { label: "offers", text: true }, { label: "labels", text: true }, { label: "address", text: true },
       { label: "running", show: or(P.count) }, { label: "wait", show: or(P.count) }, { label: "local", show: or(P.count) }, { label: "shared", show: or(P.count) }, { label: "fetched", show: or(P.bytes) }, { label: "stolen", show: or(P.count) }, { label: "pushed to it", show: or(P.count) }, { label: "run", text: true }], [], { label: "nodes" });
-    room.append(none, map, make("details", {}, make("summary", {}, "The figures as a table"), table));
+    const rest = text("", true);
+    room.append(none, map, rest, make("details", {}, make("summary", {}, "The figures as a table"), table));
     const tell = () => map.tell(rowsOf("nodes").map((row) => ({ ...row, chip: CHIPS[row.state], about: doing(row), trouble: row.trouble.join("; ") })));
     setInterval(() => { if (rowsOf("nodes").length) tell(); }, 1000);
     return (mine) => {
       const found = rowsOf("nodes");
       if (!show(mine, Boolean(parts.cluster))) return;
       none.classList.toggle("hidden", found.length > 0);
+      rest.textContent = P.cutOff(found.filter((row) => !row.left).length, parts.cluster.nodes);
       map.classList.toggle("hidden", !found.length);
       tell();
       table.tell(found.map((n) => [n.name, n.number, n.state, n.group || "–", n.since, n.resources.map(([name, amount]) => `${name} ${amount}`).join(", "), Object.entries(n.labels).map(([name, value]) => `${name}=${value}`).join(" ") || "–", n.address.replace("tcp://", ""),

@@ -15,10 +15,12 @@
     const kind = run.outcome === "ok" ? "ok" : run.live ? "live" : run.id ? "bad" : "";
     title.replaceChildren(run.workflow, " ", make("span", { class: "chip " + kind }, run.outcome === "ok" ? "all done" : run.outcome.replace(/^it was /, "")));
     const moment = run.began && new Date(run.began * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-    about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${rowsOf("nodes").length ? P.many(rowsOf("nodes").length, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
-    document.title = (parts.progress && parts.progress.to_run && run.live ? P.percent(share(parts.progress)) + " · " : "") + run.workflow;
+    about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
+    document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(over(parts.progress), parts.progress.to_run) + " · " : "") + run.workflow;
   }
-  const share = (p) => p.to_run ? Math.floor(1000 * (p.done + p.failed + p.cancelled + p.cannot_run) / p.to_run) / 1000 : 1;
+  const over = (p) => p.done + p.failed + p.cancelled + p.cannot_run;
+  /* Of a net nobody knows how many tasks there will be. */
+  const soFar = (p) => !p.to_run ? `${P.many(p.done, "task")} done so far` : `${P.shareOf(over(p), p.to_run)} of ${P.many(p.to_run, "task")} ${p.to_run === 1 ? "is" : "are"} over`;
 
   // ---- how far it is -------------------------------------------------------------------------------------------------
 
@@ -43,7 +45,7 @@
       asked.disabled = false;
     } }, "Why is the rest not running?");
     room.append(bar, tiles, going, list, asked, reason);
-    let spoken = -1;
+    let spoken = null;
     const elapsed = () => parts.progress.elapsed + (parts.run.live ? since() : 0);
     setInterval(() => { if (parts.progress && parts.run && parts.run.live) names.elapsed.value.textContent = P.seconds(elapsed()); }, 1000);
     return (mine) => {
@@ -69,10 +71,10 @@
       list.classList.toggle("hidden", !running.length);
       table.tell(running.map((r) => [[r.task, r.name, r.node], r.attempt, Math.max(0, p.elapsed - r.since)]));
       list.style.minHeight = live ? Math.max(parseFloat(list.style.minHeight) || 0, list.offsetHeight) + "px" : "";  // what stands below shall not jump
-      const tenth = live ? Math.floor(10 * share(p)) : 11;
+      const tenth = !live ? 11 : p.to_run ? Math.floor(10 * over(p) / p.to_run) : -String(p.done).length;  // or ten times as many
       if (tenth !== spoken) {
         spoken = tenth;
-        heard.textContent = live ? `${P.percent(share(p))} of ${P.count(p.to_run)} tasks are over` + (p.left === null ? "" : `, about ${P.seconds(p.left)} left`)
+        heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.seconds(p.left)} left`)
           : `The run is over: ${P.many(p.done, "task")} done, ${P.count(p.failed)} failed.`;
       }
     };
@@ -294,12 +296,14 @@
       { label: "busy", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "core time", show: P.seconds }, { label: "made", show: or(P.bytes) }, { label: "fetched", show: or(P.bytes) },
       { label: "hits", show: (v) => v === null ? "–" : P.percent(v), help: "of the files that its tasks read, those for which nothing had to be fetched" },
       { label: "stolen", show: or(P.count), help: "tasks that it took from others" }, { label: "pushed to it", show: or(P.count) }, { label: "there", show: (v) => v ? "has left" : "yes" }], [], { label: "nodes" });
-    room.append(map, make("details", {}, make("summary", {}, "The figures as a table"), table));
+    const rest = text("", true);
+    room.append(map, rest, make("details", {}, make("summary", {}, "The figures as a table"), table));
     return (mine) => {
       const now = new Map(rowsOf("standing").map((row) => [row.name, row]));
       const found = rowsOf("nodes").map((row) => ({ ...row, ...now.get(row.name), ...(row.left ? { chip: "bad", state: "has left" } : {}) }));
       if (!show(mine, found.length > 0)) return;
       map.tell(found);
+      rest.textContent = P.cutOff(found.length, parts.run.nodes);
       table.tell(found.map((n) => [n.name, n.cores, n.memory, n.tasks, n.failed, n.share, n.busy, n.made, n.fetched, n.hits + n.fetched_files ? n.hits / (n.hits + n.fetched_files) : null, n.stolen, n.pushed, n.left]));
     };
   });
@@ -409,12 +413,26 @@
     }
     let scrolled = 0;
     table.addEventListener("scroll", () => { clearTimeout(scrolled); scrolled = setTimeout(() => { if (was) refresh(); }, 300); });
-    listCategory = (name) => { category.value = name; node.scrollIntoView(); load(); };
+    /* Of very many categories the graph has others than the table. */
+    const chooseCategory = (name) => {
+      if (![...category.options].some((one) => one.value === name)) category.append(make("option", { value: name }, name));
+      category.value = name;
+    };
+    listCategory = (name) => {
+      chooseCategory(name);
+      node.scrollIntoView();
+      load();
+    };
     let names = "", first = true;
     return (mine) => {
       if (!show(mine, Boolean(parts.progress))) return;
       const known = parts.graph ? parts.graph.nodes.map((n) => n.name) : [];
-      if (known.join("\n") !== names) { names = known.join("\n"); category.replaceChildren(category.firstChild, ...known.map((value) => make("option", { value }, value))); }
+      if (known.join("\n") !== names) {
+        const chosen = category.value;
+        names = known.join("\n");
+        category.replaceChildren(category.firstChild, ...known.map((value) => make("option", { value }, value)));
+        chooseCategory(chosen);
+      }
       const rest = parts.run && !parts.run.live ? "not run" : "waiting";
       if (state.options[1].value !== rest) { const chosen = state.selectedIndex; state.options[1].value = state.options[1].textContent = rest; state.selectedIndex = chosen; }
       const live = Boolean(parts.run && parts.run.live), box = node.getBoundingClientRect(), seen = box.bottom > 0 && box.top < innerHeight;
@@ -435,7 +453,7 @@
       data.tell([["source files", d.sources ? `${P.count(d.sources)} (${P.bytes(d.source_bytes)})` : "none"], ["made by tasks", P.bytes(d.made)], ["read from disk", P.bytes(d.read)], ["written to disk", P.bytes(d.written)],
         ...(r.cluster ? [["fetched from other nodes", `${P.bytes(d.fetched)} in ${P.count(d.fetched_files)} files`], ["read where it was", `${P.bytes(d.hit_bytes)}, ${P.count(d.hits)} times`], ["tasks stolen", P.count(d.stolen)], ["tasks pushed", P.count(d.pushed)]] : [])]);
       where.tell([["run", `${r.id} (number ${r.number} in its ledger)`], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host], ["asked for", r.targets.join(" ") || "–"],
-        ...(r.cluster ? [["nodes", P.count(rowsOf("nodes").length)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])]);
+        ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])]);
     };
   });
 

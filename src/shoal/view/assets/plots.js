@@ -15,8 +15,11 @@ const Plots = (() => {
   const number = (n) => n === 0 ? "0" : Math.abs(n) >= 100 ? count(n) : String(+(Math.abs(n) < 1 ? n.toFixed(2) : n.toPrecision(3)));
   const range = (least, most) => least === most ? number(least) : `${number(least)}–${number(most)}`;
   const compact = (n) => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : number(n);
+  /* 100 is all of it, as in the sentences beside it. */
   const percent = (share) => share === null || share === undefined ? "–"
-    : (share >= 0.0995 || share === 0 ? count(100 * share) : (100 * share).toFixed(1)) + " %";
+    : (share > 0.99 && share < 1 ? "99" : share >= 0.0995 || share === 0 ? count(100 * share) : (100 * share).toFixed(1)) + " %";
+  /* A share of tasks: cut off, not rounded. */
+  const shareOf = (part, whole) => Math.floor(whole ? 100 * part / whole : 100) + " %";
   function bytes(n) {
     for (const unit of ["B", "KiB", "MiB", "GiB"]) {
       if (n < 1000) return (unit === "B" || n >= 100 ? n.toFixed(0) : +n.toPrecision(3)) + " " + unit;
@@ -351,6 +354,8 @@ const Plots = (() => {
     };
     return room;
   }
+  /* What is said below a table of nodes that has not all of them. */
+  const cutOff = (shown, all) => shown < all ? `The first ${count(shown)} of ${many(all, "node")}.` : "";
   /* Of a cause of failures some [name, sentence]; what is said of several stands there once. */
   function examples(list) {
     const by = new Map();
@@ -688,6 +693,6 @@ const Plots = (() => {
     return drawing(null, label, draw, {});
   }
 
-  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, bytes, seconds, stacked, underway, lines, table, examples, meter, bars, whole, chain,
+  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
     gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

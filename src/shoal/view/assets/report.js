@@ -33,7 +33,7 @@
   }
   function head() {
     const names = [...new Set(runs.map((run) => run.run.workflow))].join(" and ");
-    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? P.many(run.nodes.length, "node") : run.run.host}`));
+    const about = runs.map((run) => make("p", { class: "soft" }, chip(run), ` run ${run.run.id} of ${moment(run.run.began)}, on ${run.run.cluster ? P.many(run.run.nodes, "node") : run.run.host}`));
     const title = make("div", {}, make("h1", {}, names, " ", make("small", {}, runs.length > 1 ? "two runs compared" : "report of a run")), ...about);
     document.getElementById("head").append(make("div", { class: "title" }, title, theme()));
   }
@@ -89,7 +89,7 @@
     const chart = P.gantt(run.gantt, run.shown, `Attempts on ${run.gantt.rows.length} rows of nodes and slots over ${P.seconds(run.gantt.end)}; the table of nodes says the same in figures`);
     drawn.push(chart);
     const how = run.gantt.kind === "cells" ? "Each cell has the colour of the category that had most of it, the paler the more idle." : "One bar for each attempt; point at one to see its name.";
-    return section(id("gantt"), "Who ran what when", text(how, true), chart.node, make("h3", {}, "Nodes"), nodes(run));
+    return section(id("gantt"), "Who ran what when", text(how, true), chart.node, make("h3", {}, "Nodes"), nodes(run), text(P.cutOff(run.nodes.length, run.run.nodes), true));
   }
   function nodes(run) {
     const steals = run.nodes.some((n) => n.stolen || n.pushed), fetched = run.nodes.some((n) => n.fetched);
@@ -129,7 +129,8 @@
         make("details", {}, make("summary", {}, c.steps.length < c.tasks ? `The ${c.steps.length} longest steps as a table` : "The steps as a table"),
           P.table([{ label: "task", text: true }, { label: "category", text: true }, { label: "waited before", show: P.seconds }, { label: "started after", show: P.seconds }, { label: "took", show: P.seconds }],
             c.steps.map((s) => [s.name, s.category, s.waited, s.start, s.end - s.start]), { label: "steps of the critical path" })));
-    } else found.push(text("This ledger does not say what tasks wait for, so the path is not known. Ledgers of newer runs do.", true));
+    } else found.push(text(run.run.linked ? "No task has ended, so there is no path."
+      : "This ledger does not say what tasks wait for, so the path is not known. Those of nets and of early versions do not.", true));
     if (r) found.push(make("h3", {}, "What if"), text(r.method === "list schedule"
       ? "Computed with a list schedule of the recorded tasks in their order, scaled by how it fares on the run as it was. It knows of cores only."
       : "Computed with a lower bound (the longest chain, or all work over all cores), scaled by how it fares on the run as it was.", true),
@@ -210,7 +211,7 @@
   function environment(run, id) {
     const r = run.run;
     const rows = [["workflow", r.workflow], ["run", r.id + ` (number ${r.number} in its ledger)`], ["began", moment(r.began)], ["until", moment(r.until)], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host],
-      ["asked for", r.targets.join(" ") || "–"], ...(r.cluster ? [["nodes", P.count(run.nodes.length)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
+      ["asked for", r.targets.join(" ") || "–"], ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])];
     return section(id("environment"), "Environment", P.table([{ label: "what", text: true }, { label: "value", text: true }], rows, { label: "environment", narrow: true }));
   }
   function report(run, prefix) {
@@ -255,7 +256,7 @@
       const which = one !== "ok" && two !== "ok" ? `Neither run finished (${one}, ${two})` : one !== "ok" ? `The first run did not finish (${one})` : `The second run did not finish (${two})`;
       said.push(which + ": the times do not tell which is faster.");
     }
-    said.push(`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`);
+    if (x > 0 && y > 0) said.push(`The second run ${how} the first: ${P.seconds(y)} after ${P.seconds(x)}.`);  // one may have been killed at once
     if (a.figures.cores !== b.figures.cores) said.push(`It had ${P.number(b.figures.cores)} cores, the first ${P.number(a.figures.cores)}.`);
     const parts = [["the work of its tasks", a.figures.busy, b.figures.busy], ["idleness", a.figures.idle, b.figures.idle], ["what was lost in attempts that did not succeed", a.figures.lost, b.figures.lost]];
     const [name, from, to] = parts.reduce((most, part) => Math.abs(part[2] - part[1]) > Math.abs(most[2] - most[1]) ? part : most);
