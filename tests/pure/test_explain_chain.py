@@ -337,3 +337,11 @@ def test_only_so_many_ancestors_are_asked_for_to_foresee_a_start() -> None:
     assert source(100).explain(49).starts == pytest.approx(49.0)
     assert source(10).explain(49).starts is None
     assert len(source(10).explain(49).chain) == 49
+
+
+def test_an_attempt_that_was_handed_back_before_it_began_does_not_count() -> None:
+    play = Play("a:")
+    play.end("a", Outcome.UNBEGUN)
+    assert play.broker.attempt[0] == 2
+    known = (play.graph, play.flow.status, play.broker, play.now)
+    assert OneNode(*known, {0: 1}).explain(0).attempt == 1

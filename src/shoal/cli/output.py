@@ -71,7 +71,7 @@ def _print_ended(workspace: Workspace, wanted: str, found: Attempts, attempt: in
 
 
 def _recorded(found: Attempts) -> str:
-    """`there is attempt 2`, `there are attempts 1, 2 and 4`; a task that was handed back before it began skips one."""
+    """`there is only attempt 2`, `there are attempts 1, 2 and 4`; on a cluster those that never began are skipped."""
     numbers = {record.attempt for record in found.of_last_run()}
     if found.running is not None:
         numbers.add(found.running.attempt)

@@ -25,17 +25,19 @@ class OneNode:
         statuses: Sequence[int],
         broker: Broker,
         now: float,
+        unbegun: Mapping[int, int] | None = None,
         *,
         since: Mapping[int, float] | None = None,
         reasons: Mapping[str, str] | None = None,
         order: str = "",
         stopping: str = "",
     ) -> None:
-        """`since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more
-        is started, if that is so."""
+        """`unbegun`: how many of the attempts that the broker has numbered were handed back before they had begun;
+        `since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more is
+        started, if that is so."""
         self.now = now
         self._graph, self._statuses, self._broker = graph, statuses, broker
-        self._since, self._reasons = since or {}, reasons or {}
+        self._unbegun, self._since, self._reasons = unbegun or {}, since or {}, reasons or {}
         self._order, self._stopping = order, stopping
 
     def status(self, task: int) -> Status:
@@ -46,6 +48,7 @@ class OneNode:
 
     def held(self, task: int, *, foresees: bool = True) -> Answer:
         answer = explain_held(self._broker, task, self.now, since=self._since, reasons=self._reasons, foresees=foresees)
+        answer.attempt -= self._unbegun.get(task, 0)
         answer.order = self._order if answer.cause is Cause.RESOURCES else ""
         if answer.cause is Cause.STOPPING:
             answer.detail = self._stopping
