@@ -35,6 +35,10 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.engine.workspace import Workspace
 
     wanted, path, words = task_and_workflow(arguments.words, arguments.workflow, "output")
+    if any("=" not in word for word in words):
+        from shoal.cli.whyrun import check_words
+
+        check_words(path, words)
     workspace = Workspace(path)
     found = find_attempts(workspace, [wanted])
     if not found.ended and found.running is None:
