@@ -7,9 +7,11 @@ import struct
 import pytest
 
 from shoal.cli.parser import CommandParser
+from shoal.cli.reasons import whole_from_ledger
 from shoal.cli.run import add_arguments, kept_options
 from shoal.cli.summary import summarise
-from shoal.engine.follow import RunState
+from shoal.cli.whyledger import whole_facts
+from shoal.engine.follow import Phase, RunState
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.records import (
     NetBegun,
@@ -111,6 +113,17 @@ def test_what_needs_a_failed_task_is_over_too() -> None:
     assert (state.over(), state.cannot_run(), state.waiting()) == (3, 2, 1)
     state.take(ended(3, 101.0, 102.0, "failed"))
     assert (state.over(), state.waiting(), state.progress(103.0).cannot_run) == (4, 0, 2)
+
+
+def test_why_of_an_ended_run_counts_what_did_not_run_as_status_does() -> None:
+    links = TasksLinked(column(1, 2), column(1, 1), column(0, 1))  # b needs a, c needs b
+    state = state_of(run_started(4), PLANNED, links, ended(0, 100.0, 101.0, "failed"), ended(3, 100.0, 101.0))
+    state.take(RunEnded(102.0, "failed", 1, 1, 2))
+    assert state.not_run() == 2
+    told = whole_from_ledger(state, Phase.ENDED, 103.0)
+    assert told[0] == "  2 tasks did not run (2 because of what failed or was cancelled); the run ended: failed"
+    facts = whole_facts(state, Phase.ENDED)
+    assert (facts["done"], facts["failed"], facts["doomed"], facts["waiting"]) == (1, 1, 2, 0)
 
 
 def test_who_goes_on_is_told_the_options_that_matter() -> None:

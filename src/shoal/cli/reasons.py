@@ -241,8 +241,10 @@ def whole_from_ledger(state: RunState, phase: Phase, now: float) -> list[str]:
             lines.append(f"  {name!r} has been running since {show_moment(record.time, now)}")
     elif phase is Phase.KILLED:
         lines.append("  nothing runs: the process of the run is gone; 'shoal run' goes on from there")
-    elif phase is Phase.ENDED and state.waiting() and state.end is not None:
-        lines.append(f"  {count(state.waiting(), 'task')} did not run; the run ended: {state.end.outcome}")
+    elif phase is Phase.ENDED and state.not_run() and state.end is not None:
+        doomed = state.cannot_run()
+        because = f" ({doomed:,} because of what failed or was cancelled)" if doomed else ""
+        lines.append(f"  {count(state.not_run(), 'task')} did not run{because}; the run ended: {state.end.outcome}")
     for failure in list(state.failed.values())[:3]:
         lines.append(f"  {state.names.get(failure.task, str(failure.task))!r} failed: {failure.message}")
     if len(state.failed) > 3:

@@ -52,7 +52,7 @@ def how_it_failed(record: TaskEnded) -> dict[str, Any]:
 
 def whole_facts(state: RunState, phase: Phase) -> dict[str, Any]:
     """How the last run stands or stood."""
-    cancelled = state.cancelled()
+    cancelled, doomed = state.cancelled(), state.cannot_run()
     facts: dict[str, Any] = {
         "state": phase.value,
         "running": len(state.running) if phase is Phase.RUNNING else 0,
@@ -62,6 +62,8 @@ def whole_facts(state: RunState, phase: Phase) -> dict[str, Any]:
     }
     if cancelled:
         facts["cancelled"] = cancelled
+    if doomed:
+        facts["doomed"] = doomed
     if state.end is not None:
         facts["outcome"] = state.end.outcome
     failures = list(state.failed.values())[:3]
