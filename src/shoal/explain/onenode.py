@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shoal.broker.broker import Broker
+from shoal.broker.states import State
 from shoal.explain.answer import Answer, Cause, Group, RunAnswer
 from shoal.explain.chain import MOST_ANCESTORS, explain
 from shoal.explain.held import explain_held, groups_of
-from shoal.explain.outlook import bundles
+from shoal.explain.outlook import bundles, expected_starts, queued_in_order
 from shoal.flow.dag import Status
 from shoal.model.graph import Graph
 from shoal.policy.contract import UNLIMITED
@@ -39,6 +40,7 @@ class OneNode:
         self._graph, self._statuses, self._broker = graph, statuses, broker
         self._unbegun, self._since, self._reasons = unbegun or {}, since or {}, reasons or {}
         self._order, self._stopping = order, stopping
+        self._turns: dict[int, float] | None = None
 
     def status(self, task: int) -> Status:
         return Status(self._statuses[task])
@@ -61,6 +63,26 @@ class OneNode:
 
     def running_since(self, task: int) -> float | None:
         return self._since.get(task, self.now) if task in self._broker.running else None
+
+    def may_start(self, task: int) -> float | None:
+        """By its place in the queue; all that is queued is looked at once."""
+        if self._broker.state.get(task) not in (State.QUEUED, State.RESTING):
+            return self.now
+        if self._turns is None:
+            self._turns = self._all_turns()
+        return self._turns.get(task)
+
+    def _all_turns(self) -> dict[int, float]:
+        broker, now = self._broker, self.now
+        order = queued_in_order(broker)
+        if order is None:  # of so many it is not known: what is said is too early rather than nothing
+            found = dict.fromkeys(broker.queue.waiting(), now)
+        else:
+            found = expected_starts(broker, order, now, self._since)
+        for when, task in broker.resting:
+            if broker.state.get(task) is State.RESTING:
+                found[task] = max(now, min(when, found.get(task, when)))
+        return found
 
     def share(self, task: int) -> float | None:
         """As many run together as the node could hold, however few do at the moment."""
