@@ -91,7 +91,10 @@ def _group(plan: Plan, task: int) -> str:
     name = repr(graph.names[task])
     if unmet:
         return f"{name} runs nothing itself; it needs {count(len(unmet), 'task')} that would run: {some(unmet)}."
-    return f"{name} runs nothing itself, and the {count(len(needs), 'task')} it needs are up to date."
+    if not needs:
+        return f"{name} runs nothing itself, and needs nothing."
+    are = "is" if len(needs) == 1 else "are"
+    return f"{name} runs nothing itself, and the {count(len(needs), 'task')} it needs {are} up to date."
 
 
 def _root_cause(plan: Plan, task: int) -> str:
