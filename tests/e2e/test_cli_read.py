@@ -177,6 +177,25 @@ def test_output_prints_what_the_last_attempt_wrote(made: Path) -> None:
     assert "no attempt of 'new.txt' has been recorded" in shoal(made, "output", "new.txt", expect=1).stderr
 
 
+@pytest.mark.parametrize("word", ["directory", "nothing"])
+def test_output_refuses_a_word_that_is_neither_workflow_nor_target(made: Path, word: str) -> None:
+    (made / "directory").mkdir()
+    said = f"there is no task or file called {word!r}"
+    assert said in shoal(made, "output", "a.txt", word, expect=2).stderr
+    assert said in shoal(made, "output", "a.txt", "Makeflow", word, expect=2).stderr
+
+
+def test_an_empty_word_is_no_workflow(made: Path) -> None:
+    assert "there is no task or file called ''" in shoal(made, "why", "", expect=2).stderr
+
+
+@pytest.mark.parametrize(("place", "said"), [("", "-o is empty"), ("-", "-o is standard output, which takes no crate")])
+def test_a_crate_wants_a_place(made: Path, place: str, said: str) -> None:
+    there = sorted(made.iterdir())
+    assert said in shoal(made, "export", "-o", place, expect=2).stderr
+    assert sorted(made.iterdir()) == there
+
+
 def test_output_of_each_attempt_can_be_had(tmp_path: Path) -> None:
     flow = (
         'from shoal import task\ntask("flaky", run="echo try; test -e seen && exit 0; touch seen; exit 1", retries=1)\n'

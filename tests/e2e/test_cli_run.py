@@ -185,6 +185,52 @@ def test_summary_that_nobody_reads_does_not_change_the_status(tmp_path: Path) ->
     assert done.returncode == 0
 
 
+def test_an_answer_that_cannot_be_written_is_not_lost_in_silence(tmp_path: Path) -> None:
+    write(tmp_path, TWO_STEPS)
+    shoal(tmp_path, "run", "--quiet")
+    surroundings = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        why = subprocess.run([*SHOAL, "why"], cwd=tmp_path, env=surroundings, stdout=full, stderr=subprocess.PIPE)
+    assert (why.returncode, why.stderr) == (1, b"shoal: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "status"),
+    [
+        (">&-", "run --force", 0),
+        (">&-", "why", 0),
+        (">&-", "why nothing", 2),
+        ("2>&-", "why nothing", 2),
+        (">&- 2>&- <&-", "run --force", 0),
+        ("<&-", "top", 2),
+    ],
+)
+def test_standard_streams_may_be_closed(closed: str, words: str, status: int, tmp_path: Path) -> None:
+    write(tmp_path, TWO_STEPS)
+    shoal(tmp_path, "run", "--quiet")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *SHOAL, *words.split()],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done
+    assert "Traceback" not in done.stderr
+    assert not done.stdout, "what is meant for standard error does not go there instead"
+    assert "damaged" not in shoal(tmp_path, "status").stdout
+
+
+def test_a_name_that_the_locale_has_not_is_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path, "\u00fc.txt:\n\ttouch \u00fc.txt\n")
+    surroundings = environment({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    plan = subprocess.run([*SHOAL, "plan"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
+    assert plan.returncode == 2
+    assert plan.stderr.startswith("shoal: '\\xfc.txt' is no name of a file in this locale")
+    assert plan.stderr.count("\n") == 1
+
+
 def test_second_run_of_a_workflow_is_kept_apart_from_the_first(tmp_path: Path) -> None:
     write(tmp_path, SLEEPER)
     first = start(tmp_path, "run")

@@ -257,3 +257,18 @@ task("loud", run="echo oh; exit 3")
     assert why(tmp_path, "one").endswith("and since then its command and 1 output file have not changed.\n")
     assert why(tmp_path, "mute").endswith("it failed: exit status 3.\n")
     assert why(tmp_path, "loud").endswith("it failed: exit status 3; 'shoal output' prints what it wrote.\n")
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ("[]", "needs nothing"),
+        ("['a']", "the 1 task it needs is up to date"),
+        ("'a b'.split()", "the 2 tasks it needs are"),
+    ],
+)
+def test_a_group_is_told_with_what_it_needs(tmp_path: Path, needs: str, said: str) -> None:
+    rules = 'for name in "ab":\n    rule(name, run=f"touch {name}")\n'
+    (tmp_path / "flow.py").write_text(f"from shoal import rule, task\n{rules}task('all', {needs})\n")
+    shoal(tmp_path, "run", "--quiet")
+    assert f"'all' runs nothing itself, and {said}" in shoal(tmp_path, "why", "all").stdout

@@ -7,9 +7,12 @@ import struct
 import pytest
 
 from shoal.cli.parser import CommandParser
+from shoal.cli.reasons import during_the_run, whole_from_ledger
 from shoal.cli.run import add_arguments, kept_options
 from shoal.cli.summary import summarise
-from shoal.engine.follow import RunState
+from shoal.cli.whyledger import task_facts, whole_facts
+from shoal.engine.follow import Phase, RunState
+from shoal.engine.history import History
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.records import (
     NetBegun,
@@ -22,6 +25,7 @@ from shoal.ledger.records import (
     TasksPlanned,
     TaskStarted,
 )
+from support.graphs import graph_of
 
 
 def run_started(to_run: int, up_to_date: int = 0) -> RunStarted:
@@ -111,6 +115,39 @@ def test_what_needs_a_failed_task_is_over_too() -> None:
     assert (state.over(), state.cannot_run(), state.waiting()) == (3, 2, 1)
     state.take(ended(3, 101.0, 102.0, "failed"))
     assert (state.over(), state.waiting(), state.progress(103.0).cannot_run) == (4, 0, 2)
+
+
+def test_why_of_an_ended_run_counts_what_did_not_run_as_status_does() -> None:
+    links = TasksLinked(column(1, 2), column(1, 1), column(0, 1))  # b needs a, c needs b
+    state = state_of(run_started(4), PLANNED, links, ended(0, 100.0, 101.0, "failed"), ended(3, 100.0, 101.0))
+    state.take(RunEnded(102.0, "failed", 1, 1, 2))
+    assert state.not_run() == 2
+    told = whole_from_ledger(state, Phase.ENDED, 103.0)
+    assert told[0] == "  2 tasks did not run (2 because of what failed or was cancelled); the run ended: failed"
+    facts = whole_facts(state, Phase.ENDED)
+    assert (facts["done"], facts["failed"], facts["doomed"], facts["waiting"]) == (1, 1, 2, 0)
+
+
+def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_programs() -> None:
+    graph = graph_of("a:\nb:\nc: a\n(both): a b\nd: both\ne:\nf:")
+    names = [name for name in graph.names if name != "both"]
+    numbers = [graph.names.index(name) for name in names]
+    going = [TaskStarted(graph.names.index(name), 1, 100.0, 11, 0.0, 0) for name in ("b", "e")]
+    failed = ended(graph.names.index("a"), 100.0, 101.0, "failed")
+    state = state_of(run_started(6), TasksPlanned(numbers, names, ["k"] * 6), *going)
+
+    def told(name: str) -> tuple[str, str]:
+        task = graph.names.index(name)
+        text = during_the_run(graph, task, state, History(), 102.0)
+        return str(task_facts(graph, task, state, Phase.RUNNING)["cause"]), text
+
+    assert told("c") == ("needs", "'c' waits for 1 unfinished task that it needs: 'a' (0 of them running).")
+    assert told("d") == ("needs", "'d' waits for 1 unfinished task that it needs: 'both' (0 of them running).")
+    assert told("f")[0] == "resources"
+    assert "waits for cores: it asks for 1, and 2 of 2 are in use by 2 running tasks" in told("f")[1]
+    state.take(failed)
+    for name in ("c", "d"):
+        assert told(name) == ("doomed", f"'{name}' cannot run any more: it needs 'a', which failed.")
 
 
 def test_who_goes_on_is_told_the_options_that_matter() -> None:

@@ -337,3 +337,35 @@ def test_only_so_many_ancestors_are_asked_for_to_foresee_a_start() -> None:
     assert source(100).explain(49).starts == pytest.approx(49.0)
     assert source(10).explain(49).starts is None
     assert len(source(10).explain(49).chain) == 49
+
+
+def test_an_attempt_that_was_handed_back_before_it_began_does_not_count() -> None:
+    play = Play("a:")
+    play.end("a", Outcome.UNBEGUN)
+    assert play.broker.attempt[0] == 2
+    known = (play.graph, play.flow.status, play.broker, play.now)
+    assert OneNode(*known, {0: 1}).explain(0).attempt == 1
+
+
+def test_a_task_is_not_expected_before_what_it_needs_and_waits_far_back_in_the_queue() -> None:
+    others = [f"t{at}:" for at in range(8)]
+    play = Play("\n".join([*others, "near:", "far:", "both: near far"]))
+    play.now = 2.0
+    play.end("t0")
+    far, both = play.why("far"), play.why("both")
+    assert far.starts == pytest.approx(2.0 + 2.0 * 8)
+    assert both.chain == [far.task], "it is the one that takes longest"
+    assert both.starts == pytest.approx(2.0 + 2.0 * 9)
+
+
+def test_nobody_knows_when_a_task_starts_that_needs_one_for_which_there_is_no_room() -> None:
+    long, large = lane(), lane(cores=2)
+    text = "slow:\nquick:\nlong:\nlarge:\nlast: long large"
+    play = Play(text, cores=2, lanes=[lane(), long, large], lane_of=[0, 0, 1, 2, 0])
+    play.now = 1.0
+    play.end("quick")
+    long.mean_duration, large.mean_duration = 10.0, 1.0
+    play.now = 5.0
+    assert play.why("large").starts is None, "'slow' runs for longer than its kind does"
+    last = play.why("last")
+    assert (last.starts, last.chain) == (None, [play.number("large")])

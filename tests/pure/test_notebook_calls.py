@@ -16,6 +16,7 @@ from shoal.notebook.calls import executor_card
 from shoal.notebook.executors import FuturesSource
 from shoal.notebook.markup import html_of
 from shoal.notebook.plain import text_of
+from shoal.notebook.watching import WatchError, watch
 from shoal.runner.call_messages import CallResult, Outcome
 
 BEGAN = 1000.0
@@ -238,3 +239,17 @@ def test_watched_futures_are_counted_as_they_end() -> None:
     }  # fmt: skip
     assert (card.state, card.tone) == ("failed", "bad")
     assert "core time" not in html_of(card), "times are not known of futures"
+
+
+def test_futures_of_which_some_were_cancelled_have_not_failed() -> None:
+    calls = [future("load"), future("load")]
+    calls[0].deliver(b"")
+    calls[1].cancel()
+    card = FuturesSource(calls).card()
+    assert (card.state, card.tone) == ("cancelled", "soft")
+
+
+@pytest.mark.parametrize("what", [3, None, [Future(), 3], b"flow.py"])
+def test_what_cannot_be_watched_is_told_in_a_sentence(what: Any) -> None:
+    with pytest.raises(WatchError, match="is no future; watch a workflow's file, an executor, or futures"):
+        watch(what)

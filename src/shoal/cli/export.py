@@ -58,13 +58,18 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import time
 
+    from shoal.cli.destination import STANDARD_OUTPUT
     from shoal.crate.gather import Exporter, Wishes
     from shoal.report.choose import open_run
 
     for option in ("name", "description", "author", "license"):
         _check_text(f"--{option}", getattr(arguments, option))
     path, number = _chosen(arguments)
-    output = os.path.abspath(arguments.output or _DEFAULT)
+    wanted = _DEFAULT if arguments.output is None else arguments.output
+    if wanted in ("", STANDARD_OUTPUT):
+        what = "is standard output, which takes no crate" if wanted else "is empty"
+        raise InputError(f"-o {what}", remedy="name a directory, or a file whose name ends in .zip")
+    output = os.path.abspath(wanted)
     workspace, view = open_run(path, number)
     wishes = Wishes(
         _author(arguments.author, workspace.ledger),
@@ -80,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
     told = Exporter(workspace, view, wishes).write(output)
     for note in told.notes:
         print(printable(f"note: {note}"), file=sys.stderr)
-    print(printable(f"wrote {arguments.output or _DEFAULT}: {_summary(told)}"))
+    print(printable(f"wrote {wanted}: {_summary(told)}"))
     return 0
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from shoal import __version__
 from shoal.cli.parser import CommandParser, close_match
-from shoal.cli.streams import print_anything
+from shoal.cli.streams import open_closed_streams, print_anything
 from shoal.errors import InputError, ShoalError
 
 COMMANDS = {
@@ -52,6 +52,7 @@ OK, FAILED, BAD_INPUT, DEFECT, INTERRUPTED = 0, 1, 2, 70, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     print_anything()
     try:
         return dispatch(words)
@@ -66,6 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # the user's machine: no permission, no room, a file that went away
         where = f"{error.filename!r}: " if error.filename is not None else ""
         return _complain(f"{where}{error.strerror or error}", FAILED)
+    except UnicodeEncodeError as error:
+        if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
+            return _own_up()
+        return _complain(
+            f"{error.object!a} is no name of a file in this locale, whose encoding is {error.encoding}; "
+            "set LC_ALL=C.UTF-8, or another one with UTF-8",
+            BAD_INPUT,
+        )
     except Exception:  # the top of the process: whatever comes here is a defect of Shoal, not of the user's workflow
         return _own_up()
     finally:

@@ -35,6 +35,10 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.engine.workspace import Workspace
 
     wanted, path, words = task_and_workflow(arguments.words, arguments.workflow, "output")
+    if any("=" not in word for word in words):
+        from shoal.cli.whyrun import check_words
+
+        check_words(path, words)
     workspace = Workspace(path)
     found = find_attempts(workspace, [wanted])
     if not found.ended and found.running is None:
@@ -71,7 +75,7 @@ def _print_ended(workspace: Workspace, wanted: str, found: Attempts, attempt: in
 
 
 def _recorded(found: Attempts) -> str:
-    """`there is attempt 2`, `there are attempts 1, 2 and 4`; a task that was handed back before it began skips one."""
+    """`there is only attempt 2`, `there are attempts 1, 2 and 4`; on a cluster those that never began are skipped."""
     numbers = {record.attempt for record in found.of_last_run()}
     if found.running is not None:
         numbers.add(found.running.attempt)

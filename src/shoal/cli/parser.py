@@ -133,7 +133,7 @@ def has_marks_of_workflow(word: str) -> bool:
         return True
     if name.endswith(".json") and _is_json_workflow(word):
         return True
-    return os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name))
+    return bool(name) and os.path.isdir(os.path.join(os.path.dirname(word), ".shoal", name))
 
 
 def _is_json_workflow(path: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from shoal.cli.standing import show_moment, where_it_runs
 from shoal.cli.text import count, show_seconds, some
 from shoal.engine.follow import Phase, RunState
 from shoal.engine.history import History
 from shoal.engine.session import why_too_large
+from shoal.explain.answer import Cause
 from shoal.ledger.records import TaskEnded, printable
 from shoal.model.graph import Graph
 from shoal.model.labels import without_labels
@@ -91,7 +93,10 @@ def _group(plan: Plan, task: int) -> str:
     name = repr(graph.names[task])
     if unmet:
         return f"{name} runs nothing itself; it needs {count(len(unmet), 'task')} that would run: {some(unmet)}."
-    return f"{name} runs nothing itself, and the {count(len(needs), 'task')} it needs are up to date."
+    if not needs:
+        return f"{name} runs nothing itself, and needs nothing."
+    are = "is" if len(needs) == 1 else "are"
+    return f"{name} runs nothing itself, and the {count(len(needs), 'task')} it needs {are} up to date."
 
 
 def _root_cause(plan: Plan, task: int) -> str:
@@ -150,12 +155,7 @@ def _waiting(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) 
     lost = _lost_ancestor(graph, task, state, numbers)
     if lost is not None:
         return f"{name} cannot run any more: it needs {lost[0]!r}, which {lost[1]}."
-    waits_for = []
-    for other in _distinct(graph.predecessors_of(task)):
-        number = numbers.get(printable(graph.names[other]), -1)
-        unfinished = number >= 0 and number not in state.done
-        if unfinished or (graph.actions[other] is None and _unfinished_below(graph, other, state, numbers)):
-            waits_for.append(graph.names[other])
+    waits_for = _unfinished(graph, task, state, numbers)
     if waits_for:
         running = sum(numbers.get(printable(other), -1) in state.running for other in waits_for)
         return (
@@ -168,7 +168,30 @@ def _waiting(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) 
         return f"{name} waits for its next attempt: attempt {record.attempt} ended with: {record.message}."
     if graph.actions[task] is None:
         return f"{name} runs nothing itself, and all it needs is done."
-    return f"{name} is ready and waits for {_scarce(graph, task, state)}."
+    return f"{name} is ready and waits for {_scarce(graph, task, state)[1]}."
+
+
+def waiting_facts(graph: Graph, task: int, state: RunState) -> dict[str, Any]:
+    """The same for programs, of a task that neither runs nor is over nor rests."""
+    numbers = {text: number for number, text in state.names.items()}
+    if _lost_ancestor(graph, task, state, numbers) is not None:
+        return {"cause": Cause.DOOMED.value}
+    if unfinished := _unfinished(graph, task, state, numbers):
+        return {"cause": Cause.NEEDS.value, "unfinished": len(unfinished)}
+    if printable(graph.names[task]) not in numbers:
+        return {}
+    return {"cause": _scarce(graph, task, state)[0].value}
+
+
+def _unfinished(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) -> list[str]:
+    """The tasks that it needs and that are not done."""
+    found = []
+    for other in _distinct(graph.predecessors_of(task)):
+        number = numbers.get(printable(graph.names[other]), -1)
+        unfinished = number >= 0 and number not in state.done
+        if unfinished or (graph.actions[other] is None and _unfinished_below(graph, other, state, numbers)):
+            found.append(graph.names[other])
+    return found
 
 
 def _unfinished_below(graph: Graph, task: int, state: RunState, numbers: dict[str, int]) -> bool:
@@ -202,12 +225,12 @@ def _ancestors(graph: Graph, task: int) -> list[int]:
     return queue[1:]
 
 
-def _scarce(graph: Graph, task: int, state: RunState) -> str:
+def _scarce(graph: Graph, task: int, state: RunState) -> tuple[Cause, str]:
     """What holds a ready task back: the throttle, or the resource of which too little is free, with who has it."""
     assert state.start is not None
     held = state.held_back(graph.profile_of(task).category)
     if held is not None:
-        return f"the throttle: {held.reason}"
+        return Cause.THROTTLE, f"the throttle: {held.reason}"
     node = Resources(tuple(state.start.node))
     asked = graph.profile_of(task).resources
     by_name = {printable(name): number for number, name in enumerate(graph.names)}
@@ -220,10 +243,11 @@ def _scarce(graph: Graph, task: int, state: RunState) -> str:
             taken, total = show_amount(name, used), show_amount(name, node.get(name))
             are = "is" if taken == "1" else "are"
             return (
+                Cause.RESOURCES,
                 f"{name}: it asks for {show_amount(name, amount)}, and {taken} of {total} {are} in use "
-                f"by {count(len(holders), 'running task')}"
+                f"by {count(len(holders), 'running task')}",
             )
-    return "its turn: other tasks are ready, too"
+    return Cause.TURN, "its turn: other tasks are ready, too"
 
 
 def _distinct(tasks: Iterable[int]) -> list[int]:
@@ -241,8 +265,10 @@ def whole_from_ledger(state: RunState, phase: Phase, now: float) -> list[str]:
             lines.append(f"  {name!r} has been running since {show_moment(record.time, now)}")
     elif phase is Phase.KILLED:
         lines.append("  nothing runs: the process of the run is gone; 'shoal run' goes on from there")
-    elif phase is Phase.ENDED and state.waiting() and state.end is not None:
-        lines.append(f"  {count(state.waiting(), 'task')} did not run; the run ended: {state.end.outcome}")
+    elif phase is Phase.ENDED and state.not_run() and state.end is not None:
+        doomed = state.cannot_run()
+        because = f" ({doomed:,} because of what failed or was cancelled)" if doomed else ""
+        lines.append(f"  {count(state.not_run(), 'task')} did not run{because}; the run ended: {state.end.outcome}")
     for failure in list(state.failed.values())[:3]:
         lines.append(f"  {state.names.get(failure.task, str(failure.task))!r} failed: {failure.message}")
     if len(state.failed) > 3:

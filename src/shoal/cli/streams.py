@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 
 _ERRORS = "shoal-lenient"
 SIMPLER = str.maketrans("\u2013·…━", "-,.=")
 """For streams that have no letters beyond ASCII: one for one, so that widths stay."""
+
+
+def open_closed_streams() -> None:
+    """Leads standard streams that whoever called us has closed to nowhere. Else the next file that is opened would get
+    the number of one, be it a ledger, and everybody who writes to standard output would write there."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)  # also if that is the same number: what we start inherits it then
+            if nowhere != number:
+                os.close(nowhere)
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  open as long as we are
 
 
 def print_anything() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +51,11 @@ def _print(explained: Explained, *, as_json: bool) -> None:
 
         from shoal.ledger.records import printable_parts
 
-        sys.stdout.write(msgspec.json.encode(printable_parts(explained.data)).decode() + "\n")
+        print(msgspec.json.encode(printable_parts(explained.data)).decode(), flush=True)
     else:
         from shoal.cli.cells import printable
 
-        print("\n".join(map(printable, explained.text.splitlines())))
+        print("\n".join(map(printable, explained.text.splitlines())), flush=True)
 
 
 def _explained_net(arguments: argparse.Namespace) -> bool:

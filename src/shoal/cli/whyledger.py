@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.cli.reasons import waiting_facts
 from shoal.cli.standing import show_moment
 from shoal.cli.text import show_seconds
 from shoal.engine.follow import Phase, RunState
@@ -38,11 +39,7 @@ def task_facts(graph: Graph, task: int, state: RunState, phase: Phase) -> dict[s
         return {"cause": Cause.FAILED.value, "cancelled": True}
     if ended is not None and phase is Phase.RUNNING:
         return {"cause": Cause.RETRY.value, **how_it_failed(ended)}
-    needs = {printable(graph.names[other]) for other in graph.predecessors_of(task)}
-    unfinished = sum(name in needs and other not in state.done for other, name in state.names.items())
-    if unfinished and phase is Phase.RUNNING:
-        return {"cause": Cause.NEEDS.value, "unfinished": unfinished}
-    return {}
+    return waiting_facts(graph, task, state) if phase is Phase.RUNNING else {}
 
 
 def how_it_failed(record: TaskEnded) -> dict[str, Any]:
@@ -52,7 +49,7 @@ def how_it_failed(record: TaskEnded) -> dict[str, Any]:
 
 def whole_facts(state: RunState, phase: Phase) -> dict[str, Any]:
     """How the last run stands or stood."""
-    cancelled = state.cancelled()
+    cancelled, doomed = state.cancelled(), state.cannot_run()
     facts: dict[str, Any] = {
         "state": phase.value,
         "running": len(state.running) if phase is Phase.RUNNING else 0,
@@ -62,6 +59,8 @@ def whole_facts(state: RunState, phase: Phase) -> dict[str, Any]:
     }
     if cancelled:
         facts["cancelled"] = cancelled
+    if doomed:
+        facts["doomed"] = doomed
     if state.end is not None:
         facts["outcome"] = state.end.outcome
     failures = list(state.failed.values())[:3]

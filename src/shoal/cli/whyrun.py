@@ -82,11 +82,11 @@ def _explain_task(
     wanted: str, path: str, words: list[str], follower: Follower, phase: Phase, *, by_content: bool
 ) -> Explained:
     workspace = follower.workspace
-    now = time.time()
     told, silence = Told(), ""
     if phase is Phase.RUNNING and not on_cluster(workspace):
         told, silence = _ask(workspace, wanted, follower.state)
         follower.refresh()  # what the run has just said is in its ledger by now
+    now = time.time()  # one that does not answer was waited for
     answer = told.answer
     if answer is not None:
         _complete(answer, follower.state)
@@ -179,6 +179,7 @@ def _explain_whole(path: str, words: list[str], follower: Follower, phase: Phase
     silence = ""
     if phase is Phase.RUNNING:
         told, silence = _ask(workspace, None, follower.state)
+        now = time.time()  # one that does not answer was waited for
         if told.whole is not None:
             follower.refresh()
             told.whole.cancelled = max(0, told.whole.failed - len(follower.state.failed))

@@ -56,17 +56,19 @@ def answer_questions(
     statuses: Sequence[int],
     broker: Broker,
     now: float,
+    unbegun: Mapping[int, int],
     *,
     reasons: Mapping[str, str],
     order: str,
     stopping: str,
 ) -> None:
-    """Answers what was asked since the last call."""
+    """Answers what was asked since the last call. `unbegun` is as in `OneNode`."""
     for path, request in take_questions(workspace):
         try:
             question = msgspec.json.decode(request, type=Question)
             since = {task: moment for task, moment in question.since.items() if task in broker.running}
-            source = OneNode(graph, statuses, broker, now, since=since, reasons=reasons, order=order, stopping=stopping)
+            known = (graph, statuses, broker, now, unbegun)
+            source = OneNode(*known, since=since, reasons=reasons, order=order, stopping=stopping)
             told = msgspec.json.encode(_told(source, graph, question.task))
         except _NO_ANSWER:
             told = msgspec.json.encode(Told())  # a question must not harm the run

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Container, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TasksCancelled, TaskStarted
+from shoal.ledger.records import TaskCourse, TasksCancelled, TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION
 from shoal.plan.identity import Versions, content_of, place_of
@@ -22,6 +24,9 @@ _WALK_SECONDS = 0.02
 """For the directories that a task made; of what is larger than that only a part is told."""
 _CLOCK_GRAIN = 0.02
 """Moments of files are coarser than those of the clock."""
+
+
+Numbered = TypeVar("Numbered", TaskStarted, TaskCourse, EndedAttempt)
 
 
 class Listener(Protocol):
@@ -55,6 +60,9 @@ class Books:
         self._ended: dict[int, EndedAttempt] = {}
         self._fresh: dict[int, TaskStarted] = {}
         """Attempts under way whose start is not in the ledger yet."""
+        self.unbegun: dict[int, int] = {}
+        """How often tasks that are not over were handed back before they had begun. The broker numbers such attempts,
+        too, to tell late words apart; nobody else is told of them, and they do not count."""
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
         self._moment = MomentWriter(os.path.dirname(ledger.path))
         self._totals = [statistics.category(profile.category) for profile in graph.profiles]
@@ -63,13 +71,26 @@ class Books:
         """An attempt is under way; short ones end before that is written."""
         self._fresh[record.task] = record
 
-    def tick(self) -> None:
-        """Records the start of what is still under way; of shorter attempts it is only told how many run now."""
-        for record in self._fresh.values():
-            self.ledger.add(record)
-        self.statistics.going |= self._fresh
-        self._fresh.clear()
+    def tick(self, first: Container[int]) -> None:
+        """Records the start of what is still under way; of shorter attempts it is only told how many run now.
+
+        `first`: of calls that were handed over together those that run. The others may yet be handed back.
+        """
+        begun = {task: record for task, record in self._fresh.items() if record.pid or task in first}
+        for task, record in begun.items():
+            self.ledger.add(self._renumbered(record))
+            del self._fresh[task]
+        self.statistics.going |= begun
         self._moment.say(self.statistics)
+
+    def course(self, record: TaskCourse) -> None:
+        """How an attempt went over time."""
+        self.ledger.add(self._renumbered(record))
+
+    def _renumbered(self, record: Numbered) -> Numbered:
+        """With the number of the attempt among those that have begun."""
+        unbegun = self.unbegun.get(record.task, 0)
+        return msgspec.structs.replace(record, attempt=record.attempt - unbegun) if unbegun else record
 
     def ended(self, attempt: EndedAttempt) -> None:
         """Holds an ended attempt until the broker's verdict."""
@@ -127,7 +148,8 @@ class Books:
 
     def accept(self, task: int) -> None:
         """The attempt's result is the task's."""
-        attempt = self._ended.pop(task)
+        attempt = self._renumbered(self._ended.pop(task))
+        self.unbegun.pop(task, None)
         graph, versions = self.graph, self.versions
         begin, end = graph.output_start[task], graph.output_start[task + 1]
         outputs: list[tuple[int, int]] = []
@@ -144,8 +166,9 @@ class Books:
             self.listener.attempt_over(graph.names[task], attempt, "done")
 
     def retry(self, command: Retry) -> None:
-        attempt = self._ended.pop(command.task)
+        attempt = self._renumbered(self._ended.pop(command.task))
         if command.outcome is Outcome.UNBEGUN:
+            self.unbegun[command.task] = self.unbegun.get(command.task, 0) + 1
             return  # nothing happened, so there is nothing to tell
         self.statistics.retried += 1
         self._record_unsuccessful(attempt, final=False)
@@ -156,6 +179,9 @@ class Books:
         task = command.task
         attempt = self._ended.pop(task, None)
         cancelled = command.outcome is Outcome.CANCELLED
+        if attempt is not None:
+            attempt = self._renumbered(attempt)
+        self.unbegun.pop(task, None)
         if attempt is None:
             return
         self._record_unsuccessful(attempt, final=not cancelled)

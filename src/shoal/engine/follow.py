@@ -77,8 +77,8 @@ class RunState:
         self.last: dict[int, TaskEnded] = {}
         """The last attempt of each task that was tried, if `keeps_all`."""
         self.attempts: dict[int, int] = {}
-        """How many have ended, if `keeps_all`. Their numbers do not say it: they also rise when a task that was handed
-        over together with others is handed back before it has begun."""
+        """How many have ended, if `keeps_all`. On a cluster their numbers do not say it: there they also rise when a
+        task that was handed over together with others is handed back before it has begun."""
         self.tried: dict[int, TaskEnded] = {}
         """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
         self.unwanted: set[int] = set()

@@ -10,11 +10,13 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from shoal.broker.broker import Broker
+from shoal.broker.lane import Bundle
 from shoal.broker.messages import (
     Accept,
     CancelAsked,
@@ -53,6 +55,7 @@ from shoal.engine.statistics import Statistics
 from shoal.engine.throttling import Throttling, cores_needed
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
+from shoal.explain.outlook import bundles
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskCourse, TaskStarted, Usage
@@ -205,8 +208,9 @@ class LocalRun:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
-        self._count_running()
-        self.books.tick()
+        under_way = bundles(self.broker)
+        self._count_running(under_way.values())
+        self.books.tick(under_way)
         self.ledger.flush()
         self._tend_sizes(now)
         self._tend_throttle(now)
@@ -236,10 +240,9 @@ class LocalRun:
     def _keep_what_was_learned(self) -> None:
         write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
 
-    def _count_running(self) -> None:
+    def _count_running(self, under_way: Iterable[Bundle]) -> None:
         """Places in use: a bundle of short tasks counts as one."""
-        bundles = {id(bundle): bundle for bundle in self.broker.running.values()}
-        lanes = Counter(bundle.lane for bundle in bundles.values())
+        lanes = Counter(bundle.lane for bundle in under_way)
         profiles, origin = self.graph.profiles, self.broker.origin  # what exceeded its size is in a lane beyond these
         self.statistics.count_running([(profiles[origin(lane)], count) for lane, count in lanes.items()])
 
@@ -362,7 +365,7 @@ class LocalRun:
             elif row[0] == "running":
                 self.books.started(TaskStarted(*row[1:]))
             elif row[0] == "course":
-                self.ledger.add(TaskCourse(*row[1:]))
+                self.books.course(TaskCourse(*row[1:]))
             else:
                 self.stop("the disk is full")
         return results
@@ -465,7 +468,7 @@ class LocalRun:
         from shoal.engine.asked import answer_questions  # seldom needed, and a run should start quickly
 
         reasons, order = self.throttling.governor.reasons(), self.options.order
-        books = (self.workspace, self.graph, self.flow.status, self.broker, self.now)
+        books = (self.workspace, self.graph, self.flow.status, self.broker, self.now, self.books.unbegun)
         answer_questions(*books, reasons=reasons, order=order, stopping=self.stop_reason)
         tasks = [task for task in take_requests(self.workspace, self.graph) if self.flow.status[task] <= Status.READY]
         if tasks:

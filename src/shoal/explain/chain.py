@@ -18,6 +18,7 @@ MOST_ANCESTORS = 20_000
 """Of what is known at once; beyond that the first chain that is found is taken."""
 MOST_TOLD = 50
 """Tasks at each end of a chain."""
+NEVER = float("inf")
 _PLAIN = {Status.DONE: Cause.DONE, Status.FAILED: Cause.FAILED, Status.EXCLUDED: Cause.EXCLUDED}
 
 
@@ -41,6 +42,10 @@ class Source(Protocol):
 
     def running_since(self, task: int) -> float | None:
         """When it was started, if it runs."""
+
+    def may_start(self, task: int) -> float | None:
+        """When a ready task that does not run is expected to start, as far as is known; None if it cannot, or if that
+        cannot be said."""
 
     def share(self, task: int) -> float | None:
         """Which part of all there is a task takes while it runs; None if none like it may start as things are."""
@@ -122,7 +127,8 @@ def _lateness(source: Source, task: int, finish: dict[int, float] | None) -> tup
 
 
 def _foreseen(source: Source, task: int) -> Foreseen | None:
-    """When each unfinished ancestor would be done if only its own needs held it up; None if that is not known."""
+    """When each unfinished ancestor would be done if only its own needs, and its place in a queue, held it up; None if
+    that is not known."""
     foreseen = Foreseen({}, {})
     finish = foreseen.finish
     stack = _unfinished(source, task)
@@ -139,18 +145,23 @@ def _foreseen(source: Source, task: int) -> Foreseen | None:
         if missing:
             stack += missing
             continue
-        begun = source.running_since(current)
-        start = max((finish[other] for other in needed), default=source.now) if begun is None else begun
-        foreseen.is_overdue |= is_overdue(start + seconds, source.now)
-        finish[current] = max(source.now, start + seconds)
-        foreseen.steps[current] = Step(seconds, needed, begun is not None)
+        start = source.running_since(current)
+        is_placed = start is not None
+        if needed:
+            start = max(finish[other] for other in needed)
+        elif start is None:
+            start = source.may_start(current) if source.status(current) is Status.READY else source.now
+            is_placed = start is not None and start > source.now
+        foreseen.is_unknown |= start is None or is_overdue(start + seconds, source.now)
+        finish[current] = max(source.now, start + seconds) if start is not None else NEVER
+        foreseen.steps[current] = Step(seconds, needed, is_placed)
         stack.pop()
     return foreseen
 
 
 def _expected(source: Source, root: Answer, foreseen: Foreseen) -> float | None:
     """When all its ancestors should be done; None if one of them cannot start, or runs for longer than it should."""
-    if foreseen.is_overdue or root.overdue:
+    if foreseen.is_unknown or root.overdue:
         return None
     seconds, now = foreseen.steps[root.task].seconds, source.now
     if root.cause is not Cause.RUNNING:

@@ -122,6 +122,10 @@ class OnCluster:
         """Only the node that has it knows; of the one at the end of the chain it is asked."""
         return None
 
+    def may_start(self, task: int) -> float | None:
+        """The same: as far as is known here it may start now."""
+        return self.now
+
     def explain(self, task: int) -> Answer:
         try:
             return explain(self, task)

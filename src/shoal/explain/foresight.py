@@ -1,7 +1,8 @@
 """When the ancestors of a task would all be done: they are played forward, each taking its part of what there is.
 
 Every task takes as long as its kind does on average, and is started as soon as what it needs is done and there is room,
-in the order in which they are known. Tasks that are no ancestors are not looked at.
+in the order in which they are known. Those that are queued come first, when it is their turn. Of tasks that are no
+ancestors only those are looked at that are before them in the queue.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ class Step(msgspec.Struct, frozen=True):
     seconds: float
     needs: list[int]
     """Those that it waits for, of those that are not done."""
-    runs: bool
+    is_placed: bool
+    """It runs, or it is queued and its turn is known."""
 
 
 class Foreseen(msgspec.Struct):
     """All unfinished ancestors of a task; each comes after those that it needs."""
 
     finish: dict[int, float]
-    """When each would be done if only its own needs held it up."""
+    """When each would be done if only its own needs, and its place in a queue, held it up."""
     steps: dict[int, Step]
-    is_overdue: bool = False
-    """One of them runs for longer than its kind does: nobody knows when it ends."""
+    is_unknown: bool = False
+    """One of them runs for longer than its kind does, or cannot start as things are: nobody knows when it ends."""
 
 
 def played(
@@ -51,7 +53,7 @@ def played(
         parts[task] = part
         for other in step.needs:
             waiting.setdefault(other, []).append(task)
-        if step.runs or task in ends:
+        if step.is_placed or task in ends:
             heappush(active, (ends.get(task, foreseen.finish[task]), task))
             free -= part
         elif not step.needs:

@@ -12,7 +12,7 @@ from shoal.broker.broker import Broker
 from shoal.broker.member import Member
 from shoal.broker.states import State
 from shoal.explain.answer import Answer, Cap, Cause, Group, Holder, Kind, Shortage
-from shoal.explain.outlook import before_in_bundle, bundles, expected_end, expected_start, is_overdue, tasks_ahead
+from shoal.explain.outlook import before_in_bundle, bundles, expected_end, expected_starts, is_overdue, queued_in_order
 from shoal.model.resources import is_label
 from shoal.policy.sizing.panel import SIZED
 
@@ -50,10 +50,10 @@ def explain_held(
         case State.QUEUED:
             _explain_queued(broker, answer, now, since, reasons)
             if foresees and answer.cause is not Cause.STOPPING:
-                ahead = tasks_ahead(broker, task)
-                if ahead is not None:
-                    answer.ahead = len(ahead)
-                    answer.starts = expected_start(broker, task, ahead, now, since)
+                order = queued_in_order(broker, task)
+                if order and order[-1] == task:
+                    answer.ahead = len(order) - 1
+                    answer.starts = expected_starts(broker, order, now, since).get(task)
     return answer
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shoal.broker.broker import Broker
+from shoal.broker.states import State
 from shoal.explain.answer import Answer, Cause, Group, RunAnswer
 from shoal.explain.chain import MOST_ANCESTORS, explain
 from shoal.explain.held import explain_held, groups_of
-from shoal.explain.outlook import bundles
+from shoal.explain.outlook import bundles, expected_starts, queued_in_order
 from shoal.flow.dag import Status
 from shoal.model.graph import Graph
 from shoal.policy.contract import UNLIMITED
@@ -25,18 +26,21 @@ class OneNode:
         statuses: Sequence[int],
         broker: Broker,
         now: float,
+        unbegun: Mapping[int, int] | None = None,
         *,
         since: Mapping[int, float] | None = None,
         reasons: Mapping[str, str] | None = None,
         order: str = "",
         stopping: str = "",
     ) -> None:
-        """`since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more
-        is started, if that is so."""
+        """`unbegun`: how many of the attempts that the broker has numbered were handed back before they had begun;
+        `since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more is
+        started, if that is so."""
         self.now = now
         self._graph, self._statuses, self._broker = graph, statuses, broker
-        self._since, self._reasons = since or {}, reasons or {}
+        self._unbegun, self._since, self._reasons = unbegun or {}, since or {}, reasons or {}
         self._order, self._stopping = order, stopping
+        self._turns: dict[int, float] | None = None
 
     def status(self, task: int) -> Status:
         return Status(self._statuses[task])
@@ -46,6 +50,7 @@ class OneNode:
 
     def held(self, task: int, *, foresees: bool = True) -> Answer:
         answer = explain_held(self._broker, task, self.now, since=self._since, reasons=self._reasons, foresees=foresees)
+        answer.attempt -= self._unbegun.get(task, 0)
         answer.order = self._order if answer.cause is Cause.RESOURCES else ""
         if answer.cause is Cause.STOPPING:
             answer.detail = self._stopping
@@ -58,6 +63,26 @@ class OneNode:
 
     def running_since(self, task: int) -> float | None:
         return self._since.get(task, self.now) if task in self._broker.running else None
+
+    def may_start(self, task: int) -> float | None:
+        """By its place in the queue; all that is queued is looked at once."""
+        if self._broker.state.get(task) not in (State.QUEUED, State.RESTING):
+            return self.now
+        if self._turns is None:
+            self._turns = self._all_turns()
+        return self._turns.get(task)
+
+    def _all_turns(self) -> dict[int, float]:
+        broker, now = self._broker, self.now
+        order = queued_in_order(broker)
+        if order is None:  # of so many it is not known: what is said is too early rather than nothing
+            found = dict.fromkeys(broker.queue.waiting(), now)
+        else:
+            found = expected_starts(broker, order, now, self._since)
+        for when, task in broker.resting:
+            if broker.state.get(task) is State.RESTING:
+                found[task] = max(now, min(when, found.get(task, when)))
+        return found
 
     def share(self, task: int) -> float | None:
         """As many run together as the node could hold, however few do at the moment."""

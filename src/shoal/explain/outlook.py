@@ -29,19 +29,19 @@ def is_overdue(end: float | None, now: float) -> bool:
     return end is not None and end < now - SLACK
 
 
-def tasks_ahead(broker: Broker, task: int) -> list[int] | None:
-    """The queued tasks before this one, in the order in which they would start; None if there are too many to say."""
+def queued_in_order(broker: Broker, until: int | None = None) -> list[int] | None:
+    """The queued tasks in the order in which they would start, up to one of them; None if there are too many to say."""
     size = len(broker.queue)
     if size > MOST_FORESEEN or size * len(list(broker.queue.lanes())) > MOST_LOOKS:
         return None
     queue: Queue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
-    ahead: list[int] = []
-    while len(queue):
+    found: list[int] = []
+    while len(queue) and (not found or found[-1] != until):
         first = queue.pop(list(queue.lanes()))
-        if first == task:
-            return ahead
-        ahead.append(first)
-    return None
+        if first is None:
+            break
+        found.append(first)
+    return found
 
 
 def expected_end(broker: Broker, bundle: Bundle, now: float, since: float | None, most: int = 0) -> float | None:
@@ -55,37 +55,38 @@ def expected_end(broker: Broker, bundle: Bundle, now: float, since: float | None
     return (now if since is None else since) + mean * (most or bundle.left)
 
 
-def expected_start(broker: Broker, task: int, ahead: list[int], now: float, since: Mapping[int, float]) -> float | None:
-    """When the task is expected to start if these start before it; None if nothing is known of how long they take."""
+def expected_starts(broker: Broker, tasks: list[int], now: float, since: Mapping[int, float]) -> dict[int, float]:
+    """When queued tasks are expected to start, one after another; those are left out of which that cannot be said:
+    nothing is known of how long others take, or they cannot start as things are."""
+    found: dict[int, float] = {}
     contract, lane_of = broker.contract, broker.columns.lane
     releases: list[tuple[float, int, list[tuple[int, int]]]] = []
     for number, (one, bundle) in enumerate(bundles(broker).items()):
         end = expected_end(broker, bundle, now, since.get(one))
         if end is None:
-            return None
+            return found
         if not is_overdue(end, now):
             releases.append((max(end, now), number, bundle.taken))
     number = len(broker.running)
     heapify(releases)
     free, moment = list(contract.free), now
-    for other in (*ahead, task):
+    for other in tasks:
         needs = contract.needs[lane_of[other]]
         while any(free[at] < amount for at, amount in needs):
             if not releases:
-                return None
+                return found
             moment, _, taken = heappop(releases)
             for at, amount in taken:
                 free[at] += amount
+        found[other] = moment
         mean = broker.lanes[lane_of[other]].mean_duration
-        if other == task:
-            return moment
         if mean is None:
-            return None
+            return found
         for at, amount in needs:
             free[at] -= amount
         number += 1
         heappush(releases, (moment + mean, number, needs))
-    return None
+    return found
 
 
 def bundles(broker: Broker) -> dict[int, Bundle]:

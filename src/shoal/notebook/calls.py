@@ -138,14 +138,14 @@ def futures_card(
     counts = {word: sum(row.get(word, 0) for row in states.values()) for word in words}
     total = sum(counts.values())
     left = counts["running"] + counts["waiting"]
-    bad = counts["failed"] + counts["not run"] + counts["cancelled"]
+    over, tone = _end_of(counts)
     rows = [_future_row(name, row, place) for place, (name, row) in enumerate(states.items())]
     causes = [Failure(text, number, number, names) for text, (number, names) in failures.items()]
     causes.sort(key=lambda failure: (-failure.attempts, failure.text))
     return Card(
         "1 future" if total == 1 else f"{total:,} futures",
-        "working" if left else "failed" if bad else "done",
-        "live" if left else "bad" if bad else "good",
+        "working" if left else over,
+        "live" if left else tone,
         [],
         "call",
         "function",
@@ -158,6 +158,13 @@ def futures_card(
         causes[:MOST_CAUSES],
         max(0, len(causes) - MOST_CAUSES),
     )
+
+
+def _end_of(counts: Mapping[str, int]) -> tuple[str, Tone]:
+    """What has become of futures that are all over: what somebody has cancelled did not fail."""
+    if counts["failed"] or counts["not run"]:
+        return "failed", "bad"
+    return ("cancelled", "soft") if counts["cancelled"] else ("done", "good")
 
 
 def _future_row(name: str, row: Mapping[str, int], place: int) -> Row:

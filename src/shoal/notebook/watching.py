@@ -239,7 +239,11 @@ def watch(what: Name | Submitter | Future[Any] | Iterable[Future[Any]]) -> Watch
             raise WatchError.of(error) from None
     if isinstance(what, Submitter):
         return Watched(ExecutorSource(what._client))
-    return Watched(FuturesSource([what] if isinstance(what, Future) else what))
+    futures = [what] if isinstance(what, Future) else list(what) if isinstance(what, Iterable) else [what]
+    for each in futures:
+        if not (hasattr(each, "done") and hasattr(each, "running")):  # those of other libraries are welcome
+            raise WatchError(f"{each!r:.200} is no future", remedy="watch a workflow's file, an executor, or futures")
+    return Watched(FuturesSource(futures))
 
 
 def watch_run(word: str) -> RunWatch:
