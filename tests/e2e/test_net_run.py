@@ -89,11 +89,11 @@ def rendered_by_vectors(inside: Inside) -> int:
 
 def test_a_search_stops_early_when_its_best_value_is_good_enough(tmp_path: Path, inside: Inside) -> None:
     example(tmp_path, "knapsack")
-    result, tasks = inside("run", "knapsack.py", "enough=1").stdout.splitlines()[::-1]
-    assert int(result.removeprefix("result: ")) >= 1
-    all_tasks = inside("run", "knapsack.py", "--force").stdout.splitlines()[0]
-    numbers = [int(re.findall(r"(\d+) tasks done", line)[0]) for line in (tasks, all_tasks)]
-    assert numbers[0] < numbers[1]
+    # How many tasks are done before somebody has seen the first value depends on who is quicker; not so of none at all.
+    told = inside("run", "knapsack.py", "enough=0").stdout
+    assert "ended: 0 tasks done" in told and told.endswith("result: 0\n")
+    result = inside("run", "knapsack.py", "enough=1", "--force").stdout.splitlines()[-1]
+    assert 1 <= int(result.removeprefix("result: ")) <= 86
 
 
 def test_retries_that_come_to_nothing_are_given_up(tmp_path: Path, inside: Inside) -> None:
