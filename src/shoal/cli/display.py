@@ -86,25 +86,36 @@ class QuietDisplay:
         """The run is over."""
 
 
-class PlainDisplay(QuietDisplay):
-    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second; and one
-    for each attempt that is made again, as long as there are not too many of them."""
+class TrackingDisplay(QuietDisplay):
+    """Follows the pace of the run, and adds a line for each attempt that is made again, as long as there are not too
+    many of them."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._retries = 0
+        self._tracked: Tracked | None = None
+
+    def begin(self, session: Session) -> None:
+        self._tracked = Tracked(session)
+
+    def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
+        if verdict == "retry" and self._retries < FULL_FAILURES:
+            self._retries += 1
+            what = printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}")
+            self.screen.say(self.screen.paint(what, "yellow"))
+        super().attempt_over(name, attempt, verdict)
+
+
+class PlainDisplay(TrackingDisplay):
+    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
         self._next_time = 0.0
         self._next_share = 0.1
-        self._retries = 0
-        self._tracked: Tracked | None = None
-
-    def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
-        if verdict == "retry" and self._retries < FULL_FAILURES:
-            self._retries += 1
-            self.screen.say(printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}"))
-        super().attempt_over(name, attempt, verdict)
 
     def begin(self, session: Session) -> None:
-        self._tracked = Tracked(session)
+        super().begin(session)
         to_run = len(session.plan.to_run())
         if to_run:
             cores = session.total_cores()

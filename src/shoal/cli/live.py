@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from shoal.cli.cells import cells, cut, joined, padded, printable
-from shoal.cli.display import FULL_FAILURES, QuietDisplay, Tracked
+from shoal.cli.display import TrackingDisplay
 from shoal.cli.screen import Screen
 from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
@@ -26,7 +26,7 @@ _NARROW = 16
 """Cells; with fewer there is no room for names."""
 
 
-class LiveDisplay(QuietDisplay):
+class LiveDisplay(TrackingDisplay):
     """A bar with the time left, the counts, categories, and what holds the run back or went wrong."""
 
     def __init__(self, screen: Screen) -> None:
@@ -34,19 +34,10 @@ class LiveDisplay(QuietDisplay):
         # Without colours the two parts of the bar must differ by themselves.
         self._blocks = "━━" if screen.coloured and screen.can_show("━") else "#-"
         self._dot = " · " if screen.can_show("·") else ", "
-        self._tracked: Tracked | None = None
         self._next_draw = 0.0
-        self._retries = 0
         self._causes: Counter[str] = Counter()
 
-    def begin(self, session: Session) -> None:
-        self._tracked = Tracked(session)
-
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
-        if verdict == "retry" and self._retries < FULL_FAILURES:
-            self._retries += 1
-            what = printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}")
-            self.screen.say(self.screen.paint(what, "yellow"))
         if verdict == "failed":
             self._causes[cause_of(attempt.message)] += 1
         super().attempt_over(name, attempt, verdict)
