@@ -20,12 +20,17 @@ _TESTS = Path(__file__).parent
 # How long an example takes says more about what else the machine does than about what is tested.
 settings.register_profile("at any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("at any speed")
+# For a look by hand: --hypothesis-profile many
+settings.register_profile("many", settings(), max_examples=10_000)
 
 
 def pytest_configure() -> None:
-    """A shell starts what is to run in the background with SIGINT ignored, and the programs under test inherit that."""
+    """A shell starts what is to run in the background with SIGINT ignored, `nohup` with SIGHUP, and the programs under
+    test would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # what type checkers take for true; importing it would co
 if TYPE_CHECKING:
     from shoal.errors import InputError, RunError, ShoalError
     from shoal.flow.net import NOTHING, Net, count, each, read, take
-    from shoal.frontend.rules.api import directory, file, files, include, namespace, param, rule, task
+    from shoal.frontend.rules.api import directory, file, files, include, namespace, param, rule, shell, task
     from shoal.frontend.rules.paths import pathmap
     from shoal.futures import Executor, function
     from shoal.notebook.watching import start, watch
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "shoal.errors": ("InputError", "RunError", "ShoalError"),
     "shoal.flow.net": ("NOTHING", "Net", "count", "each", "read", "take"),
-    "shoal.frontend.rules.api": ("directory", "file", "files", "include", "namespace", "param", "rule", "task"),
+    "shoal.frontend.rules.api": (
+        "directory",
+        "file",
+        "files",
+        "include",
+        "namespace",
+        "param",
+        "rule",
+        "shell",
+        "task",
+    ),
     "shoal.frontend.rules.paths": ("pathmap",),
     "shoal.futures": ("Executor", "function"),
     "shoal.notebook.watching": ("start", "watch"),
@@ -52,6 +62,7 @@ __all__ = [
     "read",
     "rule",
     "sh",
+    "shell",
     "start",
     "take",
     "task",

@@ -132,6 +132,13 @@ CASES = [
         files={"a": "1\n", "child.mf": "b: a\n\texit 2\n"},
         says_the_same=False,
     ),
+    Case(
+        "a nested workflow with a directory behind it",
+        "b: sub/child.mf\n\tMAKEFLOW sub/child.mf sub\n",
+        status="143",
+        files={"sub/child.mf": "b:\n\techo 1 > b\n"},
+    ),
+    Case("a dash in the name of a variable", "A-B=1\nout:\n\techo $(A-B) > out\n", status="143"),
     # What only ours accepts, because the language is said to have it.
     Case(
         "graphics processors by directive",

@@ -86,6 +86,11 @@ CASES = [
         "quotes, escapes and comments in values",
         ('A=one \\\n  two\nB="a   b" \'c   d\'\nC=one # two\n\nD=a\\tb\\\\c\nout:\n\techo $A $B $C "$D" > out\n'),
     ),
+    Case(
+        "blanks at the end of commands and inside of quotes that are continued",
+        "X=a  \nY=b\nout:\n\tprintf '[%s]' $X $Y   \"c  \\\n  d\" 'e  \\\n  f' $X > out $Y \\\n  \n",
+    ),
+    Case("names with digits and dashes", "1a-b-: 2-c\n\tcp 2-c 1a-b-\n", files={"2-c": "1\n"}),
     Case("blanks behind an opening quote", 'A="  x"\n" out":\n\techo "  a  " $A > out\n'),
     # What only ours accepts.
     Case(
@@ -125,6 +130,16 @@ CASES = [
         ours="0",
         why="it refuses what is well meant",
         differs={"out": "1\n"},
+        says_the_same=False,
+    ),
+    Case(
+        "names that begin with a dash",
+        "-a: in\n\tcp in ./-a\nb--c: -a\n\tcp ./-a b--c\n",
+        status="143",
+        ours="0",
+        why="it refuses what is well meant",
+        files=IN,
+        differs={"-a": "1\n", "b--c": "1\n"},
         says_the_same=False,
     ),
     # Variables.

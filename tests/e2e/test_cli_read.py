@@ -91,7 +91,7 @@ def test_status_shows_a_run_that_goes_on(tmp_path: Path) -> None:
         said = shoal(tmp_path, "status").stdout
         assert "Makeflow: running for" in said
         assert f"by process {run.pid}" in said
-        assert "1 done, 0 up to date, 0 failed, 2 running, 2 waiting" in said
+        assert "1 done, 0 up to date, 0 failed, 2 running, 2 not started" in said
         assert "slow.txt (echo, process" in said
         open_gates(tmp_path)
         assert run.wait(60) == 0

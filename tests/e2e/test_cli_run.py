@@ -333,3 +333,43 @@ def test_failing_python_function_shows_its_error(tmp_path: Path) -> None:
     assert "failed: sum: " in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "about to divide" in shoal(tmp_path, "output", "sum").stdout
+
+
+FAILING_CALLS = """from shoal import rule, task
+
+def inner():
+    import no_such_package
+
+def make(action):
+    inner()
+
+rule("{name}.txt", run=make)
+task("call", run=inner)
+task("all", needs=["a.txt", "call"])
+"""
+
+
+def test_a_failing_function_is_shown_once_and_without_frames_of_ours(tmp_path: Path) -> None:
+    write(tmp_path, FAILING_CALLS, "flow.py")
+    done = subprocess.run(
+        [*SHOAL, "run", "all"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    assert text.count("import no_such_package") == 2, text  # once for each of the two tasks
+    assert text.count("No module named 'no_such_package'") == 4, text  # as it failed, and in the summary
+    assert "shoal/runner" not in text and "worker.py" not in text, text
+
+
+def test_the_summary_has_the_last_words_where_nothing_else_has_shown_them(tmp_path: Path) -> None:
+    write(tmp_path, FAILING_CALLS, "flow.py")
+    done = subprocess.run([*SHOAL, "run", "all"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout.count("import no_such_package") == done.stderr.count("import no_such_package") == 2
+
+
+def test_what_a_long_plan_says_can_be_done(tmp_path: Path) -> None:
+    write(tmp_path, "\n".join(f"t{number}:\n\ttouch t{number}\n" for number in range(60)))
+    told = shoal(tmp_path, "run", "--dry-run").stdout
+    command = re.search(r"'shoal ([^']*)' lists every task", told)
+    assert command is not None, told
+    assert "t59: " in shoal(tmp_path, *command[1].split()).stdout

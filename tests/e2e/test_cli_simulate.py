@@ -133,7 +133,7 @@ def predicted_share(tmp_path: Path) -> float:
     found = simulated(tmp_path, "full.makeflow", "--like", "half.makeflow", "--jobs", "2")
     assert found["durations"] == {"from": "like", "known": 0, "like_category": 12, "declared": 0, "guessed": 0}
     assert found["overheads"]["per_task"] >= 0
-    shoal(tmp_path, "run", "full.makeflow", "--jobs", "2", "--quiet")
+    shoal(tmp_path, "run", "full.makeflow", "--jobs", "2", "--quiet", "--overwrite")
     took = json.loads(shoal(tmp_path, "status", "full.makeflow", "--json").stdout)["took"]
     assert found["makespan"] >= 1.5
     return float(found["makespan"] / took)

@@ -69,9 +69,9 @@ def test_the_display_follows_the_size_of_the_window(tmp_path: Path) -> None:
         before = len(terminal.written)
         terminal.until(lambda: len(terminal.written) > before + 300, "it is drawn again")
         terminal.until(lambda: len([line for line in terminal.lines if line]) == 3, "it has three lines")
-        terminal.until(lambda: "4 of 6 done · 1 running · 1 waiting" in terminal.lines, "the counts")
+        terminal.until(lambda: "4 of 6 done · 1 running · 1 not started" in terminal.lines, "the counts")
         terminal.resize(120, 30)
-        terminal.until(lambda: "1 waiting · " in terminal.text, "it is wide again")
+        terminal.until(lambda: "1 not started · " in terminal.text, "it is wide again")
         (tmp_path / "go").touch()
         assert terminal.until_end() == 0
     assert terminal.lines[0] == "all done: 6 tasks done"

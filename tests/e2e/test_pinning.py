@@ -12,7 +12,7 @@ from support.command import shoal, wait_until
 FLOW = """
 from shoal import rule, task
 
-see = "grep Cpus_allowed_list /proc/self/status > {name}; echo $SHOAL_CPUS >> {name}; sleep 0.2"
+see = "set +u; grep Cpus_allowed_list /proc/self/status > {name}; echo $SHOAL_CPUS >> {name}; sleep 0.2"
 for number in range(4):
     rule(f"one{number}", run=see.format(name=f"one{number}"), cores=1)
 rule("free", run=see.format(name="free"))

@@ -16,8 +16,10 @@ from shoal.frontend.makeflow.write_makeflow import write_makeflow
 from shoal.frontend.rules import api
 from shoal.frontend.rules.registry import Rules
 from shoal.frontend.rules.write import verbatim, write_rules
+from shoal.model.filenames import plain_name
 from shoal.model.graph import Graph, GraphBuilder
 from shoal.model.resources import FRACTION, Resources
+from shoal.model.shell import needs_shell
 from shoal.model.task import Profile
 
 TRICKY = "ab Z0_./-,+%@:;=<>\"'$#\\{}()[]*&|!?~^`\n\r\t\x0b\u00e9\u2028"
@@ -55,6 +57,7 @@ def profiles(draw: st.DrawFn, *, full: bool) -> Profile:
         environment=tuple(sorted(draw(st.dictionaries(names, texts | st.just(""), max_size=2)).items())),
         directory=draw(st.none() | texts) if full else None,
         cores_declared=draw(st.booleans()),
+        shell=draw(st.sampled_from(["", "strict", "zsh -e"])) if full else "",
     )
 
 
@@ -63,10 +66,14 @@ def graphs(draw: st.DrawFn, *, full: bool) -> Graph:
     """A few commands; in full also groups, names of their own and order without files."""
     builder = GraphBuilder("g")
     choices = draw(st.lists(profiles(full=full), min_size=1, max_size=3))
-    files: list[str] = draw(st.lists(texts, max_size=3, unique=True))
+    files: list[str] = draw(st.lists(texts, max_size=3, unique_by=plain_name))
+
+    def is_new(name: str) -> bool:
+        return plain_name(name) not in map(plain_name, files)
+
     for number in range(draw(st.integers(1, 5))):
         inputs = draw(st.lists(st.sampled_from(files), max_size=3, unique=True)) if files else []
-        outputs = [name for name in draw(st.lists(texts, max_size=2, unique=True)) if name not in files]
+        outputs = [name for name in draw(st.lists(texts, max_size=2, unique_by=plain_name)) if is_new(name)]
         files += outputs
         after = draw(st.lists(st.integers(0, number - 1), max_size=2, unique=True)) if full and number else []
         action = draw(st.none() | commands) if full and not outputs else draw(commands)
@@ -99,6 +106,14 @@ def summary(graph: Graph, *, leave_out: tuple[str, ...] = ()) -> list[tuple[Any,
     return found
 
 
+def shell_of(task: int, graph: Graph) -> str:
+    """What runs the command of a task; the usual ones do not differ for a command that needs none."""
+    action, shell = graph.actions[task], graph.profile_of(task).shell or "sh"
+    if not isinstance(action, str) or (shell in ("sh", "strict") and not needs_shell(action)):
+        return ""
+    return shell
+
+
 def from_makeflow(text: str) -> Makeflow:
     return parse_makeflow(text.encode("utf-8", "surrogateescape"), source="w.mf", environment={})
 
@@ -109,7 +124,7 @@ def from_json(text: str) -> Makeflow:
 
 def rules_graph(text: str) -> Graph:
     rules = Rules("flow.py")
-    names: dict[str, object] = {"file": api.file, "task": api.task, "__name__": "shoal_rules"}
+    names: dict[str, object] = {"file": api.file, "shell": api.shell, "task": api.task, "__name__": "shoal_rules"}
     with api.collecting(rules):
         exec(compile(text.replace("from shoal import", "#"), "flow.py", "exec", dont_inherit=True), names)
     return rules.graph([], lambda name: False)[0]
@@ -133,7 +148,8 @@ def test_a_graph_printed_as_json_reads_back_as_the_same(graph: Graph, pretty: bo
 @settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_rules_loads_to_the_same(graph: Graph) -> None:
     def by_name(found: Graph) -> list[tuple[Any, ...]]:
-        return sorted(summary(found), key=lambda task: str(task[0]))
+        told = zip(summary(found), map(shell_of, range(len(found)), [found] * len(found)), strict=True)
+        return sorted(((*task, shell) for task, shell in told), key=lambda task: str(task[0]))
 
     assert by_name(rules_graph(write_rules(graph))) == by_name(graph)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.cli.parser import CommandParser
+from shoal.cli.run import add_arguments
 from shoal.errors import InputError
 
 
@@ -38,3 +39,21 @@ def test_a_word_too_many_is_told_as_it_was_written() -> None:
     one.add_argument("run", nargs="?")
     with pytest.raises(InputError, match="'b' is a word too many"):
         one.parse(["--", "a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("--cores", "'--jobs N' says that: cores to use (default: all this process may use)"),
+        ("--mem=8G", "'--memory SIZE' says that: memory to use, such as 8G (default: all there is)"),
+        ("--ordr", "did you mean '--order'?"),
+        ("--thrott", "did you mean '--throttle'?"),
+        ("--colour", "'shoal run --help' lists its options"),
+    ],
+)
+def test_the_suggestion_for_an_unknown_option_is_near_in_spelling_or_meaning(option: str, remedy: str) -> None:
+    run = CommandParser("run", "", "", "")
+    add_arguments(run)
+    with pytest.raises(InputError) as refused:
+        run.parse(["flow.py", option])
+    assert refused.value.remedy == remedy

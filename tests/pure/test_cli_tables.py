@@ -80,7 +80,7 @@ def test_the_footprint_counts_what_lies_in_directories_that_a_task_made(tmp_path
 
 def test_every_task_is_listed_with_its_last_attempt(tmp_path: Path) -> None:
     tasks = tasks_as_data(follower_of(tmp_path), Phase.RUNNING)
-    assert [task["state"] for task in tasks] == ["done", "done", "running", "waiting"]
+    assert [task["state"] for task in tasks] == ["done", "done", "running", "not started"]
     assert (tasks[1]["attempts"], tasks[1]["memory"], tasks[1]["memory_limit"]) == (2, 150 * MB, 600 * MB)
     assert len(task_table(follower_of(tmp_path), Phase.RUNNING)) == 5
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from shoal.broker.alarm import Alarm
 from shoal.broker.broker import Broker, Lane
 from shoal.broker.check import check_broker
 from shoal.broker.member import MOST_UNWANTED, Event, Member, MemberCommand
@@ -19,6 +20,7 @@ from shoal.broker.messages import (
     TaskResult,
     TasksEnded,
     TimePassed,
+    WakeAt,
 )
 from shoal.broker.peers import (
     Got,
@@ -294,3 +296,80 @@ def test_worst_case_submission_spreads_in_a_logarithm_of_rounds() -> None:
     held = [len(each.broker.state) for each in members]
     assert sum(held) == 400
     assert min(held) >= 20
+
+
+def test_a_timer_outlives_a_message_that_comes_in_the_same_turn_of_the_loop() -> None:
+    """A driver keeps one moment, and takes messages before it looks at the clock: both are due at once here."""
+    thief, alarm = member(peers=2), Alarm()
+
+    def hear(event: Event, now: float) -> None:
+        for command in tell(thief, event, now):
+            if isinstance(command, WakeAt):
+                alarm.set(command.when)
+
+    hear(TimePassed(), 0.0)  # a round, whose answer is waited for until a moment
+    late = alarm.when + 0.001
+    hear(Heard(1, LoadAsked(7)), late)  # the round is over: the next one begins at a later moment
+    assert alarm.goes_off(late)
+    hear(TimePassed(), late)
+    assert alarm.when < late + 1.0, "an idle member is not woken any more"
+
+
+@pytest.mark.parametrize("peers", [2, 3, 4, 9, 12, 30, 101])
+def test_each_peer_is_asked_within_so_many_rounds(peers: int) -> None:
+    """Whichever round one begins to count with: a peer that has work is found after as many."""
+    thief = member(peers=peers)
+    now, rounds = 0.0, []
+    for _ in range(3000):
+        now += 0.05
+        messages = sent(tell(thief, TimePassed(), now))
+        asked = {peer for peer, message in messages if isinstance(message, LoadAsked)}
+        if asked:
+            rounds.append(asked)
+    most = thief.rounds.rounds_for_all(peers - 1)
+    assert len(rounds) > 10 * most
+    for first in range(len(rounds) - most):
+        assert len(set().union(*rounds[first : first + most])) == peers - 1
+    assert now >= len(rounds) / most * thief.rounds.longest_search(peers - 1) * 0.1
+
+
+@pytest.mark.parametrize("delay", [0.06, 0.2, 0.6])
+def test_a_thief_whose_answers_come_late_asks_for_tasks_all_the_same(delay: float) -> None:
+    """Over a slow link every answer comes after the round in which it was asked for."""
+    thief = member(peers=2)
+    now, under_way = 0.0, list[tuple[float, LoadAsked]]()
+    for _ in range(500):
+        now += 0.01
+        commands = tell(thief, TimePassed(), now)
+        for when, question in [each for each in under_way if each[0] <= now]:
+            under_way.remove((when, question))
+            commands += tell(thief, Heard(1, LoadTold(question.round, 5)), now)
+        under_way += [(now + delay, message) for _, message in sent(commands) if isinstance(message, LoadAsked)]
+        if any(isinstance(message, TasksAsked) for _, message in sent(commands)):
+            return
+    pytest.fail("it was never asked for tasks")
+
+
+def test_a_member_whose_tasks_are_too_large_for_its_free_cores_asks_for_others() -> None:
+    thief = member(4, peers=2)
+    place(thief, range(1))
+    place(thief, range(WIDE, WIDE + 1))  # one core is busy: it waits, and three cores are idle
+    tell(thief, TimePassed(), 1.0)  # nobody has answered to what was asked before
+    commands = tell(thief, TimePassed(), 2.0)
+    ((peer, question),) = [each for each in sent(commands) if isinstance(each[1], LoadAsked)]
+    assert isinstance(question, LoadAsked) and question.unable == (1,)
+    assert [message for _, message in sent(tell(thief, Heard(peer, LoadTold(question.round, 9)), 2.0))] == [
+        TasksAsked(question.round, (1,))
+    ]
+    parcel = Parcel(1, [Ticket(7), Ticket(8)], 0, question.round)
+    assert started(tell(thief, Heard(peer, parcel), 2.0)) == [7, 8]
+    assert thief.idle_cores() == 1
+
+
+def test_cores_that_are_kept_for_a_large_task_are_not_idle() -> None:
+    thief = member(4, peers=2)
+    place(thief, range(1))
+    place(thief, range(WIDE, WIDE + 1))
+    thief.broker.lanes[1].passed_over = thief.broker.patience
+    for now in (1.0, 2.0, 3.0):  # the first one ends the round that was begun before
+        assert not sent(tell(thief, TimePassed(), now))

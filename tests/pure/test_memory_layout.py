@@ -76,6 +76,18 @@ def test_blocks_are_dealt_in_turns() -> None:
     assert [extent.holders for extent in extents] == [(7,), (8,), (7,), (8,), (7,)]
 
 
+def test_turns_go_on_behind_the_node_that_got_the_last_block() -> None:
+    room = dict.fromkeys((3, 5, 9), 100 * MB)
+    first: list[int] = []
+    after = None
+    for _ in range(24):
+        (extent,) = lay_out(MB, room, spread="turns", block_bytes=MB, after=after)
+        first.append(after := extent.holders[0])
+    assert first == [3, 5, 9] * 8
+    assert lay_out(MB, {3: MB, 9: MB}, spread="turns", after=5)[0].holders == (9,), "that node has gone meanwhile"
+    assert lay_out(MB, {3: MB, 5: 0, 9: MB}, spread="turns", after=3)[0].holders == (9,), "that node is full"
+
+
 def test_all_of_it_lies_here_if_that_is_asked_for() -> None:
     assert lay_out(MB, {1: 2 * MB, 2: 9 * MB}, spread="here", here=1) == (Extent(0, MB, (1,)),)
 

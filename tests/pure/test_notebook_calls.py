@@ -229,7 +229,7 @@ def test_watched_futures_are_counted_as_they_end() -> None:
     second.break_off(ValueError("no file 7"))
     card = source.card()
     assert {state.word: state.count for state in card.states if state.count} == {"done": 1, "failed": 1, "waiting": 2}
-    assert [failure.text for failure in card.failures] == ["ValueError: no file N"]
+    assert [failure.text for failure in card.failures] == ["ValueError: no file 7"]
     third.cancel()
     other.set_result(None)
     assert source.is_over()

@@ -81,7 +81,12 @@ def card_of_going() -> Card:
 
 def test_a_card_counts_tasks_by_state() -> None:
     card = card_of_going()
-    assert {state.word: state.count for state in card.states} == {"done": 3, "failed": 1, "running": 1, "waiting": 1}
+    assert {state.word: state.count for state in card.states} == {
+        "done": 3,
+        "failed": 1,
+        "running": 1,
+        "not started": 1,
+    }
     assert card.total == 6
     assert {row.name: (row.total, row.done, row.failed, row.running) for row in card.rows} == {
         "first": (1, 1, 0, 0),
@@ -175,7 +180,7 @@ def test_html_says_what_matters_without_style_and_drawing() -> None:
     card = card_of_going()
     stripped = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", html_of(card), flags=re.DOTALL)
     text = Reader(stripped).text()
-    assert "66 % · 3 of 6 tasks done, 1 failed, 1 running, 1 waiting" in text
+    assert "66 % · 3 of 6 tasks done, 1 failed, 1 running, 1 not started" in text
     assert "Cores over time, " in text
     assert "1 attempt, tried again" in text
 
@@ -190,7 +195,7 @@ def test_html_of_a_large_run_stays_small() -> None:
 def test_text_shows_states_a_curve_and_a_table() -> None:
     lines = text_of(card_of_going()).splitlines()
     assert lines[0].startswith("flow.py · running · 2 cores")
-    assert lines[1] == "[###############xxxxx>>>>>.....] 3 of 6 tasks done, 1 failed, 1 running, 1 waiting"
+    assert lines[1] == "[###############xxxxx>>>>>.....] 3 of 6 tasks done, 1 failed, 1 running, 1 not started"
     assert any(set(line.split(" ")[0]) <= set("▁▂▃▄▅▆▇█") for line in lines)
     assert [line.split() for line in lines if line.startswith("last")] == [["last", "0", "of", "2", "0", "1", "-", "-"]]
 

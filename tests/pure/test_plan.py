@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from shoal.ledger.records import TaskEnded
+from array import array
+from hashlib import blake2b
+
+import msgspec
+import pytest
+
+from shoal.ledger.records import BY_CONTENT, BY_TIME, UNSAID, TaskEnded
 from shoal.model.graph import Graph, GraphBuilder, ancestors
-from shoal.model.task import Profile
+from shoal.model.task import Call, Profile
 from shoal.plan.decide import Plan, Reason, decide
-from shoal.plan.identity import Versions, content_of, place_of
+from shoal.plan.identity import FOLDER_UNSEEN, Versions, content_of, place_of
 
 
 class Memory:
@@ -16,12 +22,16 @@ class Memory:
         self.results: dict[bytes, TaskEnded] = {}
         self.sources: dict[str, tuple[int, int]] = {}
         self.collected: list[bytes] = []
+        self.check = BY_TIME
 
     def result(self, place: bytes) -> TaskEnded | None:
         return self.results.get(place)
 
-    def source(self, name: str) -> tuple[int, int] | None:
-        return self.sources.get(name)
+    def source(self, name: str, check: int) -> tuple[int, int] | None:
+        return self.sources.get(name) if check in (self.check, UNSAID) else None
+
+    def is_interrupted(self, place: bytes) -> bool:
+        return False
 
     def is_collected(self, place: bytes) -> bool:
         return place in self.collected
@@ -58,6 +68,7 @@ def after_a_run(graph: Graph, outcome: str = "ok") -> Memory:
         record = TaskEnded(
             task, 1, outcome, True, 0, 1.0, 50.0 + task, 0.0, 0.0, 0, 0, 0, "",
             place_of(graph, task), content_of(graph, task), versions.digest_of_inputs(task), outputs, None,
+            check=BY_TIME,
         )  # fmt: skip
         memory.results[record.place] = record
     return memory
@@ -169,15 +180,149 @@ def test_environment_and_directory_are_part_of_the_content() -> None:
     assert len({content_of(graph, task) for task in (plain, with_variable, elsewhere)}) == 3
 
 
-def test_group_is_as_new_as_its_newest_member() -> None:
-    builder = GraphBuilder()
-    members = [builder.task(name, "cmd") for name in "ab"]
-    group = builder.task("all", None, after=members)
-    outer = builder.task("outer", None, after=[group])
+def grouped(*members: str, deep: bool = False) -> Graph:
+    """A task behind a group of files, or behind a group of such a group, and a member that is a task."""
+    builder = GraphBuilder("flow.py")
+    other = builder.task("other", "cmd")
+    group = builder.task("inputs", None, inputs=members, after=[other])
+    if deep:
+        group = builder.task("outer", None, after=[group])
+    builder.task("", "sum", outputs=["sum"], after=[group])
+    return builder.build()
+
+
+def reader(graph: Graph) -> int:
+    return len(graph) - 1
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("members", "changed"),
+    [
+        ("abc", {"a": (10, 99)}),  # older than the newest, which stays what it was
+        ("abc", {"b": (11, 100)}),
+        ("abcd", {"d": (10, 1)}),
+        ("ab", {}),
+        ("bac", {}),
+        ("abd", {}),
+    ],
+)
+def test_no_change_of_a_member_of_a_group_hides_behind_the_others(
+    members: str, changed: dict[str, tuple[int, int]], deep: bool
+) -> None:
+    before, after = grouped(*"abc", deep=deep), grouped(*members, deep=deep)
+    memory = after_a_run(before)
+    assert reasons(plan(before, memory)) == [Reason.UP_TO_DATE] * len(before)
+    assert reasons(plan(after, memory, files(after, **changed)))[reader(after)] is Reason.INPUT_CHANGED
+
+
+def test_changed_member_of_a_group_is_named() -> None:
+    graph = grouped("a", "b", deep=True)
+    memory = after_a_run(graph)
+    memory.sources = {"a": (10, 100), "b": (10, 100)}
+    assert plan(graph, memory, files(graph, b=(11, 90))).why(reader(graph)) == "its input 'b' changed"
+
+
+def test_a_group_is_looked_at_again_when_a_collected_member_is_made_anew() -> None:
+    builder = GraphBuilder("flow.py")
+    builder.task("", "make a", outputs=["a"])
+    group = builder.task("all", None, inputs=["a"])
+    builder.task("", "sum", outputs=["sum"], after=[group])
+    builder.task("", "use", inputs=["a"], outputs=["used"])
     graph = builder.build()
-    versions = Versions(graph)
-    versions.done[0], versions.done[1] = 3.0, 9.0
-    assert versions.of_task(outer) == 9.0
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0)]
+    versions = files(graph, a=(-1, 0), used=(-1, 0))
+    assert plan(graph, memory, versions).to_run() == [0, 2, 3]
+    versions.sizes[0], versions.times[0] = 12, 200
+    assert versions.digest_of_inputs(2) != memory.results[place_of(graph, 2)].inputs
+
+
+def test_a_value_that_came_with_a_file_of_the_same_content_counts() -> None:
+    builder = GraphBuilder("flow.py")
+    builder.task("", Call(len, "f"), outputs=["a"])
+    builder.task("", "use", inputs=["a"], outputs=["b"])
+    versions = files(builder.build())
+    digests = []
+    for moment in (1.0, 2.0):
+        versions.done[0] = moment
+        digests.append(versions.digest_of_inputs(1))
+    assert digests[0] != digests[1]
+
+
+NUMBER = 1 << 61
+"""A number made from content; it is the same for all files here."""
+
+
+def by_content(graph: Graph, **times: int) -> Versions:
+    """Files looked at by content, which a look by time finds with time 100, or that given."""
+    versions = Versions(graph, BY_CONTENT)
+    for number in range(len(graph.file_names)):
+        versions.sizes[number], versions.times[number] = 10, NUMBER
+    versions.look = lambda file, check: (10, times.get(graph.file_names[file].replace(".", "_"), 100))
+    return versions
+
+
+def test_results_are_compared_in_the_way_in_which_they_were_recorded() -> None:
+    for graph in (chain(), grouped(*"abc", deep=True)):
+        memory = after_a_run(graph)
+        assert plan(graph, memory, by_content(graph)).to_run() == []
+    graph = chain()
+    touched = plan(graph, after_a_run(graph), by_content(graph, b_txt=101))
+    assert reasons(touched)[0] is Reason.OUTPUT_CHANGED
+    graph = grouped(*"abc")
+    assert plan(graph, after_a_run(graph), by_content(graph, b=99)).to_run() == [reader(graph)]
+
+
+def test_file_of_the_same_size_and_another_time_is_not_called_changed() -> None:
+    graph = chain()
+    made = plan(graph, after_a_run(graph), files(graph, b_txt=(10, 999)))
+    assert made.why(0).startswith("its output 'b.txt' has another time than when it was made (")
+    made = plan(graph, after_a_run(graph), files(graph, a_txt=(10, 999)))
+    assert made.why(0) == "its input 'a.txt' has another time than when it was read"
+    made = plan(graph, after_a_run(graph), files(graph, b_txt=(11, 999)))
+    assert made.why(0) == "its output 'b.txt' is not as it was left"
+
+
+def old_records(graph: Graph, versions: Versions, **newest: float) -> Memory:
+    """What a ledger holds that does not say how files were looked at; `newest` is the version of groups then."""
+    memory = after_a_run(graph)
+    memory.check = UNSAID
+    for place, record in list(memory.results.items()):
+        state = blake2b(digest_size=8)
+        inputs = graph.inputs_of(record.task)
+        state.update(array("q", [versions.sizes[file] for file in inputs]).tobytes())
+        state.update(array("q", [versions.times[file] for file in inputs]).tobytes())
+        moments = [newest.get(graph.names[other], 50.0 + other) for other in graph.after_of(record.task)]
+        state.update(array("d", moments).tobytes())
+        digest = state.digest() if inputs or moments else b""
+        outputs = [(versions.sizes[file], versions.times[file]) for file in graph.outputs_of(record.task)]
+        memory.results[place] = msgspec.structs.replace(record, inputs=digest, outputs=outputs, check=UNSAID)
+    return memory
+
+
+def test_older_ledgers_are_compared_as_they_were_made_whatever_the_check() -> None:
+    for graph, newest in ((chain(), {}), (grouped(*"abc", deep=True), {"inputs": 50.0, "outer": 50.0})):
+        by_time = old_records(graph, files(graph), **newest)
+        assert plan(graph, by_time).to_run() == []
+        assert plan(graph, by_time, by_content(graph)).to_run() == []
+    graph = chain()
+    contents = old_records(graph, by_content(graph))
+    assert plan(graph, contents, by_content(graph)).to_run() == []
+    seen_by_time = files(graph)
+    seen_by_time.look = lambda file, check: (10, NUMBER)
+    assert plan(graph, contents, seen_by_time).to_run() == []
+
+
+def test_directories_of_older_ledgers_count_by_being_there() -> None:
+    graph = chain()
+    versions = files(graph, a_txt=FOLDER_UNSEEN, b_txt=FOLDER_UNSEEN)
+    memory = old_records(graph, versions)
+    now = files(graph, a_txt=(77, 777), b_txt=(88, 888))
+    now.folders = {0, 1}
+    assert plan(graph, memory, now).to_run() == []
+    renewed = after_a_run(graph)
+    assert plan(graph, renewed, now).to_run() == [0, 1, 2]
 
 
 def test_a_collected_output_is_no_reason_to_run() -> None:
@@ -217,10 +362,10 @@ def test_a_maker_called_back_takes_its_other_readers_along() -> None:
     assert made.to_run() == [0, 1, 2]
 
 
-def test_a_changed_output_can_be_adopted_and_then_only_its_readers_run() -> None:
+def test_a_changed_output_can_be_taken_as_found_and_then_only_its_readers_run() -> None:
     graph = chain()
     changed = files(graph, b_txt=(11, 200))
-    made = decide(graph, ancestors(graph, [2]), after_a_run(graph), changed, adopt=True)
+    made = decide(graph, ancestors(graph, [2]), after_a_run(graph), changed, as_found=True)
     assert reasons(made)[:2] == [Reason.UP_TO_DATE, Reason.INPUT_CHANGED]
 
 

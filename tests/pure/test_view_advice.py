@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.ledger.records import CategoriesDeclared, Record
+from shoal.ledger.records import CategoriesDeclared, Record, ThrottleDecided
 from shoal.view.data import run_data
 from shoal.view.words import listed
-from support.views import GIB, ended, linked, over, planned, started, view_of
+from support.views import BEGAN, GIB, ended, linked, over, planned, started, view_of
 
 
 def sentences(*records: Record) -> str:
@@ -130,3 +130,29 @@ def test_lists_say_how_many_they_leave_out() -> None:
         "a, b and 1,200 more",
         "",
     ]
+
+
+def throttled(cap: int, running: int, waiting: int) -> ThrottleDecided:
+    return ThrottleDecided(BEGAN + 0.5, "", "a", cap, running, waiting, "holding", "cpu", 0.9, 1.0, "the disk is busy")
+
+
+def one_by_one(decision: ThrottleDecided) -> list[Record]:
+    """On two cores: four tasks that need nothing, one after another."""
+    ends = [ended(task, 2.0 * task, 2.0 * task + 2.0) for task in range(4)]
+    return [started(4), planned(["a"] * 4), linked({task: [-1] for task in range(4)}), decision, *ends, over(8.0)]
+
+
+def test_the_throttle_is_blamed_only_if_it_kept_tasks_waiting() -> None:
+    text = sentences(*one_by_one(throttled(1, 1, 3)))
+    assert "the throttle let at most 1 of a run together (the disk is busy)" in text
+    for decision in (throttled(4, 1, 3), throttled(1, 1, 0), throttled(-1, 1, 3)):
+        assert "throttle let" not in sentences(*one_by_one(decision)), decision
+
+
+def test_cores_that_other_programs_use_are_not_blamed_on_the_throttle() -> None:
+    """Three tasks at a time on two cores have a fifth of a core each: others have the rest."""
+    ends = [ended(task, 4.0 * (task // 3), 4.0 * (task // 3) + 4.0, cpu=0.8) for task in range(9)]
+    head: list[Record] = [started(9), planned(["a"] * 9), linked({task: [-1] for task in range(9)})]
+    text = sentences(*head, throttled(3, 3, 6), *ends, over(12.0))
+    assert "For 70 % of the core time tasks had cores that they did not keep busy: other programs used" in text
+    assert "throttle" not in text and "no task was ready" not in text and "although" not in text

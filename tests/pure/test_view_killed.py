@@ -55,7 +55,7 @@ def test_the_report_says_how_many_were_not_run() -> None:
 
 def test_the_report_of_a_run_that_goes_on_says_what_runs() -> None:
     found = run_data(view_of(*RUN), workflow="flow.py", now=BEGAN + 3.0)
-    assert found["summary"][0].startswith("1 task done, 2 were up to date, 2 running and 2 waiting")
+    assert found["summary"][0].startswith("1 task done, 2 were up to date, 2 running and 2 not started")
     assert "It will be over in about" in " ".join(found["summary"])
 
 

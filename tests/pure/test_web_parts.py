@@ -247,7 +247,7 @@ def test_tasks_are_listed_by_state_category_and_name(tmp_path: Path) -> None:
         return [row["name"] for row in list_tasks(watch, **wanted)["tasks"]]
 
     assert names() == ["t0", "t1", "t2", "t3", "t4"]
-    assert names(state="failed") == ["t3"] and names(state="running") == ["t4"] and names(state="waiting") == []
+    assert names(state="failed") == ["t3"] and names(state="running") == ["t4"] and names(state="not started") == []
     assert names(category="long") == ["t1", "t2"] and names(category="absent") == []
     assert names(search="T3") == ["t3"]
     first = list_tasks(watch, state="", category="", search="", after=-1, limit=2)
@@ -257,13 +257,13 @@ def test_tasks_are_listed_by_state_category_and_name(tmp_path: Path) -> None:
 
 def test_what_a_run_that_is_over_has_not_run_is_called_so_everywhere(tmp_path: Path) -> None:
     watch = watched(tmp_path, *RUN)  # nobody writes this ledger any more
-    for state in ("not run", "waiting"):
+    for state in ("not run", "not started"):
         found = list_tasks(watch, state=state, category="", search="", after=-1, limit=50)
         assert [(row["name"], row["state"]) for row in found["tasks"]] == [("t4", "not run")]
     one = task_data(watch, 4)
     assert one is not None and one["state"] == "not run"
     told = metrics(watch)
-    assert 'shoal_tasks{state="not run"} 1\n' in told and "waiting" not in told
+    assert 'shoal_tasks{state="not run"} 1\n' in told and "not started" not in told
 
 
 def test_what_needs_a_failed_task_is_over_and_not_waited_for(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_tasks_that_are_too_short_for_the_ledger_run_all_the_same(going: Workspa
     (node,) = slow_parts(watch)["nodes.0"]
     assert (node["running"], node["cores_held"]) == (2, 2.0)
     reported = data_of(going.workflow)
-    assert reported["progress"]["running"] == 2 and "2 running and 0 waiting" in reported["summary"][0]
+    assert reported["progress"]["running"] == 2 and "2 running and 0 not started" in reported["summary"][0]
     going.release()
     watch.refresh()
     assert quick_parts(watch)["progress"]["running"] == 0

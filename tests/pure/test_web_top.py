@@ -84,7 +84,7 @@ def test_progress_path_failures_tables_and_keys_are_shown(tmp_path: Path) -> Non
     text = "\n".join(shown(parts, Place("c"), 120, 30))
     assert "flow.py  failed" in text and "1 of 4 done, 1 failed, 2 not run" in text
     assert "critical path: 2 tasks, ran 6.0 s, waited 1.0 s, most in long" in text
-    assert "failures: ?[NJodd???中文 (1)" in text
+    assert "failures: ?[2Jodd???中文 (1)" in text
     assert "category" in text and "first" in text and "q leaves" in text
     assert "cause" in "\n".join(shown(parts, Place("f"), 100, 30))
     assert "here" in "\n".join(shown(parts, Place("n"), 100, 30))

@@ -11,7 +11,7 @@ from shoal.ledger.records import Damage, TaskEnded, decode, frames
 from support.campaign import Campaign
 from support.command import wait_until
 from support.hosts import some_hosts
-from support.redis_servers import CAREFUL, free_port, one_server
+from support.redis_servers import CAREFUL, FORGETFUL, free_port, one_server
 
 SEEDS = [int(word) for word in os.environ.get("SHOAL_SEEDS", "2").split()]
 STRIKES = 5
@@ -42,6 +42,23 @@ def test_every_output_is_right_whatever_happens(seed: int, tmp_path: Path) -> No
             campaign.play(STRIKES, SECONDS)
             campaign.check()
             expect_one_result_each(campaign.work / ".shoal" / "flow.py" / "ledger")
+        finally:
+            campaign.end()
+
+
+def test_no_run_hangs_when_its_books_are_lost_its_head_is_away_and_its_agents_get_other_numbers(tmp_path: Path) -> None:
+    """Each client ends: with the result, or with the word that its run is lost; then the same command goes on."""
+    port = free_port()
+    places = ("--port", str(port), "--protected-mode", "no")
+    with some_hosts(3) as hosts, one_server(tmp_path, *FORGETFUL, *places, "--bind", hosts.here, "127.0.0.1") as server:
+        address = f"redis://{hosts.here}:{port}"
+        campaign = Campaign(tmp_path, hosts, 5, server, address, tasks=(6, 30), task_seconds=0.1, gated=True)
+        strikes = ["rename", "headless", "empty", "rename", "kill", "empty", "headless"]
+        try:
+            campaign.start()
+            campaign.play_all(strikes, SECONDS)
+            campaign.check()
+            assert campaign.happened == strikes
         finally:
             campaign.end()
 

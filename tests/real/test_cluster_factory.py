@@ -61,3 +61,13 @@ def test_bounds_that_make_no_sense_are_one_sentence(tmp_path: Path) -> None:
     assert "--max" in cluster.shoal(*start, "--min", "3", expect=2)
     assert "--idle must be a number" in cluster.shoal(*start, "--max", "3", "--idle", "soon", expect=2)
     assert not cluster.access.exists()
+
+
+def test_the_cores_of_nodes_that_came_for_a_run_count_in_its_figures(tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 2)
+    with local_cluster(tmp_path / "cluster", 0, "--min", "0", "--max", "1", "--idle", "2") as cluster:
+        said = cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
+        assert "running 3 tasks; no node is there yet" in said
+        (share, cores) = re.findall(r"(\d+) % of (\d+) cores? used", said)[0]
+        assert 0 <= int(share) <= 100
+        assert int(cores) > 0

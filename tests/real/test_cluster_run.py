@@ -241,3 +241,17 @@ def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert "ended 1 node and" in cluster.shoal("cluster", "stop", NAME)
         assert not any(is_alive(pid) for pid in (*agents.values(), head))
         assert "there is no cluster" in cluster.shoal("cluster", "status", NAME, expect=2)
+
+
+def test_file_that_was_not_made_here_stops_a_run_before_it_is_brought(cluster: LocalCluster, tmp_path: Path) -> None:
+    folder = write_fan(tmp_path / "w", 2)
+    (folder / "part1").write_text("by hand\n")
+    words = ("run", "--cluster", NAME, "whole", "--plain")
+    assert "'part1' exists, but was not made by this workflow" in cluster.shoal(*words, where=folder, expect=2)
+    assert (folder / "part1").read_text() == "by hand\n" and not (folder / "part0").exists()
+    assert not cluster.runs()
+    cluster.shoal(*words, "--overwrite", where=folder)
+    expect_whole(folder, 2)
+    (folder / "part1").write_text("1\n")
+    cluster.shoal("adopt", "whole", where=folder)
+    assert "up to date" in cluster.shoal(*words, where=folder)

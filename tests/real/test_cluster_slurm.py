@@ -24,7 +24,7 @@ WHOLE_NODE = ("--sbatch=--exclusive", "--sbatch=--time=10")
 FAN = """
 from shoal import rule
 for i in range({count}):
-    begin = f"echo job $SLURM_ARRAY_JOB_ID'_'$SLURM_ARRAY_TASK_ID >> begun{{i}}"
+    begin = f"set +u; echo job $SLURM_ARRAY_JOB_ID'_'$SLURM_ARRAY_TASK_ID >> begun{{i}}"
     rule(f"part{{i}}", run=f"{{begin}}; {wait}; echo {{i}} >> part{{i}}")
 rule("whole", [f"part{{i}}" for i in range({count})], run="cat part* | sort -n > whole")
 """

@@ -53,7 +53,7 @@ def write_tasks(folder: Path, count: int, seconds: float) -> None:
     (folder / "flow.py").write_text(
         "from shoal import rule, task\n"
         f"for i in range({count}):\n"
-        f'    note = f"date +%s.%N > part{{i}}; echo $SLURM_JOB_ID >> part{{i}}"\n'
+        f'    note = f"set +u; date +%s.%N > part{{i}}; echo $SLURM_JOB_ID >> part{{i}}"\n'
         f'    rule(f"part{{i}}", run=f"{{note}}; test -e enough || sleep {seconds}")\n'
         f'task("all", needs=[f"part{{i}}" for i in range({count})])\n'
     )

@@ -179,3 +179,27 @@ def test_books_that_are_away_are_the_reason_while_they_are(tmp_path: Path) -> No
             PATIENCE * 2,
         )
         finish(cluster, folder)
+
+
+def test_a_node_that_is_idle_beside_work_notices_it_and_says_so(tmp_path: Path) -> None:
+    """Whatever the agents say to each other gets lost, so neither can take from the other."""
+    (tmp_path / "cluster").mkdir()
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.environment["SHOAL_TROUBLE"] = "1 1.0 0 0"
+    folder = tmp_path / "w"
+    folder.mkdir()
+    wait = "until test -e go; do sleep 0.05; done"
+    (folder / "flow.py").write_text(f'from shoal import rule\nrule("a{{n}}", run="{wait}; touch a{{n}}")\n')
+    try:
+        cluster.shoal("cluster", "start", NAME, "--local", "2", "--agent=--cores=1")
+        cluster.await_nodes(2)
+        files = [f"a{number}" for number in range(6)]
+        cluster.shoal("run", "--cluster", NAME, "flow.py", *files, "--throttle", "contract", "--detach", where=folder)
+        told = " some of which it could run; it asks again"
+        wait_until(lambda: told in cluster.logs(), "the idle one notices it")
+        becomes_why(cluster, folder, says=(" has been idle for ", " s beside ", " queued tasks of ", told))
+        (folder / "go").touch()
+        assert told in cluster.shoal("attach", "flow.py", "--plain", where=folder)
+        assert all((folder / name).exists() for name in files)
+    finally:
+        cluster.shoal("cluster", "stop", NAME, expect=None)

@@ -231,8 +231,8 @@ def test_an_argument_that_cannot_be_pickled_fails_its_own_call_only(ex: shoal.Ex
 
 
 def test_a_function_that_cannot_be_pickled_fails_its_own_call_only(ex: shoal.Executor) -> None:
-    lock = threading.Lock()
-    bad, good = ex.submit(lambda: lock), ex.submit(add, 1)
+    generator = (each for each in range(1))
+    bad, good = ex.submit(lambda: generator), ex.submit(add, 1)
     with pytest.raises(UnpicklableArgumentError, match=r"lambda.*cannot be sent"):
         bad.result(PATIENCE)
     assert good.result(PATIENCE) == 1

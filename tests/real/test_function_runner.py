@@ -454,6 +454,38 @@ def test_cancelling_a_waiting_call_leaves_the_others_alone(loop: Loop, tmp_path:
     assert not never.exists()
 
 
+def test_calls_wait_for_a_worker_where_descriptors_are_short(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.runner.function.is_scarce", lambda descriptor: True)
+    go_on, never = tmp_path / "go on", tmp_path / "never"
+    first = loop.request(wait_for_file, str(go_on))
+    later = [loop.request(touch, str(never)), *(loop.request(add, number) for number in range(3))]
+    for call in (first, *later):
+        loop.runner.start([call])
+    assert len(loop.runner.pids()) == 1
+    assert loop.runner.kill(later[0].task, 1)
+    loop.until(lambda: loop.results, "cancelled call")
+    assert [(result.task, result.outcome) for result in loop.results] == [(later[0].task, "cancelled")]
+    go_on.touch()
+    loop.until(lambda: len(loop.results) == 5, "result of the others")
+    assert sorted(outcomes(loop.results)) == ["cancelled", "ok", "ok", "ok", "ok"]
+    assert len(loop.runner.pids()) == 1 and not never.exists()
+
+
+def test_calls_that_wait_for_a_worker_that_dies_get_another(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.runner.function.is_scarce", lambda descriptor: True)
+    ready = tmp_path / "ready"
+    loop.runner.start([loop.request(wait_for_ever, str(ready))])
+    loop.runner.start([loop.request(add, 1)])
+    loop.until(ready.exists, "running call")
+    os.kill(loop.runner.pids()[0], signal.SIGKILL)
+    loop.until(lambda: len(loop.results) == 2, "result of both")
+    assert sorted(outcomes(loop.results)) == ["crashed", "ok"]
+
+
 def test_cancelling_a_call_whose_worker_has_not_started_yet_leaves_nothing_behind(loop: Loop) -> None:
     call = loop.request(add, 1)
     loop.runner.start([call])

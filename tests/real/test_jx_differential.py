@@ -70,6 +70,21 @@ def check(expressions: Sequence[str], *options: str) -> None:
 
 
 VALUES = r"""
+format("%g", 3)
+format("%g", 3.0)
+like(".es", "test")
+like("es", "test")
+like("test", ".es.*")
+schema([{"a":1},{"a":"x","b":2.0}])
+schema({"a":1})
+10-3-2+1
+100/10/5*2
+7%4*2
+1-2-3-4*5-6
+[[x,y] for x in [1,2] for y in range(x)]
+[x for x in [1,2,3] if x>1 for y in [1,2]]
+[x for x in [1,2] for x in [3,4]]
+[y for x in [y] for y in [1,2]]
 [1,]
 range(3,)
 range(3)]

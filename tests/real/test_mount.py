@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,20 @@ def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(memory: l
         (there / "gone").unlink()
         file.write(b"more")
     assert os.listdir(there) == [] and memory.objects(memory.run) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_mount_that_is_told_to_end_does_so_in_silence(memory: layer.Memory, tmp_path: Path, how: int) -> None:
+    if not can_mount():
+        pytest.xfail("FUSE is not permitted on this machine")
+    folder = tmp_path / "objects"
+    folder.mkdir()
+    words = [*SHOAL, "mount", str(folder), "--run", memory.run]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: folder.is_mount() or process.poll() is not None, "it is mounted")
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said, folder.is_mount()) == (0, "", False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give up a right")

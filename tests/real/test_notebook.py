@@ -139,7 +139,7 @@ def test_an_executor_follows_its_calls_until_it_is_shut_down(executed: Executed)
     saved = executed.output(EXECUTOR)
     assert saved["text/plain"].startswith("shoal.Executor · shut down · 2 cores")
     assert "39 of 40 calls done, 1 failed" in saved["text/plain"]
-    assert "ValueError: no square of N" in saved["text/html"]
+    assert "ValueError: no square of 7" in saved["text/html"]
     assert "<svg" in saved["text/html"]
 
 

@@ -46,12 +46,16 @@ int main(int count, char **words) {
 KINDS = {
     "memory": ("memory='24M'", "./offender memory {0}", "of memory, "),
     "memory of a grandchild": ("memory='24M'", "./offender memory {0} apart", "of memory, "),
-    "one file": ("disk='4M'", "head -c 40000000 /dev/zero > {0}; sleep 600", "its 4 MiB of disk, after"),
+    "one file": ("disk='4M'", "head -c 40000000 /dev/zero > {0}; sleep 600", "of disk"),
     "many files": ("disk='4M'", "mkdir {0}; ./offender files {0}", "of disk, more than its 4 MiB, after"),
     "files of a grandchild": ("disk='4M'", "mkdir {0}; ./offender files {0} apart", "of disk, more than its 4 MiB,"),
-    "time": ("timeout=0.3", "./offender time {0}", "ran longer than its time limit"),
-    "time of a grandchild": ("timeout=0.3", "./offender time {0} apart", "ran longer than its time limit"),
-    "shells": ("timeout=0.3", "setsid sh -c '(sleep 600 &) &'; sleep 600 & wait", "ran longer than its time limit"),
+    "time": ("timeout=0.3", "./offender time {0}", "ran longer than its time limit (0.3 s)"),
+    "time of a grandchild": ("timeout=0.3", "./offender time {0} apart", "ran longer than its time limit (0.3 s)"),
+    "shells": (
+        "timeout=0.3",
+        "setsid sh -c '(sleep 600 &) &'; sleep 600 & wait",
+        "ran longer than its time limit (0.3 s)",
+    ),
 }
 """What is declared, the command, and a part of the message."""
 OFFENDERS, NEIGHBOURS = 200, 40

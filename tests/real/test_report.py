@@ -126,7 +126,7 @@ def test_of_a_killed_run_report_page_and_status_say_the_same(tmp_path: Path) -> 
     process = start(tmp_path, "run", "flow.py", "all", "-j2", "--quiet")
     wait_until(lambda: ledger_path(flow).exists() and stands(flow) == (1, 2), "one task is done and two go on")
     going = json.loads(shoal(tmp_path, "report", "flow.py", "--json").stdout)
-    assert going["progress"]["running"] == 2 and "2 running and 1 waiting" in going["summary"][0]
+    assert going["progress"]["running"] == 2 and "2 running and 1 not started" in going["summary"][0]
     assert "did not finish" not in shoal(tmp_path, "report", "flow.py").stdout
     process.kill()
     process.wait()
@@ -207,6 +207,7 @@ def test_nodes_that_come_go_and_fetch_are_noted_once_each(tmp_path: Path) -> Non
         NodeSeen(2.0, 3, "c", []),
         NodeTold(6.0, 1, 70),
         NodeLeft(6.0, 2),
+        NodeLeft(6.0, 3),
         NodeSeen(11.0, 2, "b", cores),
     ]
 

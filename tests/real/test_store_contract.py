@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.broker.peers import Ticket
 from shoal.model.work import EVERYWHERE, Work, assemble
-from shoal.store.base import NOBODY, STRIDE, Placeable, Standing, Store
+from shoal.store.base import NOBODY, STRIDE, GoneError, Placeable, Standing, Store
 from shoal.store.columns import unpack_files, unpack_rows
 from shoal.store.memory import MemoryStore
 from shoal.store.redis import RedisStore, key_of
@@ -38,6 +38,23 @@ PHASES = [phase for phase in Phase if phase is not Phase.explain]  # explaining 
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     with opened_stores(request.param, tmp_path_factory.mktemp(request.param)) as opened:
         yield opened
+
+
+def test_a_store_that_has_lost_a_run_says_so_and_does_not_call_it_done(opened: Opened) -> None:
+    store = opened(diamond())
+    if isinstance(store, MemoryStore):
+        return  # it is lost with the process that has it
+    tickets = started(store)
+    store.forget()
+    for ask in (
+        lambda: store.left,
+        lambda: store.ready_count,
+        lambda: store.standing_of(0),
+        lambda: store.complete(0, [(tickets[0].task, 1)]),
+        lambda: store.unowned(1),
+    ):
+        with pytest.raises(GoneError, match="does not know this run any more"):
+            ask()
 
 
 # ---- results -----------------------------------------------------------------------------------------------------

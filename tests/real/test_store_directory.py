@@ -26,9 +26,9 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield opened
 
 
-def node(name: str, ends_at: float | None = None) -> NodeInfo:
-    resources = Resources.parse({"cores": 2, "memory": "4G"})
-    return NodeInfo(f"tcp://{name}:1", name, resources, {"site": "näher"}, ends_at, f"tcp://{name}:2", "1.0")
+def node(name: str, ends_at: float | None = None, incarnation: str = "") -> NodeInfo:
+    resources, labels = Resources.parse({"cores": 2, "memory": "4G"}), {"site": "näher"}
+    return NodeInfo(f"tcp://{name}:1", name, resources, labels, ends_at, f"tcp://{name}:2", "1.0", incarnation)
 
 
 def versions(directory: Directory) -> tuple[int, int]:
@@ -79,6 +79,39 @@ def test_a_node_is_alive_until_its_lease_ends_by_the_clock_of_the_directory(open
     assert directory.expired(2 * LATER) == []
     assert not directory.renew(number, 2 * LATER).alive
     assert directory.expired(9 * LATER) == []
+
+
+def test_a_number_is_renewed_and_given_up_only_by_the_incarnation_that_has_it(opened: OpenedDirectory) -> None:
+    directory = opened()
+    number = directory.join(node("a", incarnation="of a"))
+    for stranger in ("of b", ""):
+        assert not directory.renew(number, note=b"a ghost", incarnation=stranger).alive
+        directory.remove(number, stranger)
+    assert (list(directory.nodes()), directory.notes()) == ([number], {})
+    assert directory.renew(number, incarnation="of a").alive
+    directory.remove(number, "of a")
+    assert directory.nodes() == {}
+    another = directory.join(node("b", incarnation="of b"))
+    directory.remove(another)
+    assert directory.nodes() == {}, "whoever buries a node need not know its incarnation"
+
+
+def test_a_lease_that_a_stranger_tries_to_renew_ends_all_the_same(opened: OpenedDirectory) -> None:
+    directory = opened()
+    number = directory.join(node("a", incarnation="of a"))
+
+    def has_ended() -> bool:
+        directory.renew(number, LATER, incarnation="of b")
+        return directory.expired(LATER) == [number]
+
+    wait_until(has_ended, "the lease ends")
+
+
+def test_a_number_is_above_those_that_the_node_has_heard_of(opened: OpenedDirectory) -> None:
+    directory = opened()
+    assert directory.join(node("a"), above=6) == 7
+    assert directory.join(node("b"), above=3) == 8
+    assert directory.join(node("c")) == 9
 
 
 def test_a_node_says_with_its_beat_how_it_is_doing_and_the_last_word_stands(opened: OpenedDirectory) -> None:

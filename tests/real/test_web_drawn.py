@@ -51,6 +51,12 @@ OUTSIDE = """[...document.querySelectorAll('#graph .node-box')].filter((group) =
     || box.x < 0 || box.x + box.width > group.ownerSVGElement.viewBox.baseVal.width;
 }).map((group) => group.textContent)"""
 
+LINES = """[...document.querySelectorAll('#graph .edge')].map((path) => {
+  const long = path.getTotalLength();
+  return [0, long / 2, long].map((at) => path.getPointAtLength(at)).map(({ x, y }) => [x, y]);
+})"""
+TOPS = "[...document.querySelectorAll('#graph .box')].map((box) => [box.getBBox().x, box.getBBox().y])"
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
@@ -64,6 +70,14 @@ def quiet(page: Browser) -> Iterator[Browser]:
     page.complaints.clear()
     yield page
     assert page.complaints == []
+
+
+def write(folder: Path, records: list[Record]) -> None:
+    """A workflow with this ledger."""
+    (folder / "flow.py").write_text("")
+    workspace = Workspace(str(folder / "flow.py"))
+    workspace.make()
+    Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
 
 
 @needs_browser
@@ -90,6 +104,28 @@ def test_names_have_room_in_the_graph_and_lines_pass_no_box(tmp_path: Path, quie
                 assert len(cut) == 1 and cut[0].startswith("✓xxx") and cut[0].endswith("xxx")
                 title = "[...document.querySelectorAll('.node-box title')].map((one) => one.textContent)"
                 assert any("x" * 100 in name for name in page.evaluate(title))
+
+
+@needs_browser
+def test_independent_pairs_stand_side_by_side_with_straight_lines(tmp_path: Path, quiet: Browser) -> None:
+    page, pairs = quiet, 14
+    needs = {task: [task - pairs] if task >= pairs else [-1] for task in range(2 * pairs + 3)}
+    needs |= {task: [-1] for task in range(2 * pairs, 2 * pairs + 3)}  # these need nothing, and nothing needs them
+    ends = [ended(task, 0.0, 1.0) for task in needs]
+    write(tmp_path, [started(len(needs)), planned(["a"] * len(needs)), linked(needs), *ends, over(2.0)])
+    with web(tmp_path, "flow.py") as told:
+        for wide in (1280, 700):
+            page.size(wide)
+            page.open(told.address)
+            page.wait_for("document.querySelectorAll('#graph .small .node-box').length === 31")
+            drawn = page.evaluate(LINES)
+            assert len(drawn) == pairs and (page.evaluate(BEHIND), page.evaluate(OUTSIDE)) == (0, [])
+            for (x, y), (middle, _), (end, below) in drawn:
+                assert x == middle == end and y < below
+            lengths = {round(line[2][1] - line[0][1]) for line in drawn}
+            assert len(lengths) == 1, "nothing lies between the two of a pair"
+            places = page.evaluate(TOPS)
+            assert len({y for _, y in places[2 * pairs :]}) == 1
 
 
 @needs_browser
@@ -137,12 +173,9 @@ def test_runs_that_differ_much_are_compared_in_words_and_units_that_can_be_read(
         return [*head, ended(0, 0.0, seconds), *more, over(seconds, outcome)]
 
     page = quiet
-    (tmp_path / "flow.py").write_text("")
-    workspace = Workspace(str(tmp_path / "flow.py"))
-    workspace.make()
     whole = [ended(task, 0.5, 0.9) for task in range(1, 5)]
     records = [*run("one", 1.0, "ok", *whole), *run("two", 133.0, "it was cancelled")]
-    Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
+    write(tmp_path, records)
     shoal(tmp_path, "report", "--compare", "flow.py@1", "flow.py@2", "-o", "both.html")
     page.size(1280)
     page.open((tmp_path / "both.html").as_uri())

@@ -76,9 +76,15 @@ def test_of_a_net_that_goes_on_nobody_hears_that_all_of_it_is_over(tmp_path: Pat
         planned(["grind"]),
         ended(0, 0.0, 1.0),
     ]
-    with going_on(tmp_path, *net), web(tmp_path, "flow.py") as told:
-        page.open(told.address)
-        assert page.wait_for(HEARD) == "1 task done so far"
+    with going_on(tmp_path, *net):
+        (tmp_path / "flow.py").write_text(
+            "from shoal import Net, take\nnet = Net('mill')\ngrain = net.place('grain', [1])\n"
+            "@net.task(x=take(grain))\ndef grind(x):\n    return None\n"
+        )
+        with web(tmp_path, "flow.py") as told:
+            page.open(told.address)
+            assert page.wait_for(HEARD) == "1 task done so far"
+            page.wait_for("document.querySelector('#net svg')?.textContent.includes('grain')")
 
 
 @needs_browser

@@ -100,7 +100,7 @@ def test_a_list_of_more_tasks_than_are_given_at_once_follows_the_run(tmp_path: P
         page.wait_for(f"{rows} === 252 && {more}.classList.contains('hidden')")
         states = "[...document.querySelectorAll('#tasks .state')].map((one) => one.textContent)"
         page.evaluate("document.querySelector('#tasks').scrollIntoView()")
-        page.wait_for(f"{states}.filter((state) => state === 'waiting').length === 251")
+        page.wait_for(f"{states}.filter((state) => state === 'not started').length === 251")
         page.evaluate("document.querySelector('#tasks .scroll').scrollTop = 1e6")
         page.evaluate("[...document.querySelectorAll('#tasks .link')].at(-2).focus()")
         (tmp_path / "go1").touch()

@@ -237,7 +237,7 @@ def test_the_list_of_tasks_follows_the_run_and_keeps_the_keyboards_place(tmp_pat
         page.size(1280)
         page.open(told.address)
         states = "[...document.querySelectorAll('#tasks .state')].map((one) => one.textContent).join()"
-        page.wait_for(f"{states} === 'running,waiting'")
+        page.wait_for(f"{states} === 'running,not started'")
         page.evaluate("document.querySelector('#tasks select').focus()")
         (tmp_path / "go1").touch()
         page.wait_for(f"(document.querySelector('#tasks').scrollIntoView(), {states} === 'done,running')")

@@ -61,7 +61,7 @@ def test_every_size_shows_the_essentials_and_every_view(tmp_path: Path, size: tu
         terminal.until(lambda: any(map(cores.fullmatch, terminal.lines)), "the cores over time")
         wanted = [r"(?m)^[█▒░]+ 80 %$", r"failures: exit status 3 \(1\)", r"(?m)^q leaves  \? help"]
         if size[0] >= 80:
-            wanted += ["1 failed, 1 running, 1 waiting, 1 cannot run", r"critical path: \d+ % done"]
+            wanted += ["1 failed, 1 running, 1 not started, 1 cannot run", r"critical path: \d+ % done"]
             wanted += ["running longest: one "]
         for words in wanted:  # what is drawn may be read in several pieces
             terminal.until(lambda words=words: re.search(words, terminal.text) is not None, words)  # type: ignore[misc]

@@ -53,15 +53,23 @@ def fill(workspace: Workspace) -> None:
     Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
 
 
+class Served(Shown):
+    """A server of this process."""
+
+    def __init__(self, address: str, server: Server) -> None:
+        super().__init__(address)
+        self.server = server
+
+
 @contextmanager
-def served(workspace: Workspace, number: int | None = None) -> Iterator[Shown]:
+def served(workspace: Workspace, number: int | None = None) -> Iterator[Served]:
     """A server in this process, until the end of the block."""
     listening, over = listen(0), threading.Event()
     server = Server(listening, TOKEN, of_run(workspace, number))
     thread = threading.Thread(target=serve_until, args=(server, over))
     thread.start()
     try:
-        yield Shown(address_of(listening, TOKEN))
+        yield Served(address_of(listening, TOKEN), server)
     finally:
         over.set()
         thread.join(PATIENCE)

@@ -14,6 +14,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from shoal.broker.member import Member
 from shoal.broker.peers import Parcel, Send
 from shoal.sim.cluster.faults import CALM
 from shoal.sim.cluster.faulty import FaultyRun
@@ -59,8 +60,9 @@ def test_the_seeds_meet_every_kind_of_fault_and_what_comes_of_it() -> None:
     assert seen.keys() >= {
         *("deaths", "suspicions", "slow_nodes", "outages", "full_disks", "capacity_changes", "cancels"),
         *("policy_changes", "lost", "came back", "made again", "missing", "handed back", "fenced", "claimed"),
+        "no room",
     }
-    assert ends.keys() >= {"done", "failed", "crashed", "cancelled", "doomed"}
+    assert ends.keys() >= {"done", "failed", "crashed", "cancelled", "doomed", "no room"}
 
 
 @pytest.mark.parametrize("seed", [3, 17, 256])
@@ -184,3 +186,10 @@ def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
     other.broker.state[task] = here.broker.state[task]
     with pytest.raises(AssertionError, match="is with node 0 and with node 1"):
         run.oracle._note_holders(1, other)
+
+
+def test_the_onlooker_sees_a_member_that_keeps_what_never_fits_on_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Member, "_leave_for_room", lambda self, result, commands: None)
+    with pytest.raises(ClusterSeedFailedError, match=r"stands still|come to an end"):
+        for seed in range(2, 400, 4):  # those whose disks are small
+            run_cluster_seed(seed)

@@ -49,7 +49,7 @@ def test_every_answer_on_a_cluster_is_true(first: int) -> None:
 
 def test_the_seeds_meet_every_kind_of_trouble() -> None:
     """Answers that are never given are never found wrong."""
-    answers = on_one_node(range(100, 150)) + on_clusters(range(100, 150), 1.1)
+    answers = on_one_node(range(100, 150)) + on_clusters(range(240, 290), 1.1)
     assert set(Cause) - answers.keys() == NEVER_SIMULATED, answers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +24,16 @@ class LocalCluster:
 
     def shoal(self, *words: str, where: Path | None = None, expect: int | None = 0) -> str:
         """Runs `shoal WORDS`; what it wrote to both streams."""
+        return self._run([*SHOAL, *words], where, expect)
+
+    def limited(self, descriptors: int, *words: str, hard: bool = False) -> str:
+        """The same with so many descriptors at most, for it and whatever it starts."""
+        limit = f'ulimit -{"" if hard else "S"}n {descriptors}; exec "$@"'
+        return self._run(["sh", "-c", limit, "sh", *SHOAL, *words], None, 0)
+
+    def _run(self, words: Sequence[str], where: Path | None, expect: int | None) -> str:
         done = subprocess.run(
-            [*SHOAL, *words],
+            words,
             cwd=where or self.folder,
             env=self.environment,
             capture_output=True,
@@ -33,7 +41,7 @@ class LocalCluster:
             timeout=PATIENCE * 3,
             stdin=subprocess.DEVNULL,
         )
-        said = f"$ shoal {' '.join(words)}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        said = f"$ {' '.join(words)}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
         assert expect is None or done.returncode == expect, f"exit status {done.returncode}, expected {expect}:\n{said}"
         assert "Traceback" not in done.stderr, said
         return done.stdout + done.stderr
@@ -47,6 +55,11 @@ class LocalCluster:
         """Process of each node, by its number."""
         told = self.shoal("cluster", "status", NAME)
         return {int(number): int(pid) for number, pid in re.findall(r"^ +(\d+)  \S+/(\d+) ", told, re.MULTILINE)}
+
+    def busy(self) -> list[int]:
+        """Numbers of the nodes that say that tasks run on them."""
+        told = self.shoal("cluster", "status", NAME)
+        return [int(number) for number in re.findall(r"^ +(\d+)  \S+/\d+ .*\([1-9]\d* run,", told, re.MULTILINE)]
 
     def await_nodes(self, count: int) -> None:
         wait_until(lambda: len(self.agents()) >= count, f"{count} nodes are there")
@@ -83,14 +96,14 @@ def local_cluster(folder: Path, nodes: int, *options: str) -> Iterator[LocalClus
 
 
 @contextmanager
-def cluster_with_books(where: str, folder: Path) -> Iterator[LocalCluster]:
-    """Two agents, whose books are in `redis` or with the `head`."""
+def cluster_with_books(where: str, folder: Path, nodes: int = 2) -> Iterator[LocalCluster]:
+    """So many agents, whose books are in `redis` or with the `head`."""
     if where == "head":
-        with local_cluster(folder / "cluster", 2) as found:
+        with local_cluster(folder / "cluster", nodes) as found:
             yield found
         return
     with (
         one_server(folder, *CAREFUL) as server,
-        local_cluster(folder / "cluster", 2, "--redis", server.address) as found,
+        local_cluster(folder / "cluster", nodes, "--redis", server.address) as found,
     ):
         yield found

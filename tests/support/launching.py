@@ -7,7 +7,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,14 +75,20 @@ class Launching:
         memory: int = NO_MEMORY_LIMIT,
         disk: int = 0,
         makes: Sequence[Path] = (),
+        variables: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        shell: Sequence[str] = (),
     ) -> list[int]:
         """Starts commands, each in a place of its own; returns their tasks."""
         tasks = []
         paths = b"".join(os.fsencode(path) + b"\0" for path in makes)
+        settings = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in (variables or {}).items())
+        place = os.fsencode(directory or "")
+        words = b"".join(os.fsencode(word) + b"\0" for word in shell)
         for command in commands:
             self._tasks += 1
             tasks.append(self._tasks)
-            plain = (self._tasks, 1, os.fsencode(command), timeout, b"", b"", memory)
+            plain = (self._tasks, 1, os.fsencode(command), timeout, settings, place, memory, words)
             self.client.start(self._tasks, [(*plain, disk, paths) if disk else plain])
         return tasks
 
@@ -115,9 +121,22 @@ class Launching:
         memory: int = NO_MEMORY_LIMIT,
         disk: int = 0,
         makes: Sequence[Path] = (),
+        variables: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        shell: Sequence[str] = (),
     ) -> Ended:
         """Runs one command to its end."""
-        return self.wait(self.start(command, timeout=timeout, memory=memory, disk=disk, makes=makes))[0]
+        started = self.start(
+            command,
+            timeout=timeout,
+            memory=memory,
+            disk=disk,
+            makes=makes,
+            variables=variables,
+            directory=directory,
+            shell=shell,
+        )
+        return self.wait(started)[0]
 
     def cancel(self, task: int) -> None:
         self.client.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)

@@ -19,6 +19,8 @@ from redis.retry import Retry
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 CLIENT = shutil.which("redis-cli") or shutil.which("valkey-cli")
 PATIENCE = 60.0
+FORGETFUL = ("--appendonly", "no")
+"""Of one that has lost everything when it is started again."""
 CAREFUL = ("--appendfsync", "always")
 """Options of a server that has written down what it answers; the others may owe it to the disk for a second or two."""
 

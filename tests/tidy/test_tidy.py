@@ -37,6 +37,7 @@ BROAD_HANDLERS: set[str] = {
     "shoal.nets.journal.read_past",
     "shoal.cluster.callfiles.WorkspaceCalls._write_call",
     "shoal.runner.call_errors._pickled",
+    "shoal.frontend.rules.fingerprint._parts",
     "shoal.futures.arguments._noting",
     "shoal.futures.arguments.encode",
     "shoal.futures.arguments.encode_all",
@@ -47,7 +48,7 @@ BROAD_HANDLERS: set[str] = {
 }
 LONG_FILES: set[str] = set()
 FUNCTION_LINES = 60
-FILE_LINES = 500
+FILE_LINES = 800
 
 
 def module_name(path: Path) -> str:

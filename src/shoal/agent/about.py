@@ -11,11 +11,14 @@ from itertools import islice
 
 import msgspec
 
+from shoal.errors import RunError
 from shoal.policy.balance import DEFAULT_POLICY
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY
 
 ONE = "one"
+JOINED, LEFT = "node", "left"
+"""Verdicts of entries that say since when, or until when, a node takes part."""
 CHUNK = 512
 """Tasks whose commands travel together."""
 KEPT_CHUNKS = 64
@@ -42,6 +45,8 @@ class About(msgspec.Struct, frozen=True):
     """Where the first tasks go: `one` node, from which others take; dealt out to `all`, or to those with a label."""
     throttle: str = "contract"
     """What limits how many tasks run together on a node, beside what they declare."""
+    workflow: str = ""
+    """The workflow's file. Where nodes share files they keep there what attempts leave."""
 
 
 class Deed(msgspec.Struct, frozen=True, array_like=True):
@@ -51,10 +56,15 @@ class Deed(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     """What it reads, in the order of the work; only told where nodes share no files."""
-    stale: bool = False
-    """Something stands where its outputs will be, and must go first."""
     value: str = ""
     """Of a Python call, where its result goes; `command` is then the file that tells about the call."""
+    before: bytes = b""
+    """What stays in directories among its outputs, which attempts make room for and leave again: a list of
+    `engine.attempt_journal.OutputBefore`, one for each output. Empty: nothing does."""
+
+
+Seen = tuple[int, int, bool]
+"""Of a file: size, time of its last change, and whether it is a directory; of one of these as `engine.trees` has it."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +73,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     task: int
     attempt: int
     verdict: str
-    """`done`, `retry` or `failed` of a task; `note` and `throttle` are of none."""
+    """`done`, `retry` or `failed` of a task; `note`, `throttle`, `node` and `left` are of none."""
     outcome: str
     node: str
     status: int = 0
@@ -81,6 +91,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of each file that it made; only told where nodes share no files."""
     course: bytes = b""
     """What was seen of it over time, as in `TaskCourse`."""
+    seen: tuple[Seen, ...] = ()
+    """Of each file that it made, as it left it; only told where nodes share files."""
+    listing: bytes = b""
+    """What it made in directories, and links among its outputs, as in `TaskEnded`."""
+    resources: tuple[tuple[str, int], ...] = ()
+    """Of a node that takes part from `started` on."""
 
 
 _deeds = msgspec.msgpack.Decoder(list[Deed])
@@ -116,7 +132,9 @@ class Deeds:
         chunk = self._kept.pop(number, None)
         if chunk is None:
             data = self._read(chunk_name(number))
-            chunk = _deeds.decode(data) if data is not None else []
+            if data is None:
+                raise RunError("what the tasks of this run do is not in the store any more")
+            chunk = _deeds.decode(data)
             if len(self._kept) >= KEPT_CHUNKS:
                 del self._kept[next(iter(self._kept))]
         self._kept[number] = chunk

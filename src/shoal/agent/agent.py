@@ -8,12 +8,12 @@ through to the books in time, ends what it runs and joins anew as another node: 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.answers import whole_share, why_in_share
@@ -21,21 +21,35 @@ from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk, memory_places
 from shoal.agent.farm import Farm
-from shoal.agent.messages import LookAround, NodeNote, Promised, RunsChanged, Said, TasksUnwanted, WireMessage
+from shoal.agent.idle import sentence as sentence_of_idleness
+from shoal.agent.membership import Membership
+from shoal.agent.messages import (
+    LookAround,
+    NodeNote,
+    Promised,
+    RunsChanged,
+    Said,
+    TasksUnwanted,
+    WireMessage,
+    read_note,
+)
 from shoal.agent.share import Share
 from shoal.agent.skew import ahead, sentence
+from shoal.agent.spools import remove_spool
 from shoal.agent.surroundings import Clock
 from shoal.agent.telling import Telling
 from shoal.agent.trouble import VARIABLE, Trouble
-from shoal.errors import ShoalError
+from shoal.descriptors import OUT_OF_DESCRIPTORS, limit
+from shoal.errors import RunError, ShoalError
 from shoal.explain.answer import Answer, RunAnswer
 from shoal.memory.client import VARIABLE as MEMORY
 from shoal.memory.protocol import Place
 from shoal.memory.serving import Served
 from shoal.policy.deadline import NOTICE
-from shoal.runner.wakeup import Wakeup
-from shoal.store.base import NOBODY
+from shoal.runner.wakeup import Interrupted, Wakeup, signals_raise
+from shoal.store.base import NOBODY, GoneError, UnknownRunError
 from shoal.store.directory import NodeInfo, RunInfo
+from shoal.wire.caller import VersionError
 from shoal.wire.post import Post
 
 BEAT_SECONDS = 1.0
@@ -45,8 +59,6 @@ HAND_OVER_SECONDS = 1.0
 """For how long others may take what waits here, once nothing runs any more, before it is given back."""
 MOST_EARLY = 64
 """Messages that are kept until we have a share in the run that they are about; those beyond are sent again."""
-SPOOL = "shoal-agent-"
-"""How the name of a spool begins that was made for one agent, and goes with it."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -62,7 +74,8 @@ class Agent:
         depot: Depot,
         memory: Served | None = None,
     ) -> None:
-        self.post, self.books, self.info, self.spool, self.depot = post, books, info, spool, depot
+        self.post, self.books, self.spool, self.depot = post, books, spool, depot
+        self.membership = Membership(info)
         self.memory = memory
         """The service of this node's shared memory; tasks find its door in their environment."""
         if memory is not None:
@@ -72,8 +85,6 @@ class Agent:
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=False)
         self.farm = self.desk.farm = Farm(info.capacity(), spool, post.answer)
-        self.number = -1
-        self.nodes: dict[int, NodeInfo] = {}
         self.share: Share | None = None
         self._telling = Telling(self.clock)
         self._early: deque[Said] = deque(maxlen=MOST_EARLY)
@@ -83,6 +94,7 @@ class Agent:
         self.leaving = False
         self.at_once = False
         self._versions = (-1, -1)
+        self._problem: ShoalError | None = None
         self._is_run_on = False
         self._next_beat = 0.0
         self._ahead = 0.0
@@ -90,10 +102,25 @@ class Agent:
         self._done_since: float | None = None
         """Since when an agent that leaves has had nothing running."""
 
+    @property
+    def info(self) -> NodeInfo:
+        return self.membership.info
+
+    @property
+    def number(self) -> int:
+        return self.membership.number
+
+    @property
+    def nodes(self) -> dict[int, NodeInfo]:
+        return self.membership.nodes
+
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Until somebody says that it is enough."""
+        if not self._begins():
+            self._end()
+            return
         self.wakeup = Wakeup(SIGNALS)
         self.farm.attend(self.wakeup)
         for descriptor in (*self.post.fds(), self.depot.fetcher.fd()):
@@ -102,18 +129,40 @@ class Agent:
             while not self._has_left():
                 try:
                     self._turn()
+                except VersionError:
+                    raise
                 except ShoalError as error:
                     self._recover(error)
+                except OSError as error:
+                    if error.errno not in OUT_OF_DESCRIPTORS:
+                        raise
+                    self._recover(RunError(f"no more files can be opened (limit: {limit()}): {error}"))
         finally:
             self._part()
-            self.farm.close()
-            if self.memory is not None:
-                self.memory.close()  # while signals are still held off: what it has in shared memory would stay
+            self._end()
             self.wakeup.close()
-            self.depot.close()
-            if os.path.basename(self.spool).startswith(SPOOL):
-                shutil.rmtree(self.spool, ignore_errors=True)
-            self.post.close(linger=0.5)
+
+    def _begins(self) -> bool:
+        """Joins the cluster, however long that takes; False: a signal has come meanwhile, and it is to end."""
+        try:
+            with signals_raise(SIGNALS):
+                self.membership.join(self.books.directory)
+        except Interrupted:
+            return False
+        except BaseException:
+            self._end()
+            raise
+        self._telling.joined()
+        return True
+
+    def _end(self) -> None:
+        """Gives back what it has on this machine."""
+        self.farm.close()
+        if self.memory is not None:
+            self.memory.close()  # while signals are still held off: what it has in shared memory would stay
+        self.depot.close()
+        remove_spool(self.spool)
+        self.post.close(linger=0.5)
 
     def _recover(self, error: ShoalError) -> None:
         """The books did not do what we asked: the run is over and forgotten, or they were away for too long.
@@ -126,19 +175,22 @@ class Agent:
             self.wakeup.discard(share.launcher.descriptor)
             self._telling.share_ends(share)
             share.close()
-        self._versions, before, self.number = (-1, -1), self.number, NOBODY
+        self._versions = (-1, -1)
         self._next_beat = self.clock() + BEAT_SECONDS
         try:
             if share is not None and all(each.run != share.run for each in self.books.directory.runs()):
-                self.number = before
                 return
-            print(f"shoal agent: {error}", file=sys.stderr, flush=True)
-            if share is not None:
-                share.store.lose(before)
-            if before != NOBODY:
-                self.books.directory.remove(before)  # only after that; otherwise its lease ends and somebody buries it
+            self._say(str(error))
+            if share is not None and not isinstance(error, GoneError):
+                share.store.lose(self.number)
+            # Only after that: as long as it is listed, its lease ends and somebody else buries it.
+            self.membership.give_up(self.books.directory)
         except ShoalError:
             pass  # we go on as another node as soon as the books are there again
+        self.membership.leave()
+
+    def _say(self, sentence: str) -> None:
+        print(f"shoal agent: {sentence}", file=sys.stderr, flush=True)
 
     def _part(self) -> None:
         """Leaves what we still have to the others, and is struck off."""
@@ -147,8 +199,7 @@ class Agent:
         try:
             if share is not None:
                 self._give_back(share)
-            if self.number >= 0:
-                self.books.directory.remove(self.number)
+            self.membership.give_up(self.books.directory)
         except ShoalError:
             pass  # whoever notices that we are gone does it
 
@@ -159,6 +210,7 @@ class Agent:
         if cut_short and ends_at is not None and self.clock() > ends_at - 2 * GIVE_BACK_SECONDS:
             why = f"the time of {self.info.name} was over before {len(cut_short)} of its tasks were: they are run again"
             share.store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
+        share.note_gone(self.info.name)
         share.store.lose(self.number)
         for number, node in self.nodes.items():
             if number != self.number:
@@ -170,6 +222,7 @@ class Agent:
         if self.wakeup.signals:
             self._on_signals()
         self.desk.serve(self.clock())
+        self._raise_problem()
         self.farm.turn(readable)
         if self.share is None or self.share.goods is None:
             self.depot.fetcher.finished()  # nobody waits for what was fetched ahead for an earlier share
@@ -181,6 +234,12 @@ class Agent:
         if self.clock() >= self._next_beat:
             self._beat()
         self.post.flush()
+
+    def _raise_problem(self) -> None:
+        """What went wrong with our share while a message was taken, which the desk would only tell to its sender."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
 
     def _patience(self) -> float:
         until_beat = min(self._next_beat - self.clock(), self.farm.patience())
@@ -216,7 +275,7 @@ class Agent:
     # ---- being there ---------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        self.number = self.books.directory.join(self.info)
+        self.membership.join(self.books.directory)
         self._telling.joined()
         self._versions = (-1, -1)
         self._beat()
@@ -232,9 +291,10 @@ class Agent:
         if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
             self.leave(at_once=False)  # whether or not the batch system tells us
         before = time.time()
-        beat = directory.renew(self.number, note=encode(self._doing()))
+        beat = self.membership.renew(directory, encode(self._doing()))
         self._compare_clocks(before, time.time(), beat.clock)
         if not beat.alive:
+            self._say(f"the cluster has lost sight of this node (number {self.number}): it joins anew")
             self._close_share()
             self._join()
             return
@@ -250,6 +310,31 @@ class Agent:
             self._bury(directory.expired())
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
+        if self.share is not None and not self.leaving:
+            self._mind_idleness(self.share)
+
+    def _mind_idleness(self, share: Share) -> None:
+        """No core may be idle for long beside tasks of a peer that it could run: looks anew, and tells of it."""
+        directory = self.books.directory
+        beside = share.beside(
+            self.clock(), lambda: {number: read_note(note) for number, note in directory.notes().items()}
+        )
+        if beside is None:
+            return
+        self._versions = (-1, -1)  # with the next beat it looks anew who is there, and what is being run
+        if not beside.lasts:
+            return
+        if not share.store.renew(self.number):
+            self._say(f"the run counts this node (number {self.number}) as lost: it joins anew")
+            self._close_share()
+            self.membership.give_up(directory)
+            self._join()
+            return
+        is_new, why = not share.idle.told, sentence_of_idleness(self.info.name, self.nodes[beside.peer].name, beside)
+        share.idle.told = why
+        self._say(why)
+        if is_new:
+            share.store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
 
     def _all_memory_known(self) -> bool:
         assert self.memory is not None
@@ -264,7 +349,7 @@ class Agent:
     def _compare_clocks(self, before: float, after: float, theirs: float) -> None:
         found = ahead(before, after, theirs)
         if found and not self._ahead:
-            print(f"shoal agent: {sentence(self.info.name, found)}", file=sys.stderr, flush=True)
+            self._say(sentence(self.info.name, found))
         self._ahead = found
 
     def _doing(self) -> NodeNote:
@@ -286,16 +371,16 @@ class Agent:
             if number == self.number or (self.share is None and self._is_run_on):
                 continue  # who has no share in the run leaves that to others
             if self.share is not None:
+                if number in self.nodes:
+                    self.share.note_gone(self.nodes[number].name)
                 self.share.lose(number)
             self.books.directory.remove(number)
 
     def _look_at_nodes(self) -> None:
-        before, self.nodes = self.nodes, self.books.directory.nodes()
-        for number, node in before.items():
-            if number not in self.nodes:
-                self.post.forget(node.address)
-                if self.share is not None:  # it has left, or somebody has buried it: it has nothing any more
-                    self.share.lose(number)
+        for number, node in self.membership.see(self.books.directory.nodes()).items():
+            self.post.forget(node.address)
+            if self.share is not None:  # it has left, or somebody has buried it: it has nothing any more
+                self.share.lose(number)
         if self.share is not None and self.number in self.nodes:
             self.share.peers_changed(self.nodes)
 
@@ -313,10 +398,15 @@ class Agent:
 
     def _open_share(self, run: RunInfo) -> None:
         if self.number not in self.nodes:
-            self.nodes = self.books.directory.nodes()
-        if (self.number, run.run) in self._declined:
+            self.membership.see(self.books.directory.nodes())
+        if (self.number, run.run) in self._declined or self.number not in self.nodes:
+            return  # in the latter case the next beat says that we are to join anew
+        try:
+            store, work = self.books.attach(run.run)
+        except (UnknownRunError, GoneError):
+            self._say(f"the books of run {run.run} are lost; it is taken off the list, so that later runs are served")
+            self.books.directory.forget(run.run)
             return
-        store, work = self.books.attach(run.run)
         about = decode_about(run.about)
         if not about.managed and not os.path.isdir(about.base):
             why = f"{about.base!r} is not there on {self.info.name}, so it does not take part"
@@ -345,6 +435,9 @@ class Agent:
             store.note(encode(Entry(-1, 0, "note", "", self.info.name, message=why)))
         self.books.directory.begin(run.run)
         self.share.begin()
+        for number in self.membership.former:
+            if number not in self.nodes:  # what we had as that node is nobody's, and nobody else may have noticed
+                self.share.lose(number)
         early = [said for said in self._early if said.run == run.run]
         self._early.clear()
         for said in early:
@@ -367,6 +460,25 @@ class Agent:
 
     def hear(self, message: WireMessage) -> WireMessage | None:
         """What other agents say about the run that is on."""
+        with self._share_at_work():
+            self._hear(message)
+        return None
+
+    @contextmanager
+    def _share_at_work(self) -> Iterator[None]:
+        """Whatever goes wrong meanwhile leaves our share with half of what it should have done.
+
+        A store that does not answer is for `_recover`; anything else is a defect of ours, and must not be silent.
+        """
+        try:
+            yield
+        except ShoalError as error:
+            self._problem = error
+        except (LookupError, TypeError, ValueError) as error:
+            self._say(f"a message could not be taken, by a defect of Shoal: {type(error).__name__}: {error}")
+            raise
+
+    def _hear(self, message: WireMessage) -> None:
         share = self.share
         match message:
             case Said(run, sender) if share is not None and share.run == run and sender in self.nodes:
@@ -381,7 +493,6 @@ class Agent:
                 self._next_beat = 0.0
             case TasksUnwanted(run, tasks) if share is not None and share.run == run:
                 share.cancel(tasks)
-        return None
 
     def runs_changed(self) -> None:
         """Everybody has a look at once."""
@@ -396,7 +507,8 @@ class Agent:
             if number != self.number:
                 self.post.send(node.address, TasksUnwanted(run, tasks))
         if self.share is not None and self.share.run == run:
-            self.share.cancel(tasks)
+            with self._share_at_work():
+                self.share.cancel(tasks)
 
     def explain(self, run: str, task: int) -> Answer | None:
         """What our broker says of a task, if it has it."""

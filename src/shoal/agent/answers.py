@@ -87,6 +87,8 @@ def whole_share(share: Share, name: str) -> RunAnswer:
     """What runs and waits here, and for what; and what no node can run, which this one keeps."""
     whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
     whole.groups += _stranded_groups(share)
+    if share.idle.told:
+        whole.notes.append(share.idle.told)
     for group in whole.groups:
         group.example.node = name
     return whole

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shoal.agent.messages import Refused, StoreAsked, StoreTold, WireMessage, make_codec
 from shoal.errors import InputError, RunError
+from shoal.futures.farming import FarmsAsked
 from shoal.model.work import Work
 from shoal.store.base import Store
 from shoal.store.directory import Directory
@@ -15,18 +16,21 @@ from shoal.store.redis import RedisStore, key_of
 from shoal.store.redis_directory import RedisDirectory
 from shoal.store.remote import RemoteDirectory, RemoteStore, Transport
 from shoal.wire.access import Access, Role
-from shoal.wire.caller import Caller
+from shoal.wire.caller import Caller, VersionError
 
 if TYPE_CHECKING:
     from shoal.store.served import StoreServer
 
 ANSWER_SECONDS = 10.0
+GREETING_SECONDS = 2.0
 
 
 class ClusterBooks(Protocol):
     """Who is there, what is being run, and the books of each run."""
 
     directory: Directory
+    outlive_head: bool
+    """Whether they are there without the head, so that every agent can answer clients."""
 
     def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
         """Opens the books of a new run; `managed`: they say where its files are."""
@@ -40,6 +44,8 @@ class ClusterBooks(Protocol):
 
 class RedisBooks:
     """In Redis or Valkey; every run has a connection of its own."""
+
+    outlive_head = True
 
     def __init__(self, url: str, cluster: str) -> None:
         self._addresses = url.split(",")
@@ -64,6 +70,8 @@ class RedisBooks:
 
 class ServedBooks:
     """With the head, reached through a transport."""
+
+    outlive_head = False
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -91,6 +99,8 @@ class ToHead:
     def ask(self, request: bytes) -> bytes:
         try:
             answer = self._caller.ask(StoreAsked(request), ANSWER_SECONDS)
+        except VersionError:
+            raise
         except InputError as error:
             raise TimeoutError(str(error)) from None
         if isinstance(answer, StoreTold):
@@ -108,6 +118,23 @@ class Here:
 
     def ask(self, request: bytes) -> bytes:
         return self._server.perform(request, self._now())
+
+
+def check_version(access: Access) -> None:
+    """Whether the others speak our version of the protocol: `VersionError` if not.
+
+    With the head's store every agent finds out when it joins; with Redis nobody would, so somebody is asked. If nobody
+    answers now, the agents are not there, and what they speak does not matter yet.
+    """
+    if access.store is None:
+        return
+    with Caller(access, make_codec(), role=Role.WORKER, patience=GREETING_SECONDS) as caller:
+        try:
+            caller.ask(FarmsAsked(), GREETING_SECONDS)
+        except VersionError:
+            raise
+        except InputError:
+            pass
 
 
 def books_of(access: Access) -> ClusterBooks:

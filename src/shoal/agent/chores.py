@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Sequence
 
-from shoal.agent.about import About, Deed, Deeds
-from shoal.engine.orders import circumstances_of
+import msgspec
+
+from shoal.agent.about import About, Deed, Deeds, Seen
+from shoal.engine.asides import Asides, is_there
+from shoal.engine.attempt_journal import OutputBefore
+from shoal.engine.files import signature
+from shoal.engine.orders import circumstances_of, shell_of
+from shoal.engine.trees import as_listing, list_tree, signature_of_entries
+from shoal.engine.workspace import Workspace
 from shoal.model.task import Profile
+from shoal.plan.ownership import Entry, Listing, encode_listings
 from shoal.runner.link import Order
+from shoal.runner.shell import NO_BASH, lacks_bash, program
 
 OUTPUT_BYTES = 64 << 10
 """Of what a task wrote to its standard output the last so many bytes travel to the client."""
-NOTHING: Order = (0, 0, b"", 0.0, b"", b"", 0)
+NOTHING: Order = (0, 0, b"", 0.0, b"", b"", 0, b"")
 
 
 class Chores:
     """The chores of one run on one node."""
 
+    """The current directory is the workflow's own one, if nodes share files."""
+
     def __init__(self, about: About, profiles: Sequence[Profile], deeds: Deeds) -> None:
         self._base = about.base
         self._deeds = deeds
         self._circumstances = [circumstances_of(profile) for profile in profiles]
+        self._profiles = profiles
+        self._shell = [shell_of(profile) for profile in profiles]
+        self._may_lack_bash = program("bash") is None
+        self.notes: list[str] = []
+        """What the user should know of this node and of its files, until it has been told."""
         self._memory = [profile.resources.get("memory") if about.enforced else 0 for profile in profiles]
         self._disk = [profile.resources.get("disk") if about.enforced else 0 for profile in profiles]
-        self._made = {about.base}
+        self._made = {""}
+        self._asides = Asides(Workspace(about.workflow, about.base))
         self._output = -1
         self._output_path = ""
 
@@ -40,6 +58,16 @@ class Chores:
         words = [sys.executable, "-m", "shoal.runner.apart", deed.command, deed.value]
         return os.fsencode(shlex.join(words))
 
+    def _shell_of(self, deed: Deed, category: int) -> bytes:
+        """A shell that was chosen is for the user's commands, not for those that make calls."""
+        if deed.value:
+            return b""
+        shell = self._profiles[category].shell
+        if self._may_lack_bash and lacks_bash(shell, deed.command):
+            self._may_lack_bash = False
+            self.notes.append(NO_BASH)
+        return self._shell[category]
+
     def deed(self, task: int) -> Deed:
         return self._deeds.of(task)
 
@@ -48,7 +76,8 @@ class Chores:
         deed = self._deeds.of(task)
         limit, variables, directory = self._circumstances[category]
         place = os.path.join(os.fsencode(folder), directory)
-        plain = (task, attempt, self._command(deed), limit, variables, place, self._memory[category])
+        circumstances = (limit, variables, place, self._memory[category], self._shell_of(deed, category))
+        plain = (task, attempt, self._command(deed), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain
@@ -58,39 +87,90 @@ class Chores:
     def order(self, task: int, attempt: int, category: int) -> tuple[Order, str | None]:
         """The order for the launcher; or why the task cannot be started."""
         deed = self._deeds.of(task)
-        for name in deed.outputs:
-            obstacle = self._prepare(name, remove=deed.stale or attempt % (1 << 16) > 1 or attempt >= 1 << 16)
-            if obstacle is not None:
-                return NOTHING, obstacle
-        plain = (task, attempt, self._command(deed), *self._circumstances[category], self._memory[category])
+        obstacle = self._make_room(deed, is_first=attempt == 1)
+        if obstacle is not None:
+            return NOTHING, obstacle
+        shell = self._shell_of(deed, category)
+        circumstances = (*self._circumstances[category], self._memory[category], shell)
+        plain = (task, attempt, self._command(deed), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain, None
         paths = b"".join(os.fsencode(os.path.join(self._base, name)) + b"\0" for name in deed.outputs)
         return (*plain, disk, paths), None
 
-    def _prepare(self, name: str, *, remove: bool) -> str | None:
-        path = os.path.join(self._base, name)
-        parent = os.path.dirname(path)
-        try:
-            if parent not in self._made:
-                os.makedirs(parent, exist_ok=True)
-                self._made.add(parent)
-            if remove and not (os.path.isdir(path) and not os.path.islink(path)):
-                try:
-                    os.unlink(path)
-                except FileNotFoundError:
-                    pass
-        except OSError as error:
-            return f"cannot prepare its output {name!r}: {error.strerror}"
+    def _make_room(self, deed: Deed, *, is_first: bool) -> str | None:
+        """An attempt begins without its outputs. What the client found there it has put aside; what came later is kept
+        if nobody has attempted the task before, and is else what an earlier attempt has half made."""
+        befores = None
+        for at, name in enumerate(deed.outputs):
+            parent = os.path.dirname(name)
+            try:
+                if parent not in self._made:
+                    os.makedirs(parent, exist_ok=True)
+                    self._made.add(parent)
+                if not is_there(name):
+                    continue
+                if name == deed.value:
+                    os.unlink(name)
+                    continue
+                befores = befores or _befores(deed)
+                before = befores[at]
+                if not is_first:
+                    self._asides.take_away(before)
+                elif not before.remains and not before.others:
+                    where = self._asides.keep(name, name, name)
+                    self.notes.append(f"{name!r} was not there when the run was brought: it is kept as {where}")
+            except OSError as error:
+                return f"cannot prepare its output {name!r}: {error.strerror}"
         return None
 
-    def missing_output(self, task: int) -> str | None:
-        """The first output that a task has not made, in a sentence."""
-        for name in self._deeds.of(task).outputs:
-            if not os.path.lexists(os.path.join(self._base, name)):
-                return f"exit status 0, but it did not make {name!r}"
-        return None
+    def has_half_made(self, task: int) -> bool:
+        """Whether anything may stand under the names of its outputs."""
+        return any(is_there(name) for name in self._deeds.of(task).outputs)
+
+    def take_away(self, task: int) -> str:
+        """An attempt did not succeed: moves what it has half made to `partial`; says where."""
+        deed = self._deeds.of(task)
+        places = []
+        for before in _befores(deed):
+            name = os.fsdecode(before.path)
+            try:
+                if name == deed.value:
+                    os.unlink(name)
+                elif place := self._asides.take_away(before):
+                    places.append(place)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                return f"cannot move the half-made {name!r} away: {error.strerror}"
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        return f"what it had made is kept as {places[0]}{more}" if places else ""
+
+    def look(self, task: int) -> tuple[tuple[Seen, ...], bytes, str | None]:
+        """What a task has made, as it left it, with listings for the ledger; or the first output that it has not made,
+        in a sentence. The client may look later, after somebody has changed it."""
+        deed = self._deeds.of(task)
+        found: list[Seen] = []
+        listings: dict[int, Listing] = {}
+        befores = None
+        for at, name in enumerate(deed.outputs):
+            try:
+                is_plain = stat.S_ISREG(os.lstat(name).st_mode)
+            except OSError:
+                is_plain = False
+            listing: Listing = {}
+            if is_plain:
+                pair = signature(name, by_content=False)
+            else:
+                befores = befores or _befores(deed)
+                pair, listing = _look_closely(name, befores[at])
+            if pair is None:
+                return (), b"", f"exit status 0, but it did not make {name!r}"
+            found.append((*pair, not is_plain and os.path.isdir(name)))
+            if listing:
+                listings[at] = listing
+        return tuple(found), encode_listings(listings), None
 
     def output_of(self, at: int, size: int, tail: bytes) -> bytes:
         """What a task wrote; only the end if that is much."""
@@ -107,3 +187,24 @@ class Chores:
         if self._output >= 0:
             os.close(self._output)
             self._output = -1
+
+
+_decode_befores = msgspec.msgpack.Decoder(list[OutputBefore]).decode
+
+
+def _befores(deed: Deed) -> list[OutputBefore]:
+    """What stays where a task makes its outputs, one for each of them."""
+    told = _decode_befores(deed.before) if deed.before else []
+    return told + [OutputBefore(os.fsencode(name)) for name in deed.outputs[len(told) :]]
+
+
+def _look_closely(name: str, before: OutputBefore) -> tuple[tuple[int, int] | None, Listing]:
+    """The signature of an output that is no plain file, and what is in it that did not stand there before."""
+    if os.path.islink(name):
+        return signature(name, by_content=False), {"": Entry("link", 0, 0, os.readlink(name))}
+    if not os.path.isdir(name):
+        return signature(name, by_content=False), {}
+    others, stood = set(map(os.fsdecode, before.others)), set(map(os.fsdecode, before.stood))
+    entries = list(list_tree(name, is_left_out=others.__contains__))
+    listing = {"": Entry("directory", 0, 0, "")} | as_listing(entries)
+    return signature_of_entries(entries), {each: entry for each, entry in listing.items() if each not in stood}

@@ -51,7 +51,7 @@ from shoal.memory.protocol import Place
 from shoal.model.labels import parse_label
 from shoal.policy.balance import policy_named
 from shoal.policy.order import ORDERS
-from shoal.store.base import Store
+from shoal.store.base import GoneError, Store, UnknownRunError
 from shoal.store.directory import Directory, RunInfo
 from shoal.wire.access import Role
 from shoal.wire.envelope import BadFrame
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 2_000
 MOST_ENTRY_BYTES = 4 << 20
 CANCELLED_AT_ONCE = 5_000
+LOST = (GoneError, UnknownRunError)
+"""What a store raises that has not got the books of a run."""
 MOST_READ = 16
 """Runs into whose books one desk looks at a time."""
 
@@ -165,7 +167,8 @@ class Desk:
             case ClusterAsked():
                 directory = self.books.directory
                 notes = {number: read_note(note) for number, note in directory.notes().items()}
-                return ClusterTold(directory.nodes(), [self._told(run) for run in directory.runs()], notes)
+                runs = [self._told(run) for run in directory.runs()]
+                return ClusterTold(directory.nodes(), runs, notes, self.books.outlive_head)
             case FarmsAsked():
                 return FarmsTold(self.books.directory.nodes())
             case MemoryAsked():
@@ -218,9 +221,15 @@ class Desk:
         info = self._info_of(run)
         if info is None:
             return Entries(start, [], 0, "unknown")
-        store = self._store_of(run)
-        left = store.left  # both before the log: when nothing is left, all entries are there
-        found = store.log(start, MOST_ENTRIES)
+        try:
+            store = self._store_of(run)
+            left = store.left  # both before the log: when nothing is left, all entries are there
+            found = store.log(start, MOST_ENTRIES)
+            if not found and not left:
+                left = store.left  # an error if the books were lost in between: then the log is not over, but gone
+        except LOST:
+            self._drop(run)
+            return Entries(start, [], 0, "unknown")
         size = 0
         for at, entry in enumerate(found):
             size += len(entry)
@@ -231,8 +240,12 @@ class Desk:
 
     def _told(self, run: RunInfo) -> RunTold:
         about = decode_about(run.about)
-        store = self._store_of(run.run)
-        return RunTold(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
+        try:
+            store = self._store_of(run.run)
+            return RunTold(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
+        except LOST:  # an agent takes it off the list soon
+            self._drop(run.run)
+            return RunTold(run.run, about.name, "lost", about.tasks, about.tasks)
 
     def _known(self, run: str) -> tuple[Store, RunInfo]:
         """The books of a run, and what is known of it; an error if there is none."""
@@ -267,10 +280,17 @@ class Desk:
     def _forget(self, run: str) -> None:
         info = self._info_of(run)
         if info is not None:
-            self._store_of(run).forget()
+            try:
+                self._store_of(run).forget()
+            except LOST:
+                pass
             self.books.directory.forget(run)
             self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
             self.owner.runs_changed()
+        self._drop(run)
+
+    def _drop(self, run: str) -> None:
+        """Nobody looks into these books any more."""
         store = self._read.pop(run, None)
         if store is not None:
             store.close()

@@ -19,12 +19,14 @@ import msgspec
 from shoal.agent.about import Deed
 from shoal.agent.inflow import Inflow
 from shoal.agent.reads import Reads
+from shoal.broker.messages import Cramped
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.job import Cause, Fetched
 from shoal.depot.protocol import Grant
 from shoal.depot.shelf import AbsentError
 from shoal.errors import ShoalError
+from shoal.model.resources import show_bytes
 from shoal.model.work import Work
 from shoal.store.base import Store
 
@@ -47,8 +49,31 @@ SOURCES = "sources"
 """The piece of a run that tells what the client has brought: a version for each such file."""
 
 
+_NAMED = 3
+"""Files that a sentence names."""
+
+
+def no_room_sentence(files: Sequence[str], cramped: Cramped) -> str:
+    """Why a task cannot run anywhere."""
+    named = ", ".join(repr(file) for file in files[:_NAMED])
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return (
+        f"what it reads fits on the disk of no node: {named}{more} take {show_bytes(cramped.need)}, and the largest "
+        f"room that a node has for them is {show_bytes(max(0, cramped.most))}"
+    )
+
+
 def object_name(run: str, file: int, attempt: int) -> str:
     return f"{run}/{file}/{attempt}"
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """What a task reads does not fit here."""
+
+    need: int
+    """Bytes of all of it."""
+    room: int
+    """The most that could be here for it when nothing else ran; less than `need`: it never fits."""
 
 
 class _Wanted(msgspec.Struct):
@@ -58,6 +83,8 @@ class _Wanted(msgspec.Struct):
     missing: dict[str, int]
     """Objects that have not arrived, with their files."""
     pinned: list[str]
+    need: int
+    """Bytes of all that it reads."""
 
 
 class Goods:
@@ -88,6 +115,8 @@ class Goods:
         """By object: tasks that wait for it; none if it is fetched ahead."""
         self._files: dict[str, int] = {}
         """By object: its file, while it is on its way."""
+        self._coming: dict[str, int] = {}
+        """By object: its size, likewise."""
         self._pins: dict[int, list[str]] = {}
         self._here_already: dict[int, str] = {}
         """By file: its object, if that was here when somebody looked. As long as it is, nobody makes the file anew."""
@@ -97,9 +126,10 @@ class Goods:
 
     # ---- before a task -------------------------------------------------------------------------------------------
 
-    def want(self, task: int, attempt: int) -> bool | None:
+    def want(self, task: int, attempt: int) -> bool | NoRoom | None:
         """Whether all that a task reads is here; False: it is on its way. None: something does not exist any more."""
         missing: dict[str, int] = {}
+        lacking: dict[str, Made] = {}
         pinned: list[str] = []
         for file in self._work.inputs_of(task):
             name = self._here_already.get(file)
@@ -115,14 +145,20 @@ class Goods:
                 pinned.append(name)
                 self._here_already[file] = name
             else:
-                missing[name] = file
-                self._fetch(name, file, made)
+                missing[name], lacking[name] = file, made
         if not missing:
             self._furnished(task, pinned)
             return True
-        self._wanted[task] = _Wanted(attempt, missing, pinned)
-        for name in missing:
+        absent = sum(made.size for made in lacking.values())
+        need = absent + sum(self._cache.size(name) for name in pinned)
+        most, now = self._cache.room_for({*pinned, *missing}, absent, self._coming)
+        if absent and need > now:
+            self._unpin(pinned)
+            return NoRoom(need, int(min(most, need)))
+        self._wanted[task] = _Wanted(attempt, missing, pinned, need)
+        for name, file in missing.items():
             self._waiting.setdefault(name, []).append(task)
+            self._fetch(name, file, lacking[name])
         return False
 
     def fetch_ahead(self, task: int) -> None:
@@ -132,7 +168,7 @@ class Goods:
             made = self._version(file) if here is None or not self._cache.has(here) else None
             if made is not None:
                 name = object_name(self._run, file, made.attempt)
-                if not self._cache.has(name):
+                if not self._cache.has(name) and made.size <= self._cache.room_for((), made.size, self._coming)[1]:
                     self._fetch(name, file, made)
 
     def _version(self, file: int) -> Made | None:
@@ -145,19 +181,21 @@ class Goods:
     def _fetch(self, name: str, file: int, made: Made) -> None:
         if name in self._files:
             return
-        self._files[name] = file
+        self._files[name], self._coming[name] = file, made.size
         self.inflow.begins(self._clock())
         found = [self._grant_of(node) for node in self._store.copies(file) if node != self._here]
         if made.attempt == SOURCE:
             found.append(self._origin())
         self._fetcher.fetch(name, [grant for grant in found if grant is not None], made.size, made.checksum)
 
-    def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Tasks with their attempts: those that can start now, and those for which something cannot be had."""
+    def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, NoRoom | None]]]:
+        """Tasks with their attempts: those that can start now, and those for which something cannot be had, or has no
+        room here."""
         ready: list[tuple[int, int]] = []
-        failed: list[tuple[int, int]] = []
+        failed: list[tuple[int, int, NoRoom | None]] = []
         for fetched in self._fetcher.finished():
             file = self._files.pop(fetched.name, None)
+            self._coming.pop(fetched.name, None)
             if file is None:
                 continue  # of a run that is over
             if fetched.description is not None:
@@ -182,7 +220,13 @@ class Goods:
             if node != self._here and self._grant_of(node) in absent:
                 self._store.dropped(file, node)
 
-    def _settle(self, task: int, fetched: Fetched, ready: list[tuple[int, int]], failed: list[tuple[int, int]]) -> None:
+    def _settle(
+        self,
+        task: int,
+        fetched: Fetched,
+        ready: list[tuple[int, int]],
+        failed: list[tuple[int, int, NoRoom | None]],
+    ) -> None:
         wanted = self._wanted.get(task)
         if wanted is None:
             return
@@ -194,8 +238,16 @@ class Goods:
                 self._furnished(task, wanted.pinned)
                 ready.append((task, wanted.attempt))
         else:
+            is_full = any(trouble.cause is Cause.FULL for trouble in fetched.troubles)
+            no_room = self._no_room(wanted) if is_full else None
             self.forget(task)
-            failed.append((task, wanted.attempt))
+            failed.append((task, wanted.attempt, no_room))
+
+    def _no_room(self, wanted: _Wanted) -> NoRoom:
+        """The disk was full before its time: somebody else uses it, or tasks that run. If none does, it stays full."""
+        others = len(self._wanted) > 1 or self._pins
+        here = sum(self._cache.size(name) for name in wanted.pinned)
+        return NoRoom(wanted.need, wanted.need if others else min(wanted.need - 1, here + self._cache.free_bytes()))
 
     def _furnished(self, task: int, pinned: list[str]) -> None:
         """All that a task reads is here, and is kept for it."""

@@ -7,6 +7,7 @@ on the same path and port it knows everything that it has answered.
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal.agent.about import Entry, encode
@@ -33,8 +34,17 @@ NOBODY_THERE = "no node is there now; the run waits for one"
 class Head:
     """One head, until it is told to end."""
 
-    def __init__(self, post: Post[WireMessage], books: ClusterBooks, server: StoreServer | None, depot: Depot) -> None:
+    def __init__(
+        self,
+        post: Post[WireMessage],
+        books: ClusterBooks,
+        server: StoreServer | None,
+        depot: Depot,
+        publish: Callable[[list[str]], None] = lambda addresses: None,
+    ) -> None:
+        """`publish` notes where clients are answered while the head is away."""
         self.post, self.books, self.server = post, books, server
+        self._publish = publish
         self.clock = Clock()
         self.desk = Desk(self, post, books, depot, keeps_sources=True)
         self.leaving = False
@@ -86,6 +96,8 @@ class Head:
         """What is still to be sent to a node that is gone is sent no more."""
         for address in self._known - there:
             self.post.forget(address)
+        if there != self._known and self.books.outlive_head:
+            self._publish(sorted(there))
         self._known = there
 
     def hear(self, message: WireMessage) -> WireMessage | None:

@@ -148,7 +148,7 @@ class Entries(msgspec.Struct, frozen=True, tag=True):
     entries: list[bytes]
     left: int
     state: str
-    """`waiting`, `active`, `ended`, or `unknown`."""
+    """`waiting`, `active`, `ended`, or `unknown`: the cluster has not got the run, or not any more."""
     running: int = 0
     """Tasks that run on the agent that answers."""
 
@@ -267,6 +267,8 @@ class NodeNote(msgspec.Struct, frozen=True, array_like=True):
     """How many tasks it runs of which category, those with most first."""
     lasting: tuple[tuple[int, int, float], ...] = ()
     """Attempts that it has been at for a while, the longest first: task, attempt, and for how many seconds."""
+    lanes: tuple[int, ...] = ()
+    """Categories of its Shared tasks, by number, if there are not too many."""
 
 
 class ClusterTold(msgspec.Struct, frozen=True, tag=True):
@@ -274,6 +276,8 @@ class ClusterTold(msgspec.Struct, frozen=True, tag=True):
     runs: list[RunTold]
     notes: dict[int, NodeNote] = {}
     """By node, how it is doing."""
+    nodes_answer: bool = False
+    """Every node answers clients as the head does, also when the head is gone."""
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

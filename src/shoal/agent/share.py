@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.agent.about import ONE, About, Deeds, Entry, encode
+from shoal.agent.about import JOINED, LEFT, ONE, About, Deeds, Entry, Seen, encode
 from shoal.agent.answers import Since
 from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
-from shoal.agent.goods import SOURCES, Goods, decode_sources
+from shoal.agent.goods import SOURCES, Goods, NoRoom, decode_sources, no_room_sentence
+from shoal.agent.idle import Beside, Idle
 from shoal.agent.limiting import Limiting
 from shoal.agent.making import make_member
-from shoal.agent.messages import LookAround, Promised, Said
+from shoal.agent.messages import LookAround, NodeNote, Promised, Said
 from shoal.agent.stranded import Stranded
 from shoal.agent.surroundings import Clock, Post
+from shoal.broker.alarm import Alarm
 from shoal.broker.member import Event, MemberCommand
 from shoal.broker.messages import (
     Accept,
@@ -52,6 +54,7 @@ from shoal.broker.peers import (
     Send,
     TasksPlaced,
     Ticket,
+    Woken,
 )
 from shoal.ledger.records import Usage
 from shoal.model.resources import FRACTION, Resources
@@ -109,7 +112,7 @@ class Share:
         self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
         capacity = nodes[here].capacity()
         self.limiting = Limiting(about, self.member.broker, capacity, store, self.name, clock())
-        self.wake_at: float | None = None
+        self.alarm = Alarm()
         self.results: list[TaskResult] = []
         """What came about while commands were done; it is told at the next turn."""
         self._ended: dict[int, Entry] = {}
@@ -118,6 +121,7 @@ class Share:
         """Attempts that have ended and that the broker has not judged yet."""
         self.since = Since()
         self._idle_since = clock()
+        self.idle = Idle()
         self._little_left = False
         self.ending = Ending(nodes[here].ends_at)
         self._has_told_of_time = False
@@ -162,6 +166,8 @@ class Share:
 
     def begin(self) -> None:
         """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
+        resources = self.nodes[self.here].resources.amounts
+        self.store.note(encode(Entry(-1, 0, JOINED, "", self.name, started=self.clock(), resources=resources)))
         placeable = self.store.unowned(self.here)
         self.tell(self.limiting.begin([ticket.task for ticket in placeable.tickets]))
         to = "" if self.about.to == ONE else self.about.to
@@ -184,8 +190,7 @@ class Share:
         caps = self.limiting.look(now)
         if caps is not None:
             self.tell(caps)
-        if self.wake_at is not None and now >= self.wake_at:
-            self.wake_at = None
+        if self.alarm.goes_off(now):
             self.tell(TimePassed())
         if self.member.tiers or not self.member.idle_cores():
             self._idle_since = now
@@ -198,13 +203,28 @@ class Share:
         if placeable.tickets:
             self.place(placeable)
 
+    def beside(self, now: float, notes: Callable[[], Mapping[int, NodeNote]]) -> Beside | None:
+        """A peer with tasks that could run here, where a core has been idle for long; `notes` of all nodes are costly.
+
+        It is asked at once, whatever the member knows of it.
+        """
+        member = self.member
+        rounds, others = member.rounds, member.roster.others()
+        if not self.idle.is_time(now, is_searching=rounds.is_searching(member.roster)):
+            return None
+        told = {number: note for number, note in notes().items() if number in self.nodes and number != self.here}
+        allowed = rounds.longest_search(others)
+        found = self.idle.look(now, self.run, allowed, rounds.unable(), told, rounds.declined)
+        if found is not None:
+            self.tell(PeersChanged(self._roster()))
+            self.tell(Heard(found.peer, Woken(found.shared)))
+        return found
+
     def patience(self) -> float:
         """Seconds until something is to be done."""
         if self.results:
             return 0.0
-        soonest = self._idle_since + LOOK_SECONDS
-        if self.wake_at is not None:
-            soonest = min(soonest, self.wake_at)
+        soonest = min(self._idle_since + LOOK_SECONDS, self.alarm.when)
         soonest = min(soonest, self.ending.doubts_until() or soonest, self.limiting.due() or soonest)
         return soonest - self.clock()
 
@@ -231,7 +251,7 @@ class Share:
                 case Send(peer, message):
                     follows += self._send(peer, message)
                 case WakeAt(when):
-                    self.wake_at = when if self.wake_at is None else min(when, self.wake_at)
+                    self.alarm.set(when)
                 case GiveUp():
                     follows += self._give_up(command)
                 case Retry(task, attempt, outcome):
@@ -241,7 +261,7 @@ class Share:
                 case Kill(task, attempt, outcome):
                     self._kill(task, attempt, outcome)
                 case HandBack():
-                    self._hand_back(command)
+                    follows += self._hand_back(command)
                 case Prefetch(task):
                     if self.goods is not None:
                         self.goods.fetch_ahead(task)
@@ -273,14 +293,21 @@ class Share:
             placeable = self.store.missing(Ticket(task, command.attempt), self.here)
             return [TasksPlaced(placeable.tickets, placeable.holdings)] if placeable.tickets else []
         entry = self._ended.pop(task, None)
+        if command.cramped is not None:
+            now, why = self.clock(), no_room_sentence(self.chores.deed(task).inputs, command.cramped)
+            entry = Entry(task, command.attempt, "failed", "failed", self.name, 127, now, now, message=why)
         if entry is None:
             entry = Entry(task, command.attempt, "failed", command.outcome.value, self.name)
         self.store.give_up(task, command.attempt, encode(msgspec.structs.replace(entry, verdict="failed")))
         return []
 
-    def _hand_back(self, command: HandBack) -> None:
+    def _hand_back(self, command: HandBack) -> list[Event]:
         """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
         lacking = command.lacking
+        if command.for_room:
+            again = self.store.hand_back(command.ticket, self.here)
+            ticket = again and msgspec.structs.replace(again, cramped=command.ticket.cramped)
+            return [TasksPlaced([ticket])] if ticket is not None else []
         able = [node for node in self.member.roster.able(lacking) if node != self.here] if lacking else []
         if lacking is not None and not able:
             told = self.stranded.keep(command.ticket, self._capacities())
@@ -288,6 +315,7 @@ class Share:
                 self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=told)))
         elif self.store.hand_back(command.ticket, NOBODY) is not None and able:
             self.post.send(self.nodes[able[0]].address, LookAround(self.run))
+        return []
 
     def _capacities(self) -> list[Resources]:
         """Of all nodes that take part."""
@@ -339,6 +367,10 @@ class Share:
         self.stranded.drop(tasks)
         self.tell(CancelAsked(list(tasks)))
 
+    def note_gone(self, name: str) -> None:
+        """Says in the log that a node takes part no more."""
+        self.store.note(encode(Entry(-1, 0, LEFT, "", name, ended=self.clock())))
+
     # ---- what runs -----------------------------------------------------------------------------------------------
 
     def _start(self, command: Start) -> None:
@@ -354,6 +386,11 @@ class Share:
                 self._could_not_start(task, attempt, obstacle)
         if orders:
             self.launcher.start(command.place, orders)
+        self._tell_notes()
+
+    def _tell_notes(self) -> None:
+        while self.chores.notes:
+            self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=self.chores.notes.pop())))
 
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
         now = self.clock()
@@ -365,10 +402,16 @@ class Share:
         self._places[task] = place
         self._fetching[task] = self.clock()
         is_here = goods.want(task, attempt)
-        if is_here:
+        if is_here is True:
             self._start_in_folder(goods, task, attempt)
-        elif is_here is None:
-            self.results.append(TaskResult(task, attempt, Outcome.MISSING))
+        elif is_here is not False:
+            self._never_began(task, attempt, is_here)
+
+    def _never_began(self, task: int, attempt: int, no_room: NoRoom | None) -> None:
+        """What it reads is not there any more, or does not fit here."""
+        outcome = Outcome.MISSING if no_room is None else Outcome.NO_ROOM
+        need, room = (no_room.need, no_room.room) if no_room is not None else (0, 0)
+        self.results.append(TaskResult(task, attempt, outcome, need=need, room=room))
 
     def _start_in_folder(self, goods: Goods, task: int, attempt: int) -> None:
         self._fetching[task] = self.clock() - self._fetching[task]
@@ -376,6 +419,7 @@ class Share:
         if obstacle is None:
             order = self.chores.order_in(folder, task, attempt, self.work.category[task])
             self.launcher.start(self._places.pop(task), [order])
+            self._tell_notes()
         else:
             goods.clear(task, attempt)
             self._could_not_start(task, attempt, obstacle)
@@ -386,7 +430,8 @@ class Share:
             self.member.links_measured(goods.inflow.rate)
         for task, attempt in ready:
             self._start_in_folder(goods, task, attempt)
-        self.results += [TaskResult(task, attempt, Outcome.MISSING) for task, attempt in failed]
+        for task, attempt, no_room in failed:
+            self._never_began(task, attempt, no_room)
 
     def _remember_sizes(self, made: Sequence[tuple[int, int, bytes]]) -> None:
         if self.member.gathering is not None:
@@ -425,15 +470,19 @@ class Share:
         _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
         outcome = OUTCOMES[ended_as]
         made: list[tuple[int, int, bytes]] = []
+        seen: tuple[Seen, ...] = ()
+        listing = b""
         if outcome is Outcome.OK:
             if self.goods is None:
-                missing = self.chores.missing_output(task)
+                seen, listing, missing = self.chores.look(task)
             else:
                 made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
                 self._made[task] = made
                 self._remember_sizes(made)
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
+        if self.goods is None and outcome not in (Outcome.OK, Outcome.UNBEGUN):
+            message = "; ".join(filter(None, (message, self._take_away(task))))
         if self.goods is not None:
             self.goods.clear(task, attempt)
             self.member.placement.moved(self._fetching.pop(task, 0.0), ended - started)
@@ -445,8 +494,17 @@ class Share:
         self._ended[task] = Entry(
             *(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes),
             course=self._courses.pop((task, attempt), b""),
+            seen=seen,
+            listing=listing,
         )
         return TaskResult(task, attempt, outcome, ended - started)
+
+    def _take_away(self, task: int) -> str:
+        """Nothing half-made stays under its final name. If this node was taken for lost, what stands there may be of
+        the attempt that another one has begun."""
+        if not self.chores.has_half_made(task) or self.store.whereabouts(task)[2] != self.here:
+            return ""
+        return self.chores.take_away(task)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

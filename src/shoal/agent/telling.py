@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 4
 """Categories of running tasks that are told by name."""
+MOST_LANES = 16
+"""Categories of queued tasks that are told by number."""
 
 
 class Telling:
@@ -112,6 +114,7 @@ def _queues(share: Share) -> dict[str, Any]:
         "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.stranded),
         "cores_held": min(contract.total[at], held + elastic * FRACTION) if at is not None else 0,
         "doing": tuple(names.most_common(MOST_NAMED)),
+        "lanes": tuple(sorted({broker.origin(lane) for lane in tiers.shared.lanes()})[:MOST_LANES]),
     }
 
 

@@ -1,11 +1,13 @@
 """For tests of whole clusters: what an agent says to others gets lost, doubled or late, by a seed.
 
-`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE"` in the environment of an agent, the last three as parts of all messages.
+`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent, the three in the middle as parts of all
+messages. Of the FIRST messages to each other agent half are lost.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -13,6 +15,7 @@ from shoal.errors import InputError
 
 VARIABLE = "SHOAL_TROUBLE"
 LATEST_SECONDS = 2.0
+LOSS_OF_FIRST = 0.5
 
 
 class Trouble:
@@ -20,17 +23,21 @@ class Trouble:
 
     def __init__(self, post: Any, text: str) -> None:
         try:
-            seed, loss, double, late = text.split()
+            seed, loss, double, late, *first = text.split()
+            (self._first,) = map(int, first or ("0",))
             self._random = Random(int(seed))
             self._loss, self._double, self._late = float(loss), float(double), float(late)
         except ValueError:
-            raise InputError(f"{VARIABLE}={text!r} is not 'SEED LOSS DOUBLE LATE'") from None
+            raise InputError(f"{VARIABLE}={text!r} is not 'SEED LOSS DOUBLE LATE [FIRST]'") from None
         self._post = post
         self._held: list[tuple[float, str, Any]] = []
+        self._sent: Counter[str] = Counter()
+        """How many messages there were for each address."""
 
     def send(self, address: str, message: Any) -> None:
         draw = self._random.random()
-        if draw < self._loss:
+        self._sent[address] += 1
+        if draw < (LOSS_OF_FIRST if self._sent[address] <= self._first else self._loss):
             return
         if draw < self._loss + self._double:
             self._post.send(address, message)

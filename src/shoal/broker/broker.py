@@ -36,6 +36,7 @@ from shoal.broker.messages import (
     CapacityChanged,
     CapsChanged,
     Command,
+    Cramped,
     DrainAsked,
     DrainEnded,
     Event,
@@ -102,6 +103,8 @@ class Broker:
         """Number of the current or last attempt, for tasks that were started at least once and are not over."""
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
+        self.cramped: dict[int, Cramped] = {}
+        """Of tasks for which some nodes had no room."""
         self.exhausted: dict[int, Tried] = {}
         """Sizes that tasks have exhausted."""
         self._larger: dict[tuple[int, ...], int] = {}
@@ -193,6 +196,8 @@ class Broker:
             self.losses.pop(task, None)
         if self.exhausted:
             self.exhausted.pop(task, None)
+        if self.cramped:
+            self.cramped.pop(task, None)
 
     def _on_ready(self, now: float, event: TasksReady, commands: list[Command]) -> None:
         tasks = reversed(event.tasks) if self.queue.newest_first else event.tasks
@@ -221,15 +226,16 @@ class Broker:
                 self.failures[task] = ticket.failures
             if ticket.losses:
                 self.losses[task] = ticket.losses
+            if ticket.cramped is not None:
+                self.cramped[task] = ticket.cramped
             push(task)
 
     def give_away(self, tasks: Sequence[int]) -> list[Ticket]:
         """Lets go of tasks that do not run; another broker has them from now on."""
         tickets = []
         for task in tasks:
-            tickets.append(
-                Ticket(task, self.attempt.get(task, 0), self.failures.get(task, 0), self.losses.get(task, 0))
-            )
+            failures, losses = self.failures.get(task, 0), self.losses.get(task, 0)
+            tickets.append(Ticket(task, self.attempt.get(task, 0), failures, losses, self.cramped.get(task)))
             if self.state[task] is State.QUEUED:
                 self.queue.remove(task)
             self._move(task, Move.LEAVE)
@@ -331,9 +337,11 @@ class Broker:
             self._move(task, Move.FAIL)
             commands.append(GiveUp(task, result.attempt, Outcome.CANCELLED))
             return
-        if outcome is not Outcome.UNBEGUN:
+        if outcome not in (Outcome.UNBEGUN, Outcome.NO_ROOM):
             counter = self.losses if outcome is Outcome.LOST else self.failures
             counter[task] = counter.get(task, 0) + 1
+        elif outcome is Outcome.NO_ROOM and task not in self.cramped:
+            self.cramped[task] = Cramped(result.need)
         delay = None
         lane = self.columns.lane[task]
         if outcome is not Outcome.CANCELLED and (self.has_peers or self.contract.could_fit(lane)):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from shoal.broker.lane import Lane
+from shoal.broker.messages import Cramped
 from shoal.broker.peers import Roster, Ticket
 from shoal.model.labels import requiring
 from shoal.model.resources import Resources
@@ -86,6 +87,11 @@ class Dealer:
         """The next one that can run what this node cannot; `ANYWHERE`: nobody that we know of."""
         able = self._roster.able(self._lanes[lane].resources)
         return self._in_turn([node for node in able if node != self._here])
+
+    def roomy(self, lane: int, cramped: Cramped) -> int:
+        """The next one that may have room for what a task reads; `ANYWHERE`: nobody that we know of."""
+        nodes = self._roster.roomy(self._lanes[lane].resources, cramped)
+        return self._in_turn([node for node in nodes if node != self._here])
 
     def preferred(self, lane: int, holdings: Holdings, dealt: dict[int, int]) -> int:
         """The node that a task prefers; `ANYWHERE`: none. `dealt` counts by lane what this batch has so far."""

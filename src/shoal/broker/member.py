@@ -20,9 +20,23 @@ from math import ceil, inf
 from random import Random
 from typing import TypeAlias
 
+import msgspec
+
 from shoal.broker.broker import Broker
 from shoal.broker.dealing import ALL, Deal, Dealer
-from shoal.broker.messages import CancelAsked, CapacityChanged, Command, DrainAsked, Start, TasksEnded, WakeAt
+from shoal.broker.messages import (
+    CancelAsked,
+    CapacityChanged,
+    Command,
+    Cramped,
+    DrainAsked,
+    GiveUp,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TimePassed,
+    WakeAt,
+)
 from shoal.broker.messages import Event as BrokerEvent
 from shoal.broker.nearness import Nearness
 from shoal.broker.parcels import Parcels
@@ -50,6 +64,7 @@ from shoal.broker.tiers import Tiers
 from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Release, Stealing, policy_named
 from shoal.policy.gathering import Gathering
 from shoal.policy.placement import ANYWHERE
+from shoal.policy.retry import Outcome
 
 MOST_PARKED = 64
 MOST_UNWANTED = 10_000
@@ -130,6 +145,7 @@ class Member:
             CancelAsked: self._on_cancel,
             CapacityChanged: self._on_capacity,
             DrainAsked: self._on_drain,
+            TimePassed: self._on_time,
         }
 
     def handle(self, now: float, event: Event) -> list[MemberCommand]:
@@ -149,10 +165,9 @@ class Member:
         if rounds.is_open:
             if now >= rounds.deadline:
                 rounds.next_victim(now, commands)  # whoever has not answered by now is left out
-        elif not (tiers.local or tiers.shared_tasks):
-            if now >= rounds.next_try:
-                rounds.begin(now, self.roster, commands)
-        elif self.look_ahead:
+        elif now >= rounds.next_try:
+            rounds.begin(now, self.roster, commands)
+        if self.look_ahead and (tiers.local or tiers.shared_tasks) and not rounds.is_open:
             self._prepare(commands)
         if rounds.is_open or self.parcels.unsettled or rounds.next_try > now:
             self._set_timer(now, commands)
@@ -181,6 +196,9 @@ class Member:
     def _on_placed(self, now: float, event: TasksPlaced, commands: list[MemberCommand]) -> None:
         """Finds a node for each; what stays is started if there is room."""
         deal = Deal()
+        if event.tickets and event.tickets[0].cramped is not None:
+            self._pass_on(now, event.tickets, commands)
+            return
         shares = self._divided(event)
         if shares is not None:
             self.little_left = False  # as we shall be told soon
@@ -211,6 +229,25 @@ class Member:
         if self.dealer.has_wishes or not self.dealer.is_indifferent():
             return None
         return self.nearness.divided(event, self.roster.ids, self.placement)
+
+    def _pass_on(self, now: float, tickets: list[Ticket], commands: list[MemberCommand]) -> None:
+        """What these tasks read did not fit here: they go to nodes that may have room, or fail."""
+        deal = Deal()
+        for ticket in tickets:
+            assert ticket.cramped is not None
+            node = self.dealer.roomy(self.broker.columns.lane[ticket.task], ticket.cramped)
+            if node == ANYWHERE:
+                commands.append(self._fails_for_room(ticket, ticket.cramped))
+            else:
+                deal.deal(node, ticket)
+        for peer, some, is_dealt in deal.parcels():
+            commands.append(Send(peer, self.parcels.wrap(now, peer, some, len(self.tiers.shared), dealt=is_dealt)))
+
+    def _fails_for_room(self, ticket: Ticket, cramped: Cramped) -> GiveUp:
+        request = self.broker.lanes[self.broker.columns.lane[ticket.task]].resources
+        disk = self.roster.largest_disk(request)
+        most = disk if disk and disk < cramped.need else cramped.most
+        return GiveUp(ticket.task, ticket.attempt, Outcome.NO_ROOM, msgspec.structs.replace(cramped, most=most))
 
     def _choose(self, event: TasksPlaced, deal: Deal) -> tuple[list[Ticket], list[int]]:
         """What stays here, and which tasks of it belong here; the rest goes into the deal."""
@@ -323,8 +360,18 @@ class Member:
     def _give(self, now: float, peer: int, asked: TasksAsked, commands: list[MemberCommand]) -> None:
         """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
         shared, round = self.tiers.shared, asked.round
+        chosen = self.chosen_for(peer, asked)
+        if not chosen:
+            commands.append(Send(peer, Parcel(0, [], 0, round)))
+            self._park(peer, asked.unable)
+            return
+        tickets = self.broker.give_away(chosen)
+        commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
+
+    def chosen_for(self, peer: int, asked: TasksAsked) -> list[int]:
+        """What a thief gets; nothing if it could start none of it, or would have it too late."""
+        shared, near = self.tiers.shared, self.nearness
         load = self._load_for(asked.unable) if asked.unable else len(shared)
-        near = self.nearness
         part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
         count = load if self.broker.draining else ceil((part or self.stealing.share) * load)
         without = self._lanes_of(asked.unable)
@@ -332,12 +379,14 @@ class Member:
             chosen = near.share_of(asked, count, without, self._bandwidth)
         else:
             chosen = self.tiers.lightest(shared, count, without)
-        if not chosen:
-            commands.append(Send(peer, Parcel(0, [], 0, round)))
-            self._park(peer, asked.unable)
-            return
-        tickets = self.broker.give_away(chosen)
-        commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
+        return [task for task in chosen if self._has_room(peer, task)] if self.broker.cramped else chosen
+
+    def _has_room(self, peer: int, task: int) -> bool:
+        """Whether another node may have room for what a task reads."""
+        cramped = self.broker.cramped.get(task)
+        if cramped is None:
+            return True
+        return peer in self.roster.roomy(self.broker.lanes[self.broker.columns.lane[task]].resources, cramped)
 
     def _load_for(self, unable: tuple[int, ...]) -> int:
         """What there is for a thief that can start nothing of some lanes."""
@@ -413,8 +462,10 @@ class Member:
                 if is_pushed and not self.little_left and not self.broker.draining:
                     self._keep_local(tickets)
                 self._take_in(now, tickets, commands)
-        elif answers_us:
-            self.rounds.next_victim(now, commands)
+        else:
+            self.rounds.has_declined(now, peer)
+            if answers_us:
+                self.rounds.next_victim(now, commands)
 
     def _keep_local(self, tickets: list[Ticket]) -> None:
         """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
@@ -430,8 +481,25 @@ class Member:
         self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
         if self.tiers.own is not self.tiers.shared:  # there has been something that could be released
             self.release.completed(now, len(event.results))
+        for result in event.results:
+            if result.outcome is Outcome.NO_ROOM and result.room < result.need:
+                self._leave_for_room(result, commands)
         if self.broker.contract.hopeless:
             self._hand_back(self.broker.contract.hopeless, commands)
+
+    def _leave_for_room(self, result: TaskResult, commands: list[MemberCommand]) -> None:
+        """A task whose inputs can never fit here, even if it is alone, goes to a node where they may, or fails."""
+        task, broker = result.task, self.broker
+        if broker.state.get(task) is not State.RESTING or broker.attempt[task] != result.attempt:
+            return
+        before = broker.cramped.get(task, Cramped(0))
+        cramped = Cramped(result.need, (*before.tried, self.here), max(before.most, result.room))
+        (ticket,) = broker.give_away([task])
+        request = broker.lanes[broker.columns.lane[task]].resources
+        if self.roster.roomy(request, cramped):
+            commands.append(HandBack(msgspec.structs.replace(ticket, cramped=cramped), for_room=True))
+        else:
+            commands.append(self._fails_for_room(ticket, cramped))
 
     def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
         """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
@@ -476,6 +544,14 @@ class Member:
         commands += self.broker.handle(now, event)
         self._let_go(commands)
 
+    def _on_time(self, now: float, event: TimePassed, commands: list[MemberCommand]) -> None:
+        """The driver has no moment left for which it wakes us (`Alarm`): we ask anew for what is due later.
+
+        Else a message that arrives in the turn in which a timer is due, and moves it, would leave us without one.
+        """
+        self.timer = inf
+        self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
+
     def _set_timer(self, now: float, commands: list[MemberCommand]) -> None:
         """Asks to be woken for the earliest of what we wait for; parcels that were not answered are sent again."""
         moment = inf
@@ -485,7 +561,7 @@ class Member:
         rounds = self.rounds
         if rounds.is_open:
             moment = min(moment, rounds.deadline)
-        elif now < rounds.next_try < moment and not self.tiers:
+        elif now < rounds.next_try < moment and (not self.tiers or rounds.is_searching(self.roster)):
             moment = rounds.next_try
         if moment < self.timer or self.timer <= now:
             self.timer = moment

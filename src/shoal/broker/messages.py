@@ -14,6 +14,17 @@ from shoal.policy.retry import Outcome
 from shoal.policy.sizing.panel import NOTHING, Amounts
 
 
+class Cramped(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a task reads does not fit on the disks of some nodes."""
+
+    need: int
+    """Bytes of all that it reads."""
+    tried: tuple[int, ...] = ()
+    """Nodes that have no room for it."""
+    most: int = 0
+    """The most bytes that one of these could give it."""
+
+
 class TaskResult(msgspec.Struct, frozen=True, gc=False):
     """How one attempt of one task ended."""
 
@@ -23,6 +34,10 @@ class TaskResult(msgspec.Struct, frozen=True, gc=False):
     duration: float = 0.0
     used: Amounts = NOTHING
     """What it used at most of each of `SIZED`; 0 where that is not known."""
+    need: int = 0
+    """Of an attempt without room: bytes of all that it reads."""
+    room: int = 0
+    """Likewise: the most that the node can have for it when nothing else runs there."""
 
 
 class TasksReady(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -135,6 +150,8 @@ class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
     attempt: int
     """0 when it never ran."""
     outcome: Outcome
+    cramped: Cramped | None = None
+    """Why there is no room for it anywhere."""
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):

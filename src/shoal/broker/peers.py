@@ -7,11 +7,11 @@ number lets the receiver know it again. All other messages may be lost: a questi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from random import Random
 from typing import TypeAlias
 
 import msgspec
 
+from shoal.broker.messages import Cramped
 from shoal.model.resources import FRACTION, Resources
 
 GENERATION_BITS = 16
@@ -26,6 +26,8 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Number of the last attempt; 0: it has never been started."""
     failures: int = 0
     losses: int = 0
+    cramped: Cramped | None = None
+    """Where it cannot go, because what it reads does not fit there."""
 
     def is_later_than(self, attempt: int) -> bool:
         """Whether it is of a later generation than this attempt of the same task."""
@@ -110,6 +112,20 @@ class Roster:
             found = self._able[request] = [node for node in self.ids if node in has and kinds[id(has[node])]]
         return found
 
+    def roomy(self, request: Resources, cramped: Cramped) -> list[int]:
+        """Of those that are able, the ones that may have room for what such a task reads; a disk of which nothing is
+        known is large enough."""
+        disks = {node: self.disk(node) for node in self.able(request) if node not in cramped.tried}
+        return [node for node, disk in disks.items() if not disk or disk >= cramped.need]
+
+    def disk(self, node: int) -> int:
+        """Bytes; 0 if nothing is known of it."""
+        return self._has[node].get("disk")
+
+    def largest_disk(self, request: Resources) -> int:
+        """Of those that are able."""
+        return max(map(self.disk, self.able(request)), default=0)
+
     def preferred(self, request: Resources, labels: tuple[str, ...]) -> list[int]:
         """Of those that are able the ones that carry most of these labels, and at least one of them."""
         found = self._preferred.get((request, labels))
@@ -123,21 +139,6 @@ class Roster:
     def others(self) -> int:
         """How many there are beside one of them."""
         return len(self.ids) - 1
-
-    def sample(self, random: Random, here: int, count: int) -> list[int]:
-        """So many of the others, at random."""
-        ids, size = self.ids, len(self.ids)
-        if 3 * count >= size:
-            found = random.sample(ids, min(size, count + 1))
-            if here in found:
-                found.remove(here)
-            return found[:count]
-        found = []  # few of many: `random.sample` takes several times as long
-        while len(found) < count:
-            peer = ids[int(random.random() * size)]
-            if peer != here and peer not in found:
-                found.append(peer)
-        return found
 
 
 class TasksPlaced(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -193,3 +194,5 @@ class HandBack(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     ticket: Ticket
     lacking: Resources | None = None
+    for_room: bool = False
+    """The broker knows where it may go: it wants the ticket back, of a new generation."""

@@ -47,8 +47,10 @@ def execute(arguments: argparse.Namespace) -> int:
     need_cluster_libraries()
     if not arguments.access:
         raise InputError("an agent needs the access file of its cluster", remedy="give it with --access FILE")
+    from shoal.descriptors import raise_limit
     from shoal.wire.access import read
 
+    raise_limit()  # every peer takes some
     access = read(arguments.access)
     if arguments.head:
         return _head(arguments)
@@ -57,19 +59,26 @@ def execute(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from shoal.agent.agent import Agent
-    from shoal.agent.books import books_of
+    from shoal.agent.books import books_of, check_version
     from shoal.agent.depot import Depot
     from shoal.agent.messages import make_codec
     from shoal.cluster.addresses import host_of, own_address_for
     from shoal.memory.opening import limit_of, open_node
     from shoal.wire.post import Post
 
+    check_version(access)
     info, spool = _offer(arguments)
     bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
-    limit = limit_of(arguments.shared_memory, dict(info.resources.amounts).get("memory", 0))
+    limit = limit_of(arguments.shared_memory, info.resources.get("memory"))
     books = books_of(access)
     post = Post(access, make_codec(), bind=bind, sender=info.name)
-    depot = Depot(os.path.join(spool, "depot"), access, host_of(bind), encrypted=not arguments.data_plain)
+    depot = Depot(
+        os.path.join(spool, "depot"),
+        access,
+        host_of(bind),
+        limit_bytes=info.resources.get("disk") or None,
+        encrypted=not arguments.data_plain,
+    )
     there = msgspec.structs.replace(info, address=post.address, data=depot.address)
     memory = open_node(access.cluster, host_of(bind), depot.token, limit, encrypted=depot.encrypted)
     Agent(post, books, there, spool, depot, memory).serve()
@@ -79,15 +88,20 @@ def execute(arguments: argparse.Namespace) -> int:
 def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     import os
     import sys
-    import tempfile
 
     from shoal import __version__
+    from shoal.agent.spools import make_spool, remove_dead
     from shoal.cluster.machine import this_machine
     from shoal.cluster.offer import Declared, offer
     from shoal.cluster.starters import NODE_NAME
     from shoal.store.directory import NodeInfo
 
-    spool = arguments.spool or tempfile.mkdtemp(prefix="shoal-agent-")
+    remove_dead()
+    spool = os.path.abspath(arguments.spool or make_spool())
+    try:
+        os.makedirs(spool, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{spool!r} cannot be made: {error.strerror}", remedy="give another --spool") from None
     declared = Declared(
         arguments.cores,
         arguments.memory,
@@ -127,12 +141,14 @@ def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> 
 
 
 def _head(arguments: argparse.Namespace) -> int:
+    from functools import partial
+
     from shoal.agent.books import Here, ServedBooks, books_of
     from shoal.agent.head import Head
     from shoal.agent.messages import make_codec
     from shoal.agent.surroundings import Clock
     from shoal.cluster.addresses import LOOPBACK, host_of
-    from shoal.wire.access import read, write
+    from shoal.wire.access import publish_nodes, read, write
     from shoal.wire.post import Post
 
     access = read(arguments.access)
@@ -144,7 +160,7 @@ def _head(arguments: argparse.Namespace) -> int:
         server = StoreServer(arguments.store)
         head = Head(post, ServedBooks(Here(server, Clock())), server, depot)
     else:
-        head = Head(post, books_of(access), None, depot)
+        head = Head(post, books_of(access), None, depot, partial(publish_nodes, arguments.access, access.cluster))
     write(access.at([post.address]), arguments.access)
     head.serve()
     return 0

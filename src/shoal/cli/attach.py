@@ -27,7 +27,8 @@ def execute(arguments: argparse.Namespace) -> int:
     need_cluster_libraries()
     from shoal.cli.display import choose_display
     from shoal.cli.run import exit_status, print_summary
-    from shoal.cluster.session import ClusterSession, call, forget_note, is_there, read_note
+    from shoal.cluster.session import ClusterSession, call, is_there, reach
+    from shoal.engine.brought import forget_note, read_note, read_plan
     from shoal.engine.load import find_workflow
     from shoal.engine.node import this_node
     from shoal.engine.options import RunOptions
@@ -42,19 +43,25 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(
             "this workflow is not on a cluster", file=path, remedy="bring it with 'shoal run --cluster NAME'"
         )
+    if words and words != note.words:
+        raise InputError(
+            "a run on a cluster is followed as it was brought, without other targets or values",
+            remedy=f"leave {words[0]!r} out",
+        )
+    with reach(note.cluster) as caller:
+        there = is_there(caller, note)
     caller = call(note.cluster)
-    there = is_there(caller, note)
     if not there:
         forget_note(workspace)
         display.note("the cluster does not have this run; what is left of it is brought there anew")
     session = ClusterSession(
         workspace,
-        lambda: load(workspace, words or note.words),
-        RunOptions(this_node(workspace.base)),
+        lambda: read_plan(workspace).workflow if there else load(workspace, note.words),
+        RunOptions(this_node(workspace.base), by_content=note.by_content),
         display,
         note.cluster,
         caller,
-        words=words or note.words,
+        words=note.words,
         managed=note.managed,
         attach=note if there else None,
     )
@@ -65,5 +72,5 @@ def execute(arguments: argparse.Namespace) -> int:
     display.end(session, run, status)
     if not (arguments.quiet or arguments.json):
         options = ["--cluster", note.cluster, *(["--files", "managed"] if note.managed else [])]
-        print_summary(session, run, [named] if named else [], words or note.words, options)
+        print_summary(session, run, [named] if named else [], [*note.words, *options], display.shown_failures())
     return status

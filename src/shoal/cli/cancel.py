@@ -18,6 +18,11 @@ EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser, "the workflow file, then tasks: names, files they make, or numbers")
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="give up a run on a cluster that is gone for good: what it has done and was not fetched is not recorded",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -31,6 +36,8 @@ def execute(arguments: argparse.Namespace) -> int:
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
     workspace = Workspace(path)
+    if arguments.forget:
+        return _forget(workspace, tasks)
     if workspace.holder() is None and os.path.exists(workspace.brought):
         return _cancel_on_cluster(workspace, path, tasks)
     if tasks and workspace.holder() is not None:
@@ -49,7 +56,8 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
     from shoal.plan.identity import place_of
 
     need_cluster_libraries()
-    from shoal.cluster.session import cancel_brought, read_note
+    from shoal.cluster.session import cancel_brought
+    from shoal.engine.brought import read_note
 
     note = read_note(workspace)
     places = []
@@ -59,6 +67,20 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
     cluster = cancel_brought(workspace, places)
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop it"
     print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows how it goes on")
+    return 0
+
+
+def _forget(workspace: Workspace, tasks: list[str]) -> int:
+    from shoal.cli.extras import need_cluster_libraries
+    from shoal.errors import InputError
+
+    if tasks:
+        raise InputError("--forget gives up the whole run", remedy="leave the tasks out")
+    need_cluster_libraries()
+    from shoal.cluster.session import forget_brought
+
+    cluster = forget_brought(workspace)
+    print(f"the run on the cluster {cluster} is given up; 'shoal run' makes what was not recorded")
     return 0
 
 

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from shoal.engine.workspace import Workspace
 
 SUMMARY = """Removes the files that the tasks of a workflow made, the directories that were made for them if they are
-empty, and the records of its runs. Source files stay, and so does every file that was changed since it was made, and
-every output that no task is on record for having finished. Outputs of tasks that are no longer in the workflow file
-can only be found if they were the task's only one."""
+empty, what attempts have half made, and the records of its runs. Source files stay, and so does every file that was
+changed since it was made, that no task is on record for having made, or that a run has replaced."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal clean flow.py --dry-run"
 _SHOWN = 20
@@ -51,15 +50,14 @@ def execute(arguments: argparse.Namespace) -> int:
 def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
     from shoal.engine.clean import find_what_was_made, forget, remove
     from shoal.engine.history import read_history
-    from shoal.engine.leftovers import end_leftovers
-    from shoal.engine.session import load
+    from shoal.engine.session import load, look_back
 
     history = read_history(workspace)
     if not words and history.last_run is not None:
         words = history.last_run.targets
     graph = load(workspace, words).graph
     if not arguments.dry_run:
-        end_leftovers(workspace, history)
+        look_back(workspace, history, print)
     cleaning = find_what_was_made(graph, history, workspace, arguments.force)
     if arguments.dry_run:
         _say(cleaning, "would remove", arguments.verbose)
@@ -69,8 +67,10 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
         for kept in stuck:
             print(f"could not remove {kept.name!r}: {kept.why}")
         return 1
-    forget(workspace)
+    is_kept = forget(workspace)
     _say(cleaning, "removed", arguments.verbose)
+    if is_kept:
+        print(f"kept what runs have replaced, in {os.path.relpath(workspace.replaced)}")
     return 0
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 
 from shoal.cli.cells import printable, printable_lines
 from shoal.cli.screen import Screen
-from shoal.cli.text import count, show_rate, show_seconds, tail_lines
+from shoal.cli.text import count, last_words, show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.pace import Pace, PlannedChain
 from shoal.engine.session import Run, Session
@@ -20,7 +20,6 @@ from shoal.view.words import share_of, time_left
 
 FULL_FAILURES = 20
 NAMED_FAILURES = 200
-TAIL_LINES = 4
 PLAIN_SECONDS = 10.0
 
 
@@ -74,7 +73,7 @@ class QuietDisplay:
             return
         lines = [self.screen.paint(printable(f"failed: {name}: {attempt.message}"), "red")]
         if self._failures <= FULL_FAILURES:
-            lines += [f"    | {printable(line)}" for line in tail_lines(attempt.tail, TAIL_LINES)]
+            lines += [f"    | {printable(line)}" for line in last_words(attempt.tail, attempt.message)]
         if self._failures == NAMED_FAILURES:
             lines.append("shoal: further failures are only counted; 'shoal status' lists them")
         self.screen.say("\n".join(lines))
@@ -84,6 +83,11 @@ class QuietDisplay:
 
     def end(self, session: Session, run: Run, status: int) -> None:
         """The run is over."""
+
+    def shown_failures(self) -> int:
+        """How many failures were shown with what they wrote, if standard output goes to the same place: there the
+        summary need not repeat that."""
+        return min(self._failures, FULL_FAILURES) if self.screen.is_same_as(sys.stdout) else 0
 
 
 class TrackingDisplay(QuietDisplay):
@@ -119,7 +123,8 @@ class PlainDisplay(TrackingDisplay):
         to_run = len(session.plan.to_run())
         if to_run:
             cores = session.total_cores()
-            self.screen.say(f"running {count(to_run, 'task')} on {cores:g} core{'s' * (cores != 1)}")
+            where = f" on {cores:g} core{'s' * (cores != 1)}" if cores else "; no node is there yet"
+            self.screen.say(f"running {count(to_run, 'task')}{where}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
         if self._tracked is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal.cli.screen import Screen
 from shoal.cli.topkeys import keys_in
+from shoal.runner.wakeup import heeded
 
 # The second screen, no cursor, and lines that are cut at the edge whatever is in them. A terminal that has no second
 # screen is left empty.
@@ -47,7 +48,7 @@ class FullScreen:
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
         self._told = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
-        for number in (*_ENDING, signal.SIGTSTP, signal.SIGWINCH):
+        for number in heeded((*_ENDING, signal.SIGTSTP, signal.SIGWINCH)):
             self._handlers[number] = signal.signal(number, self._note)
         self._before = termios.tcgetattr(self._keyboard)
         self._take()

@@ -5,7 +5,6 @@ What they say comes from the same model as the page and `shoal top`: see `shoal.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from shoal.cli.cells import cells, cut, joined, padded, printable
@@ -15,7 +14,7 @@ from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
-from shoal.view.causes import cause_of
+from shoal.view.causes import Causes
 from shoal.view.pace import Progress, Tally
 from shoal.view.words import percent, share_of, time_left
 
@@ -35,11 +34,11 @@ class LiveDisplay(TrackingDisplay):
         self._blocks = "━━" if screen.coloured and screen.can_show("━") else "#-"
         self._dot = " · " if screen.can_show("·") else ", "
         self._next_draw = 0.0
-        self._causes: Counter[str] = Counter()
+        self._causes = Causes()
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
         if verdict == "failed":
-            self._causes[cause_of(attempt.message)] += 1
+            self._causes.add(attempt.message)
         super().attempt_over(name, attempt, verdict)
 
     def tick(self, statistics: Statistics, now: float) -> None:
@@ -96,7 +95,7 @@ class LiveDisplay(TrackingDisplay):
         if told.cannot_run:
             found.append(f"{told.cannot_run:,} cannot run")
         if told.waiting:
-            found.append(f"{told.waiting:,} waiting")
+            found.append(f"{told.waiting:,} not started")
         if told.done:
             found.append(show_rate(told.rate))
         if told.utilisation is not None:

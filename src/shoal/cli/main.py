@@ -28,6 +28,7 @@ COMMANDS = {
     "output": "print what a task wrote",
     "put": "put tokens into a net that is being run",
     "cancel": "stop a run, or some of its tasks",
+    "adopt": "take outputs that are there as made",
     "clean": "remove what a workflow made",
     "graph": "draw the tasks and what they need",
     "cluster": "start, resize, look at and end a cluster of agents",
@@ -75,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "set LC_ALL=C.UTF-8, or another one with UTF-8",
             BAD_INPUT,
         )
-    except Exception:  # the top of the process: whatever comes here is a defect of Shoal, not of the user's workflow
-        return _own_up()
+    except Exception as error:  # the top of the process: else it is a defect of Shoal, not of the user's workflow
+        return _complain("interrupted", INTERRUPTED) if _was_interrupted(error) else _own_up()
     finally:
         _flush()
 
@@ -126,11 +127,20 @@ def _complain(sentence: str, status: int) -> int:
 
 
 def _flush() -> None:
-    """Writes out what was printed. If that cannot be done, Python must not complain of it once more at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Writes out what was printed. What cannot be written is dropped: else Python would try again at exit, fail, and
+    end with status 120 whatever the command's own status is."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is hidden behind the error: the clean-up of a library may fail at it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _own_up() -> int:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from types import FrameType
 from typing import Any
@@ -23,9 +23,12 @@ from shoal.flow.net import Net
 from shoal.futures.client import Client
 from shoal.futures.executor import cluster_client
 from shoal.model.resources import FRACTION, Resources
+from shoal.model.shell import STRICT
 from shoal.nets.digest import digest_of
 from shoal.nets.journal import read_past
 from shoal.nets.run import NetRun, problems_in_words, replayed
+from shoal.runner.shell import NO_BASH, program
+from shoal.runner.wakeup import heeded
 
 TICK_SECONDS = 0.1
 MOST_PROBLEMS = 10
@@ -38,6 +41,7 @@ MEANINGLESS = {
     "throttle": "--throttle",
     "detach": "--detach",
     "explain": "--explain",
+    "overwrite": "--overwrite",
     "series": "--series",
     "trace": "--trace",
     "paranoid": "--paranoid",
@@ -76,6 +80,8 @@ def run_net(
                 listener=display,
             )
             display.begin(net.name, run.resumed, client.node.get("cores") / FRACTION)
+            for note in _notes(net, is_here=not cluster):
+                display.note(note)
             _attend(run, workspace, signals, display)
     finally:
         client.close(stop=True)
@@ -97,6 +103,16 @@ def _refuse_meaningless(net: Net, words: Sequence[str], arguments: argparse.Name
         for name, option in LOCAL.items():
             if getattr(arguments, name):
                 raise InputError(f"{option} is about this machine, and the net is to run on a cluster")
+
+
+def _notes(net: Net, *, is_here: bool) -> Iterator[str]:
+    """What is not as the net's tasks would have it."""
+    tasks = [spec for spec in net.transitions.values() if spec.is_task]
+    if any(spec.profile.resources.get("memory") > 0 for spec in tasks):
+        yield "memory= of the tasks of a net is reserved and not held: one that takes more is not ended"
+    is_strict = any(spec.command is not None and spec.profile.shell == STRICT for spec in tasks)
+    if is_here and is_strict and program("bash") is None:
+        yield NO_BASH
 
 
 def _is_over(net: Net, workspace: Workspace, words: Sequence[str], arguments: argparse.Namespace) -> bool:
@@ -121,7 +137,7 @@ class Signals:
     def __init__(self) -> None:
         self.stopping = 0
         self.knocked = False
-        caught = (*STOPPING, signal.SIGUSR1)
+        caught = heeded((*STOPPING, signal.SIGUSR1))
         self._old: dict[int, Any] = {number: signal.signal(number, self._note) for number in caught}
 
     def _note(self, number: int, frame: FrameType | None) -> None:

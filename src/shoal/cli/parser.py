@@ -19,6 +19,19 @@ _MOST_PORTS = 65535
 _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
+_CLOSE = 0.65
+"""Similarity from which on one word may be meant by another; 'cores' and 'order' have 0.6."""
+_FEWEST_LETTERS = 3
+"""Of an abbreviation."""
+_SAME_MEANING = {
+    "--jobs": ("cores", "cpus", "cpu", "threads", "workers", "processes", "procs", "parallel", "nproc", "max-local"),
+    "--memory": ("ram", "mem", "max-memory"),
+    "--throttle": ("slots", "load"),
+    "--check": ("hash", "checksum"),
+    "--dry-run": ("just-print", "what-if", "simulate", "preview"),
+    "--output": ("out", "file", "o"),
+}
+"""Options by the names that other programs have for what they say."""
 _HIDDEN = "\0"
 """Before a word that argparse must not take for an option; no argument of a program can contain it."""
 
@@ -63,11 +76,21 @@ class CommandParser(argparse.ArgumentParser):
         if word.startswith(_HIDDEN):
             raise InputError(f"{_uncovered(word)!r} is a word too many", remedy=f"see 'shoal {self.name} --help'")
         option = word.split("=", 1)[0]
-        hint = close_match(option, self._option_string_actions)
+        hint = self._same_meaning(option) or close_match(option, self._option_string_actions)
         raise InputError(
             f"'shoal {self.name}' has no option {option!r}",
             remedy=hint or f"'shoal {self.name} --help' lists its options",
         )
+
+    def _same_meaning(self, option: str) -> str | None:
+        """Names the option of this command that other programs call otherwise, with what it says."""
+        name = option.lstrip("-")
+        for known, others in _SAME_MEANING.items():
+            action = self._option_string_actions.get(known)
+            if name in others and action is not None:
+                value = f" {action.metavar}" if action.metavar else ""
+                return f"'{known}{value}' says that: {action.help}"
+        return None
 
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse's own never returns either
         """Says argparse's complaint in words of ours."""
@@ -91,11 +114,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def close_match(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean ...?`, or None if nothing comes close."""
+    """`did you mean ...?`, or None if nothing is close in spelling. Dashes say nothing about that."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else None
+    bare, given = {name.lstrip("-"): name for name in known if len(name.lstrip("-")) > 1}, word.lstrip("-")
+    close = get_close_matches(given, list(bare), n=1, cutoff=_CLOSE)
+    if not close and len(given) >= _FEWEST_LETTERS:
+        close = [name for name in bare if name.startswith(given)]
+    return f"did you mean {bare[close[0]]!r}?" if len(close) == 1 else None
 
 
 def add_workflow(parser: CommandParser, what: str = "the workflow file, targets and name=value parameters") -> None:

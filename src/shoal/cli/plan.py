@@ -43,9 +43,10 @@ def execute(arguments: argparse.Namespace) -> int:
     return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
 
 
-def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool) -> int:
+def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool, overwrite: bool = False) -> int:
     """Prints the plan for the words of a command line, of `shoal plan` or of `shoal run --dry-run`."""
     import json
+    import sys
 
     from shoal.cli.cells import printable_lines
     from shoal.cli.planned import describe_plan, plan_as_data
@@ -55,9 +56,13 @@ def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool) -
     named, words = split_words(arguments.words, arguments.workflow)
     path = find_workflow(named)
     view = look(path, words, node_for(arguments, path), force=force, by_content=by_content)
+    if overwrite:
+        view.plan.unknown.clear()
     if arguments.json:
         print(json.dumps(plan_as_data(view.plan)))
     else:
         every_task = getattr(arguments, "verbose", False) or getattr(arguments, "explain", False)
         print(printable_lines(describe_plan(view.plan, every_task)))
+        for note in view.workflow.notes:
+            print(printable_lines(f"shoal: {note}"), file=sys.stderr)
     return 0

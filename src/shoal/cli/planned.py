@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from shoal.cli.text import count, table
-from shoal.plan.decide import Plan, Reason
+from shoal.cli.text import count, some, table
+from shoal.plan.decide import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason
 
 SHORT_PLAN = 40
 _PHRASES = {
@@ -17,13 +17,32 @@ _PHRASES = {
     Reason.OUTPUT_CHANGED: "output is not as it was left",
     Reason.INPUT_CHANGED: "input changed",
     Reason.NEEDS_ANOTHER: "needs another that runs",
+    Reason.INTERRUPTED: "interrupted last time",
     Reason.FORCED: "asked for with --force",
 }
+
+_OF_TIME = {
+    Reason.OUTPUT_CHANGED: "output has another time than when it was made",
+    Reason.INPUT_CHANGED: "input has another time than when it was read",
+}
+"""Where the file has the size that it had: whether it changed is not known."""
 
 
 def count_up_to_date(plan: Plan) -> int:
     """Tasks that would run something and need not."""
     return sum(plan.graph.actions[task] is not None for task in plan.up_to_date())
+
+
+def _count_phrases(plan: Plan, to_run: list[int]) -> Counter[str]:
+    """How many tasks run for each reason; a phrase is looked up once per reason, for there may be a million tasks."""
+    counts = Counter(map(plan.reasons.__getitem__, to_run))
+    found = Counter({_PHRASES[Reason(reason)]: number for reason, number in counts.items()})
+    for task in plan.other_time:
+        if plan.runs(task) and plan.graph.actions[task] is not None:
+            reason = Reason(plan.reasons[task])
+            found[_PHRASES[reason]] -= 1
+            found[_OF_TIME[reason]] += 1
+    return +found
 
 
 def describe_plan(plan: Plan, every_task: bool) -> str:
@@ -33,17 +52,26 @@ def describe_plan(plan: Plan, every_task: bool) -> str:
         are = "is" if up_to_date == 1 else "are"
         return f"nothing to do: {count(up_to_date, 'task')} {are} up to date"
     lines = [f"{count(len(to_run), 'task')} would run, {up_to_date:,} up to date"]
-    reasons = Counter(Reason(plan.reasons[task]) for task in to_run)
+    if plan.unknown:
+        lines.append(f"'shoal run' refuses this: {_unknown(plan)}; {ADOPT_OR_OVERWRITE}")
+    reasons = _count_phrases(plan, to_run)
     categories = Counter(plan.graph.profile_of(task).category for task in to_run)
-    lines += ["why:", *table((_PHRASES[reason], f"{number:,}") for reason, number in reasons.most_common())]
+    lines += ["why:", *table((phrase, f"{number:,}") for phrase, number in reasons.most_common())]
     lines += ["categories:", *table((name, f"{number:,}") for name, number in categories.most_common(20))]
     if len(categories) > 20:
         lines.append(f"  and {len(categories) - 20} more")
     if every_task or len(to_run) < SHORT_PLAN:
         lines += ["tasks:", *(f"  {plan.graph.names[task]}: {plan.why(task)}" for task in to_run)]
     else:
-        lines.append("--verbose lists every task")
+        lines.append("'shoal plan --verbose' lists every task")
     return "\n".join(lines)
+
+
+def _unknown(plan: Plan) -> str:
+    names = [plan.graph.file_names[file] for files in plan.unknown.values() for file in files]
+    if len(names) == 1:
+        return f"{names[0]!r} {NOT_MADE_HERE}"
+    return f"{len(names):,} outputs exist, but were not made by this workflow ({some(names)})"
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -53,12 +81,14 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "workflow": graph.source,
         "to_run": len(to_run),
         "up_to_date": count_up_to_date(plan),
+        "unknown": [graph.file_names[file] for files in plan.unknown.values() for file in files],
         "tasks": [
             {
                 "name": graph.names[task],
                 "category": graph.profile_of(task).category,
                 "reason": Reason(plan.reasons[task]).name.lower(),
                 "why": plan.why(task),
+                "unknown": [graph.file_names[file] for file in plan.unknown.get(task, ())],
             }
             for task in to_run
         ],

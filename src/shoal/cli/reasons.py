@@ -259,7 +259,7 @@ def whole_from_ledger(state: RunState, phase: Phase, now: float) -> list[str]:
     lines = []
     if phase is Phase.RUNNING:
         running = list(state.running.values())
-        lines.append(f"  {len(running):,} run, {state.waiting():,} wait")
+        lines.append(f"  {len(running):,} run, {state.waiting():,} are not started")
         for record in sorted(running, key=lambda each: each.time)[:3]:
             name = state.names.get(record.task, str(record.task))
             lines.append(f"  {name!r} has been running since {show_moment(record.time, now)}")

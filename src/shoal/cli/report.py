@@ -93,6 +93,8 @@ def _page(runs: list[dict[str, Any]]) -> str:
 def _unfinished(run: dict[str, Any]) -> str:
     """A run that did not finish is not to be judged by how long it took."""
     outcome = run["run"]["outcome"]
+    if outcome == "on a cluster":
+        return " It is on a cluster, and nobody follows it."
     return "" if outcome in ("ok", "running") else f" It did not finish ({outcome})."
 
 
@@ -106,7 +108,8 @@ def data_of(word: str) -> dict[str, Any]:
     """Everything that is shown of the run that a word names."""
     import time
 
-    from shoal.engine.follow import Follower, Phase, running_now
+    from shoal.engine.brought import is_brought
+    from shoal.engine.follow import Follower, Phase, listen
     from shoal.report.choose import open_run, split_run
     from shoal.view.data import run_data
 
@@ -115,18 +118,20 @@ def data_of(word: str) -> dict[str, Any]:
     assert view.start is not None
     holder = workspace.holder()
     is_live = holder is not None and holder.run == view.start.run and view.end is None
-    if is_live:  # of tasks that are over at once the ledger tells only when they are
-        view.said_running = running_now(workspace) or 0
+    listen(view, workspace, is_live)
     foreseen = None
     if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
         from shoal.engine.foresight import foreseen as foresee
 
-        follower = Follower(workspace)
+        follower = Follower(workspace, passes_idle=True)
         ended = follower.refresh() is Phase.ENDED
         if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
             foreseen = foresee(workspace, follower.state)
     now = time.time() if is_live else None
-    return run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
+    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
+    if number is None and not is_live and view.goes_on_elsewhere() and is_brought(workspace):
+        found["run"]["outcome"] = Phase.AWAY.value
+    return found
 
 
 _MOST_FORESEEN = 20_000

@@ -53,6 +53,8 @@ def add_arguments(parser: CommandParser) -> None:
     how = parser.add_argument_group("what runs, and in which order")
     how.add_argument("-n", "--dry-run", action="store_true", help="only show what would run, as 'shoal plan'")
     how.add_argument("-f", "--force", action="store_true", help="run everything, also what is up to date")
+    overwrite = "make outputs again that exist, but were not made by this workflow"
+    how.add_argument("--overwrite", action="store_true", help=overwrite)
     how.add_argument(
         "-k", "--keep-going", action="store_true", help="go on with what does not need a failed task (default)"
     )
@@ -134,7 +136,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         from shoal.cli.plan import show_plan
 
-        return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
+        by_content = arguments.check == "content"
+        return show_plan(arguments, force=arguments.force, by_content=by_content, overwrite=arguments.overwrite)
     from shoal.cli.display import choose_display
     from shoal.engine.load import find_workflow
 
@@ -205,7 +208,8 @@ def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay, pa
     status = exit_status(run)
     display.end(session, run, status)
     if not (arguments.quiet or arguments.json):
-        print_summary(session, run, [named] if named else [], words, kept_options(arguments))
+        words = [*words, *kept_options(arguments)]
+        print_summary(session, run, [named] if named else [], words, display.shown_failures())
     return status
 
 
@@ -222,9 +226,8 @@ def _session(
 
     if caller is None:
         return Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
-    from shoal.cluster.session import ClusterSession, must_be_free
+    from shoal.cluster.session import ClusterSession
 
-    must_be_free(workspace)
     return ClusterSession(
         workspace,
         lambda: load(workspace, words),
@@ -243,9 +246,10 @@ def _session(
 
 def _line_to(cluster: str) -> Caller[WireMessage]:
     from shoal.cli.extras import need_cluster_libraries
-    from shoal.cluster.session import call
 
     need_cluster_libraries()
+    from shoal.cluster.session import call
+
     return call(cluster)
 
 
@@ -271,6 +275,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
         order=arguments.order or DEFAULT_ORDER,
         fail_fast=arguments.fail_fast,
         by_content=arguments.check == "content",
+        overwrite=arguments.overwrite,
         paranoid=arguments.paranoid,
         trace=os.path.abspath(arguments.trace) if arguments.trace else None,
         sizing=arguments.sizing,
@@ -290,7 +295,7 @@ def kept_options(arguments: argparse.Namespace) -> list[str]:
     return found
 
 
-def print_summary(session: Session, run: Run, workflow: list[str], words: list[str], options: list[str]) -> None:
+def print_summary(session: Session, run: Run, workflow: list[str], words: list[str], shown: int) -> None:
     """On standard output; whether anybody reads it has no bearing on how the run ended."""
     import sys
 
@@ -300,7 +305,7 @@ def print_summary(session: Session, run: Run, workflow: list[str], words: list[s
     if run.detached:
         Screen(sys.stdout).say("the run goes on without this terminal; 'shoal attach' follows it")
         return
-    text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, [*words, *options])
+    text = summarise(run.statistics, session.plan.graph.names, run.stop_reason, workflow, words, shown)
     screen = Screen(sys.stdout)
     totals = run.statistics
     first, *rest = text.split("\n")

@@ -38,6 +38,14 @@ class Screen:
             return False
         return True
 
+    def is_same_as(self, other: TextIO) -> bool:
+        """Whether another stream goes to the same terminal, pipe or file."""
+        try:
+            mine, its = os.fstat(self.stream.fileno()), os.fstat(other.fileno())
+        except (OSError, ValueError, AttributeError):
+            return False
+        return (mine.st_dev, mine.st_ino) == (its.st_dev, its.st_ino) and not self.gone
+
     def size(self) -> tuple[int, int]:
         """Columns and lines of the terminal as it is now; COLUMNS counts only where it does not say."""
         try:

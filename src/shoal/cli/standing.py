@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from shoal.cli.text import count, show_rate, show_seconds
 from shoal.cli.throttled import throttle_as_data, throttle_lines
+from shoal.engine.brought import GIVE_UP
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.ledger.records import TASKS_CANCELLED, TaskStarted
-from shoal.model.resources import FRACTION
 from shoal.view.words import percent, share_of, time_left
+
+if TYPE_CHECKING:
+    from shoal.cluster.session import Brought
 
 MOST_SHOWN = 10
 
@@ -27,6 +32,9 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
     state = follower.state
     if phase is Phase.NEVER or state.start is None:
         return f"{name}: nothing has been recorded of a run" if phase is Phase.NEVER else f"{name}: a run is starting"
+    if phase is Phase.AWAY:
+        since = show_moment(state.start.time, now)
+        return f"{name}: on a cluster since {since}, and nobody follows it; 'shoal attach' does"
     began = state.start.time
     done = f"{len(state.done):,} of {count(state.to_run(), 'task')} done"
     if phase is Phase.RUNNING:
@@ -35,11 +43,24 @@ def headline(name: str, follower: Follower, phase: Phase, now: float) -> str:
         return f"{name}: running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
         return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
+    if not state.to_run() and state.up_to_date():
+        return f"{name}: ended at {show_moment(state.last_time, now)}, {_nothing_to_do(state.up_to_date())}"
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
     if how == "with failures" and not state.failed and state.cancelled():  # as earlier versions have recorded it
         how = TASKS_CANCELLED
     took = show_seconds(state.last_time - began)
     return f"{name}: ended at {show_moment(state.last_time, now)} after {took} ({how}), {done}"
+
+
+def idle_line(state: RunState, now: float) -> list[str]:
+    """A sentence on a later run, if it had nothing to do: what is told is the one before it."""
+    if state.idle is None:
+        return []
+    return [f"run again at {show_moment(state.idle.time, now)}: {_nothing_to_do(state.idle.total)}"]
+
+
+def _nothing_to_do(up_to_date: int) -> str:
+    return f"nothing to do, {count(up_to_date, 'task')} {'is' if up_to_date == 1 else 'are'} up to date"
 
 
 def damage_line(follower: Follower) -> list[str]:
@@ -58,21 +79,30 @@ def beside(predicted: float, took: float) -> str:
 
 
 def describe(
-    follower: Follower, phase: Phase, now: float, *, every: bool = False, predicted: float | None = None
+    follower: Follower,
+    phase: Phase,
+    now: float,
+    *,
+    every: bool = False,
+    predicted: float | None = None,
+    brought: Brought | None = None,
 ) -> list[str]:
-    """The whole picture, as lines; `predicted` is how long the run should have taken, if that is known."""
+    """The whole picture, as lines; `predicted` is how long the run should have taken, if that is known, `brought` what
+    the cluster says of a run that nobody follows."""
     state = follower.state
     name = follower.workspace.workflow.rsplit("/", 1)[-1]
-    lines = [headline(name, follower, phase, now), *damage_line(follower)]
+    lines = [headline(name, follower, phase, now), *damage_line(follower), *idle_line(state, now)]
     if state.start is None:
         return lines
     if state.start.targets:
         lines.append(f"asked for: {' '.join(state.start.targets)}")
+    if phase is Phase.AWAY:
+        return [*lines, *away_lines(state, brought)]
     # Of a run that goes on it is told how much is over, of one that has ended how much was done.
     share = state.over() if phase is Phase.RUNNING else len(state.done)
     counts = [f"{len(state.done):,} done", f"{state.up_to_date():,} up to date", f"{len(state.failed):,} failed"]
     if phase is Phase.RUNNING:
-        counts += [f"{state.running_now():,} running", f"{state.waiting():,} waiting"]
+        counts += [f"{state.running_now():,} running", f"{state.waiting():,} not started"]
     if cancelled := state.cancelled():
         counts.append(f"{cancelled:,} cancelled")
     if phase is Phase.RUNNING:
@@ -94,6 +124,23 @@ def describe(
     return lines
 
 
+def away_lines(state: RunState, brought: Brought | None) -> list[str]:
+    """What is known of a run on a cluster that nobody follows."""
+    done = len(state.done)
+    here = f"{done:,} of {count(state.to_run(), 'task')} {'is' if done == 1 else 'are'} recorded here as done"
+    if brought is None:
+        return [here]
+    if brought.tasks is None:
+        return [here, f"the cluster {brought.cluster} cannot be asked: {brought.trouble}", GIVE_UP]
+    if brought.left is None:
+        return [here, f"the cluster {brought.cluster} does not have this run; 'shoal attach' brings anew what is left"]
+    if not brought.left:
+        return [here, f"all of it is over on the cluster {brought.cluster}; 'shoal attach' fetches the results"]
+    over = max(0, state.to_run() - brought.left)  # what is left may be groups, too
+    there = f"on the cluster {brought.cluster}: {over:,} over, {state.to_run() - over:,} left"
+    return [here, f"{there}, of which {brought.ready:,} {'is' if brought.ready == 1 else 'are'} ready or running"]
+
+
 def _pace(state: RunState, now: float) -> str:
     """Rate, time left and cores in one line."""
     told = state.progress(now)
@@ -103,7 +150,7 @@ def _pace(state: RunState, now: float) -> str:
     if told.left is not None:
         words.append(time_left(told.left, told.least, told.most))
     if told.utilisation is not None and state.start is not None:
-        cores = dict(state.start.node).get("cores", 0) / FRACTION
+        cores = state.total_cores()
         words.append(f"{percent(told.utilisation)} of {cores:g} core{'s' * (cores != 1)} in use so far")
     return ", ".join(words)
 
@@ -142,7 +189,9 @@ def _failed(state: RunState, most: int) -> list[str]:
     return lines
 
 
-def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: float | None = None) -> dict[str, Any]:
+def state_as_data(
+    follower: Follower, phase: Phase, now: float, *, predicted: float | None = None, brought: Brought | None = None
+) -> dict[str, Any]:
     """The same for programs; times are seconds since the epoch."""
     state = follower.state
     start, end = state.start, state.end
@@ -159,6 +208,7 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "outcome": end.outcome if end else None,
         "took": state.last_time - start.time if start and end else None,
         "predicted": predicted,
+        "nothing_to_do": {"run": state.idle.run, "started": state.idle.time} if state.idle else None,
         "targets": start.targets if start else [],
         "damaged_bytes": follower.damaged_bytes(),
         "to_run": state.to_run(),
@@ -176,6 +226,7 @@ def state_as_data(follower: Follower, phase: Phase, now: float, *, predicted: fl
         "seconds_left_most": told.most if told and goes_on else None,
         "utilisation": told.utilisation if told else None,
         "throttle": throttle_as_data(state),
+        "on_cluster": msgspec.to_builtins(brought) if brought is not None else None,
         "running_tasks": [
             {
                 "name": state.names.get(started.task),

@@ -12,6 +12,7 @@ from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.cluster.session import Brought
     from shoal.engine.follow import Follower, Phase
     from shoal.engine.workspace import Workspace
 
@@ -97,7 +98,7 @@ def _list(names: list[str], as_json: bool) -> int:
     now = time.time()
     found = []
     for name in names:
-        follower = Follower(Workspace(name))
+        follower = Follower(Workspace(name), passes_idle=True)
         found.append((name, follower, follower.refresh()))
     if as_json:
         told = [
@@ -121,12 +122,12 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
 
     if arguments.plot is not None:
         _check_plot(workspace, arguments.plot)
-    follower = Follower(workspace, keeps_all=arguments.tasks)
+    follower = Follower(workspace, keeps_all=arguments.tasks, passes_idle=True)
     screen = Screen(sys.stdout)
     while True:
         phase = follower.refresh()
         now = time.time()
-        again = arguments.watch and phase is Phase.RUNNING
+        again = arguments.watch and phase in (Phase.RUNNING, Phase.AWAY)
         if arguments.json:
             print(json.dumps(_data(follower, phase, now, arguments)), flush=True)
         else:
@@ -182,7 +183,8 @@ def _lines(follower: Follower, phase: Phase, now: float, arguments: argparse.Nam
         from shoal.cli.netstanding import describe_net
 
         return describe_net(follower, phase, now, every=arguments.verbose)
-    return describe(follower, phase, now, every=arguments.verbose, predicted=_predicted(follower, phase))
+    predicted, brought = _predicted(follower, phase), _on_cluster(follower, phase)
+    return describe(follower, phase, now, every=arguments.verbose, predicted=predicted, brought=brought)
 
 
 def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Namespace) -> object:
@@ -202,7 +204,22 @@ def _data(follower: Follower, phase: Phase, now: float, arguments: argparse.Name
         from shoal.cli.netstanding import net_as_data
 
         return net_as_data(follower, phase)
-    return state_as_data(follower, phase, now, predicted=_predicted(follower, phase))
+    predicted, brought = _predicted(follower, phase), _on_cluster(follower, phase)
+    return state_as_data(follower, phase, now, predicted=predicted, brought=brought)
+
+
+def _on_cluster(follower: Follower, phase: Phase) -> Brought | None:
+    """What the cluster says of a run that nobody follows here."""
+    from shoal.engine.follow import Phase
+
+    if phase is not Phase.AWAY:
+        return None
+    from shoal.cli.extras import need_cluster_libraries
+
+    need_cluster_libraries()
+    from shoal.cluster.session import ask_for_brought
+
+    return ask_for_brought(follower.workspace)
 
 
 def _predicted(follower: Follower, phase: Phase) -> float | None:

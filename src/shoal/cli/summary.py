@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from shoal.cli.cells import printable
-from shoal.cli.text import count, show_seconds, table, tail_lines
+from shoal.cli.text import count, last_words, show_seconds, table
 from shoal.engine.statistics import CategoryTotals, Statistics
 from shoal.model.resources import show_bytes
 from shoal.view.words import percent
@@ -14,15 +14,19 @@ from shoal.view.words import percent
 MOST_CATEGORIES = 8
 MOST_SLOW = 4
 MOST_FAILURES = 5
-TAIL_LINES = 8
 _WORTH_A_TABLE = 4
 
 
 def summarise(
-    totals: Statistics, names: Sequence[str], stopped: str, workflow: Sequence[str], words: Sequence[str]
+    totals: Statistics,
+    names: Sequence[str],
+    stopped: str,
+    workflow: Sequence[str],
+    words: Sequence[str],
+    shown: int = 0,
 ) -> str:
     """The whole text. `names` are those of the tasks by number; `workflow` and `words` are what the user typed,
-    options that matter included."""
+    options that matter included. The first `shown` failures were shown with their output while the run went on."""
     if not totals.to_run():
         return nothing_to_do(totals.up_to_date)
     lines = [headline(totals, stopped), _cost(totals)]
@@ -31,7 +35,7 @@ def summarise(
         slowest = sorted(totals.slowest, reverse=True)[:MOST_SLOW]
         lines.append("slowest: " + ", ".join(f"{names[task]} {show_seconds(seconds)}" for seconds, task in slowest))
     if totals.failed:
-        lines += _failures(totals)
+        lines += _failures(totals, shown)
     if totals.done < totals.to_run():
         lines += _how_to_go_on(totals, workflow, words)
     return "\n".join(map(printable, lines))
@@ -99,12 +103,13 @@ def category_table(categories: dict[str, CategoryTotals]) -> list[str]:
     return lines
 
 
-def _failures(totals: Statistics) -> list[str]:
+def _failures(totals: Statistics, shown: int) -> list[str]:
     lines = [f"failed ({totals.failed:,}):"]
-    for failure in totals.failures[:MOST_FAILURES]:
+    for number, failure in enumerate(totals.failures[:MOST_FAILURES]):
         attempts = f" (attempt {failure.attempt})" if failure.attempt > 1 else ""
         lines.append(f"  {failure.name}{attempts}: {failure.message}")
-        lines += [f"    | {line}" for line in tail_lines(failure.tail, TAIL_LINES)]
+        if number >= shown:
+            lines += [f"    | {line}" for line in last_words(failure.tail, failure.message)]
     more = totals.failed - min(len(totals.failures), MOST_FAILURES)
     if more:
         lines.append(f"  and {more:,} more, which 'shoal status' lists")

@@ -37,14 +37,13 @@ def categories_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]
     kept = read_kept(follower.workspace)
     found = []
     for name, category in sorted(state.categories.items()):
-        over = category.done + category.failed
         running = state.running_of(name) if phase is Phase.RUNNING else 0
         shown = kept.shown.get(name, {})
         found.append(
             {
                 "category": name,
                 "running": running,
-                "waiting": max(0, category.planned - over - running) if phase is Phase.RUNNING else 0,
+                "waiting": max(0, state.left_of(name) - running) if phase is Phase.RUNNING else 0,
                 "done": category.done,
                 "failed": category.failed,
                 "fit_nodes": int(all(amount <= node.get(key, 0) for key, amount in category.declared.items())),
@@ -145,12 +144,15 @@ def _marked(found: dict[str, Any], show: Any) -> str:
 
 
 def tasks_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
-    """Every task that was planned, with how it stands and what its last attempt used."""
+    """Every task, with how it stands and what its last attempt used; of those that were planned the name is known."""
     state = follower.state
-    found = []
-    for task, name in state.names.items():
+    found, lost = [], state.lost()
+    unplanned = {task: f"task {task}" for task in state.last if task not in state.names}
+    for task, name in (state.names | unplanned).items():
         last, started = state.last.get(task), state.running.get(task)
-        how = "waiting" if phase is Phase.RUNNING else "not run"
+        how = {Phase.RUNNING: "not started", Phase.AWAY: "on the cluster"}.get(phase, "not run")
+        if phase is Phase.RUNNING and task in lost:
+            how = "cannot run"
         if task in state.done:
             how = "done"
         elif task in state.failed:

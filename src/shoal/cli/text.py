@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_TRACEBACK = "Traceback (most recent call last):"
+_WIDEST = 200
+_LAST_WORDS = 8
+"""Lines of a failed task's output that are shown."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -46,12 +50,20 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def tail_lines(output: bytes, most: int, width: int = 200) -> list[str]:
+def tail_lines(output: bytes, most: int, width: int = _WIDEST) -> list[str]:
     """The last lines of what a task wrote, with nothing in them that would move a terminal's cursor."""
     text = _ESCAPES.sub("", output.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [line.rsplit("\r", 1)[-1].rstrip().expandtabs() for line in text.rstrip().split("\n")]
     kept = [clip(_CONTROLS.sub("", line), width) for line in lines if line]
     return kept[-most:]
+
+
+def last_words(output: bytes, message: str) -> list[str]:
+    """The last lines that a failed task wrote, without the one that its message repeats and the head of a traceback."""
+    lines = [line for line in tail_lines(output, _LAST_WORDS + 2) if line != _TRACEBACK]
+    if lines and lines[-1] == clip(message, _WIDEST):
+        del lines[-1]
+    return lines[-_LAST_WORDS:]
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:

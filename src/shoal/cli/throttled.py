@@ -9,7 +9,7 @@ from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.follow import RunState
 from shoal.ledger.records import ThrottleDecided
 
-HEADS = ("TIME", "CATEGORY", "CAP", "RUNNING", "WAITING", "STATE", "RESOURCE", "USE", "RATE", "WHY")
+HEADS = ("TIME", "CATEGORY", "CAP", "RUNNING", "READY", "STATE", "RESOURCE", "USE", "RATE", "WHY")
 ALL = "(all)"
 
 
@@ -21,7 +21,7 @@ def throttle_lines(state: RunState) -> list[str]:
 
 def _line(state: RunState, record: ThrottleDecided) -> str:
     if not record.category:
-        return f"  {state.running_now():,} run, {record.cap:,} may ({record.state})"
+        return f"  {state.running_now():,} run, {_cap(record)} may ({record.state})"
     where = f" on {record.node}" if record.node else ""
     running = record.running if record.node else state.running_of(record.category)
     words = [f"  {record.category}{where}: {running:,} run, {_cap(record)} may ({record.state})"]

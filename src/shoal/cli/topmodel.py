@@ -121,7 +121,7 @@ class Model:
                 "task": record.task,
                 "name": view.names.of(record.task)[:200],
                 "attempt": record.attempt,
-                "since": record.time - view.origin,
+                "since": max(0.0, record.time - view.origin),
                 "category": self._category(record.task),
                 "node": node_name(view, record.node),
             }

@@ -138,7 +138,7 @@ def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
         words.append(time_left(told["left"], told["least"], told["most"]))
     words.append(f"{told['failed']:,} failed")
     if live:
-        words += [f"{told['running']:,} running", *([f"{told['waiting']:,} waiting"] if known else [])]
+        words += [f"{told['running']:,} running", *([f"{told['waiting']:,} not started"] if known else [])]
         words += [f"{told['cannot_run']:,} cannot run"] if told.get("cannot_run") else []
     words += [f"{told['cancelled']:,} cancelled"] if told.get("cancelled") else []
     if not live and (left := told["waiting"] + told.get("cannot_run", 0)):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser, port
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shoal.web.source import Source
 
@@ -33,9 +33,9 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import secrets
     import signal
-    import threading
 
     from shoal.cli.cells import printable
+    from shoal.runner.wakeup import heeded
     from shoal.web.door import address_of, listen
     from shoal.web.server import CLUSTER, RUN, Server, serve_until
     from shoal.web.thrift import use_one_heap
@@ -50,20 +50,40 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"port {arguments.port} cannot be used: {error.strerror}", remedy=remedy) from None
     address = address_of(listening, token)
     server = Server(listening, token, make, CLUSTER if arguments.cluster is not None else RUN)
+    over = _Signalled(heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
     print(printable(f"showing {shown} at {address} until Ctrl-C"), flush=True)
-    is_over = threading.Event()
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _leave)
-        with _in_a_browser(address) if arguments.open else nullcontext():
-            serve_until(server, is_over, at_once=True)
-    except KeyboardInterrupt:
-        return 0
+    with suppress(_Interrupted), _in_a_browser(address) if arguments.open else nullcontext():
+        serve_until(server, over, at_once=True)
     return 0
 
 
-def _leave(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
+class _Interrupted(Exception):  # noqa: N818  # the usual end of a server
+    pass
+
+
+class _Signalled:
+    """Waits for a signal in the main thread, which then leaves.
+
+    A handler that raises could do so anywhere, also where a thread begins and its locks are half taken. Here the
+    handler does nothing, and the byte that Python writes for the signal ends the waiting, whichever thread got it.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        import os
+        import signal
+
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, lambda number, frame: None)
+
+    def wait(self) -> object:
+        import os
+        import signal
+
+        number = os.read(self._reader, 1)[0]
+        raise _Interrupted if number == signal.SIGINT else SystemExit(128 + number)
 
 
 @contextmanager

@@ -131,6 +131,7 @@ def find_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> 
 
 def seek_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> tuple[View, int, bool]:
     """The same, and whether these words do ask for it, as far as they ask for anything."""
+    from shoal.engine.filenames import relative_here
     from shoal.engine.load import unknown_target
     from shoal.engine.session import look
     from shoal.model.graph import lookup_tasks
@@ -143,12 +144,12 @@ def seek_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> 
         if not path.endswith(".py"):
             raise
     if view is not None:
-        task = lookup_tasks(view.workflow.graph)(wanted)
+        task = lookup_tasks(view.workflow.graph, relative_here())(wanted)
     if task is None and path.endswith(".py"):
         is_asked_for = view is None
         parameters = [word for word in words if "=" in word]
         view = look(path, [wanted, *parameters], None, by_content=by_content)
-        task = lookup_tasks(view.workflow.graph)(wanted)
+        task = lookup_tasks(view.workflow.graph, relative_here())(wanted)
     assert view is not None
     if task is None:
         raise unknown_target(wanted, view.workflow.graph)

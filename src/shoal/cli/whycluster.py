@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: RunState, now: float) -> Explained | None:
     """Why one task is where it is; None if it is not on the cluster."""
     need_cluster_libraries()
-    from shoal.cluster.session import read_note
     from shoal.cluster.why import explain_brought
+    from shoal.engine.brought import read_note
 
     note = read_note(workspace)
     if note is None:
@@ -59,8 +59,8 @@ def _complete(answer: Answer, graph: Graph, state: RunState) -> None:
 def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunState, now: float) -> Explained | None:
     """Why the run is where it is; None if none is on a cluster."""
     need_cluster_libraries()
-    from shoal.cluster.session import read_note
     from shoal.cluster.why import explain_brought_run
+    from shoal.engine.brought import read_note
 
     note = read_note(workspace)
     if note is None:

@@ -54,12 +54,13 @@ def explain_task(wanted: str, path: str, words: list[str], *, by_content: bool) 
 
 def check_words(path: str, words: list[str]) -> None:
     """Targets that somebody named have to be there; a directory that no task makes was meant as something else."""
+    from shoal.engine.filenames import relative_here
     from shoal.engine.session import enter, load
     from shoal.model.graph import lookup_tasks
 
     here = os.getcwd()
     try:
-        find = lookup_tasks(load(enter(path), words).graph)
+        find = lookup_tasks(load(enter(path), words).graph, relative_here())
         for word in words:
             if "=" not in word and find(word) is None and os.path.isdir(word):
                 raise InputError(

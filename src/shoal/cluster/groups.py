@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from shoal.agent.messages import ClusterAsked, ClusterTold, Refused, StopAsked, WireMessage, make_codec
 from shoal.cluster.demand import GROUP
 from shoal.cluster.home import MAIN, ClusterHome, Group, Started
@@ -133,7 +131,7 @@ def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
     the others have begun something: they get the time that a busy machine takes."""
     patience, answer = (2.0, 5.0) if at_once else (10.0, 20.0)
     try:
-        with Caller(msgspec.structs.replace(access, contacts=[address]), make_codec(), patience=patience) as caller:
+        with Caller(access.at([address]), make_codec(), patience=patience) as caller:
             return not isinstance(caller.ask(StopAsked(at_once), answer), Refused)
     except InputError:
         return False

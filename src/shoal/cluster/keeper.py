@@ -22,6 +22,7 @@ from shoal.cluster.home import ClusterHome, Group, Started
 from shoal.cluster.starters import Handle, LocalHandle, NotAnsweringError, Standing
 from shoal.cluster.tending import Tender, ability_of
 from shoal.errors import InputError
+from shoal.runner.wakeup import heeded
 from shoal.wire.access import Access, read
 from shoal.wire.caller import Caller
 
@@ -154,7 +155,7 @@ def present_of(group: Group, found: ClusterTold) -> list[int]:
 def keep(home: ClusterHome) -> None:
     """The whole process: rounds, until it is told to end or there is no factory any more."""
     enough = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in heeded((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
         signal.signal(number, lambda *_: enough.set())  # not in the midst of a round: what was asked for must be noted
     access = read(home.access)
 

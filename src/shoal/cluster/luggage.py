@@ -24,8 +24,6 @@ PART_BYTES = 4 << 20
 PATIENCE_SECONDS = 60.0
 AT_ONCE = 256
 """Files whose places are asked for together."""
-ARRIVING = "arriving"
-"""The folder in a workflow's own directory through which files come back."""
 
 _decode_made = msgspec.msgpack.Decoder(Made).decode
 Ask = Callable[[WireMessage], WireMessage]

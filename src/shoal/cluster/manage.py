@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shoal.agent.messages import ClusterAsked, ClusterTold, make_codec
+from shoal.agent.spools import remove_dead
 from shoal.cluster.factory import Bounds
 from shoal.cluster.groups import (
     agent_command,
@@ -65,6 +66,7 @@ def start(
             from shoal.cluster.redis_check import check_server
 
             check_server(store, home.name, say)
+        remove_dead()
         access = make_access(home.name)
         write(access.at([], store) if store else access, home.access)
         started = Started(groups=[group])
@@ -151,7 +153,7 @@ def _answers(home: ClusterHome) -> bool:
     if not access.contacts:
         return False
     try:
-        with Caller(access, make_codec(), patience=_GENTLE_PAUSE) as caller:
+        with Caller(access.at(access.contacts), make_codec(), patience=_GENTLE_PAUSE) as caller:
             caller.ask(ClusterAsked())
     except InputError:
         return False
@@ -410,6 +412,7 @@ def _clear(home: ClusterHome, started: Started) -> None:
     """Ends the head; then there is no such cluster any more."""
     if started.head is not None:
         LocalStarter([], home.logs).stop([started.head])
+    remove_dead()
     home.write_started(Started())
     try:
         os.unlink(home.access)

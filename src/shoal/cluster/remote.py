@@ -6,6 +6,7 @@ cluster goes on without us; whoever comes back reads the log from the beginning 
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -13,8 +14,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from shoal.agent import about, limiting
 from shoal.agent.about import About, Entry, chunks, decode_entry, encode
-from shoal.agent.limiting import SAID, record_of
+from shoal.agent.limiting import record_of
 from shoal.agent.messages import (
     Bring,
     Cancel,
@@ -32,12 +34,16 @@ from shoal.agent.messages import (
 from shoal.broker.messages import Accept, GiveUp, Retry
 from shoal.cluster.callfiles import WorkspaceCalls
 from shoal.cluster.lasting import Lasting
-from shoal.cluster.luggage import ARRIVING, Return, bring_sources
+from shoal.cluster.luggage import Return, bring_sources
 from shoal.cluster.roll import Roll
 from shoal.cluster.selection import Selection, made_by, returned, select
 from shoal.engine.attempt import EndedAttempt
+from shoal.engine.backups import Backups
 from shoal.engine.books import Books, Listener
-from shoal.engine.files import Preparer, signature
+from shoal.engine.brought import ARRIVING
+from shoal.engine.files import Preparer
+from shoal.engine.history import History
+from shoal.engine.options import RunOptions
 from shoal.engine.requests import take_requests, told_cancelled, why_stopped
 from shoal.engine.statistics import Statistics
 from shoal.engine.values import Values
@@ -45,8 +51,8 @@ from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import OutputsCollected, TaskCourse, Usage
-from shoal.plan.decide import Past, Plan
+from shoal.ledger.records import BY_TIME, OutputsCollected, TaskCourse, TaskEnded, Usage
+from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions, place_of
 from shoal.policy.retry import Outcome
 from shoal.runner.output import OutputStream
@@ -63,7 +69,13 @@ PATIENCE = 120.0
 MOST_MISSED = 3
 """Nodes that are told of when several go at once."""
 LAST_WORDS_SECONDS = 0.3
+QUIET_SECONDS = 30.0
+"""For nodes to end what still runs; longer than a lease, so that those that are lost are not listed any more."""
 MOST_TRIES = 10
+LOST = (
+    "the cluster does not have this run any more: its store was started without its data, or the run was removed;"
+    " what was done is in the ledger, and 'shoal run' goes on from there"
+)
 OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
@@ -71,9 +83,15 @@ class AnewError(InputError):
     """What was brought is not there any more."""
 
 
+class LostRunError(RunError):
+    """The cluster does not have the run any more, although nobody has taken leave of it."""
+
+
 class RemoteOptions(msgspec.Struct):
     """How a run on a cluster is brought and followed."""
 
+    options: RunOptions
+    """What holds of every run."""
     cores: float
     """Of the whole cluster."""
     fail_fast: bool = False
@@ -84,8 +102,9 @@ class RemoteOptions(msgspec.Struct):
     """It is there already."""
     selection: Selection | None = None
     """The tasks that were brought, if it is."""
-    known: frozenset[tuple[bytes, float]] = frozenset()
-    """Place and end of attempts that the ledger has already."""
+    began: float = 0.0
+    known: dict[bytes, TaskEnded] = msgspec.field(default_factory=dict)
+    """By place, results that the ledger has already."""
     returned: set[str] | None = None
     """Files that were to come back, if it is there already."""
     targets: Sequence[int] = ()
@@ -109,7 +128,7 @@ class RemoteRun:
         caller: Caller[WireMessage],
         about: About,
         options: RemoteOptions,
-        past: Past,
+        history: History,
     ) -> None:
         graph = plan.graph
         self.run, self.plan, self.graph, self.versions = run, plan, graph, versions
@@ -117,7 +136,7 @@ class RemoteRun:
         self._offset = time.time() - time.monotonic()
         self.options = options
         self.calls = WorkspaceCalls(graph, workspace)
-        self._values = Values(graph, workspace, past)
+        self._values = Values(graph, workspace, history)
         self.selection = options.selection or select(plan, versions, self.calls, managed=about.managed)
         self._return: Return | None = None
         self.returned: set[str] = set()
@@ -133,10 +152,13 @@ class RemoteRun:
         self.flow = DagFlow(graph, plan.wanted())
         self.flow.ready(plan.up_to_date())
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
-        self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), options.cores)
+        self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, options.began, options.cores)
         self.books = Books(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.preparer = Preparer(graph, versions)
+        self.backups = Backups(workspace, plan, versions, history, options.options, listener.note)
+        self._results: list[tuple[int, bool]] = []
+        """Tasks that are over, and whether with a result: their records are not in the ledger yet."""
         self.stop_reason = ""
         self.stop_signal = 0
         self.detached = False
@@ -146,6 +168,23 @@ class RemoteRun:
         self._next_look = 0.0
         self._silent_since: float | None = None
         self._lost_files: set[str] = set()
+        self._is_behind = options.brought
+        """Of what has happened while nobody followed the run not all is known yet."""
+        self._was_over = False
+        """It was over before we came."""
+        self._last_end = options.began
+        self._is_lost = self._has_left = False
+        """The cluster does not have it any more; or was told that it need not."""
+        self.may_be_there = options.brought
+        """The cluster may have it, and not all of it is known here."""
+
+    @functools.cached_property
+    def has_work(self) -> bool:
+        """Groups alone need no cluster."""
+        return any(task >= 0 and self.graph.actions[task] is not None for task in self.selection.tasks)
+
+    def ended_at(self) -> float:
+        return self.statistics.ended
 
     def clock(self) -> float:
         return time.monotonic() + self._offset
@@ -169,9 +208,28 @@ class RemoteRun:
         self._send("summary", encode(summarize(books)))
         for name, column in pack(books).items():
             self._send(name, column)
-        for name, data in chunks(self.selection.deeds(self.graph, self.versions, self.calls)):
+        for name, data in chunks(self.selection.deeds(self.graph, self.calls, self._what_stays)):
             self._send(name, data)
-        self._ask(Bring(self.run, encode(self.about)))
+        self.may_be_there = True  # also if nobody answers
+        try:
+            self._ask(Bring(self.run, encode(self.about)))
+        except InputError:
+            self.may_be_there = False
+            raise
+
+    def _what_stays(self, task: int) -> bytes:
+        """For nodes: what of that which stood under the names of outputs is still there."""
+        outputs = self.backups.outputs_before(task) if self._return is None else []
+        if not any(before.remains or before.others for before in outputs):
+            return b""
+        return encode([msgspec.structs.replace(before, units=[]) for before in outputs])
+
+    def _make_room(self) -> None:
+        """Puts aside what stands under the names of outputs; where nodes share no files, when results come back."""
+        if self._return is None:
+            tasks = [task for task in self.selection.tasks if self.graph.actions[task] is not None]
+            for task, why in self.backups.put_aside(tasks).items():
+                raise InputError(f"{self.graph.names[task]!r} cannot be run: {why}")
 
     def _send(self, name: str, data: bytes) -> None:
         for at in range(0, len(data), PIECE_BYTES) if data else ():
@@ -206,16 +264,21 @@ class RemoteRun:
         """Until every task is over, or the user has seen enough."""
         self.wakeup = Wakeup(USER_SIGNALS)
         try:
-            if not self.options.brought and self.selection.tasks:
+            if not self.options.brought and self.has_work:
                 self.calls.write(self.selection.tasks, self._values)
+                self._make_room()
                 self.submit()
-            self.detached = self.options.detach
+            elif self.options.brought:
+                self.backups.resume(self.selection.tasks)
+            self.detached = self.options.detach and self.has_work
             pause = LEAST_PAUSE
-            while self.selection.tasks and not self.detached:
-                self._call_the_roll()
+            while self.has_work and not self.detached:
                 news = self._follow()
                 if news is None:
+                    self._was_over = self._is_behind
                     break
+                self._is_behind = self._is_behind and news > 0
+                self._call_the_roll()
                 pause = LEAST_PAUSE if news else min(2 * pause, LONGEST_PAUSE)
                 self.wakeup.wait(pause)
                 if self.wakeup.signals:
@@ -223,16 +286,56 @@ class RemoteRun:
                 self.listener.tick(self.statistics, self.clock())
             if self._lost_files:
                 self.stop_reason = self._say_lost()
-            if not self.detached and self.selection.tasks:
+            if not self.detached and self.has_work:
                 self._take_leave()
                 self.calls.clear()
+                self.may_be_there, self._has_left = False, True
         finally:
-            self.wakeup.close()
             if self._return is not None:
                 self._return.close()
             self.output.close()
             self.ledger.flush()
-            self.statistics.ended = self.clock()
+            self._close_backups()
+            self.wakeup.close()
+            self._close_statistics()
+
+    def _close_backups(self) -> None:
+        """Old outputs come back where there are no new ones, as soon as no task can write there any more."""
+        self._settle()
+        if self.may_be_there or self._is_lost:
+            self.backups.leave()
+            return
+        if self._has_left and self.backups.has_any():
+            self._await_quiet()
+        self.backups.close()
+
+    def _settle(self) -> None:
+        """Results are recorded: what was put aside for them goes, what was put aside for failed tasks comes back."""
+        for task, is_done in self._results:
+            if is_done:
+                self.backups.settle(task)
+            else:
+                self.backups.put_back(task)
+        self._results.clear()
+
+    def _await_quiet(self) -> None:
+        """Until no node says any more that it has a share in the run: then its tasks have ended."""
+        deadline = self.clock() + QUIET_SECONDS
+        while self.clock() < deadline:
+            try:
+                told = self.caller.ask(ClusterAsked(), 1.0)
+            except InputError:
+                return  # the cluster has gone, and its tasks with it
+            if not isinstance(told, ClusterTold) or not any(self._is_mine(told, number) for number in told.notes):
+                return
+            self.wakeup.wait(LONGEST_PAUSE)
+
+    def _close_statistics(self) -> None:
+        """What nodes have offered until the run was over; nobody may have followed it then."""
+        totals = self.statistics
+        totals.ended = max(totals.started, self._last_end if self._was_over else self.clock())
+        totals.cores = self._roll.cores() or totals.cores
+        totals.offered = self._roll.core_seconds(totals.started, totals.ended)
 
     def _say_lost(self) -> str:
         names = sorted(self._lost_files)
@@ -241,7 +344,7 @@ class RemoteRun:
 
     def _call_the_roll(self) -> None:
         """Which nodes are there and how they are doing, every second or few."""
-        if self.clock() >= self._next_look:
+        if not self._is_behind and self.clock() >= self._next_look:
             self._note(self._ask(ClusterAsked()))
 
     def _note(self, told: WireMessage) -> dict[int, float]:
@@ -249,13 +352,20 @@ class RemoteRun:
         now = self.clock()
         if not isinstance(told, ClusterTold):
             return {}
-        for name in self._roll.take(now, told.nodes, told.notes)[:MOST_MISSED]:
-            self.listener.note(f"node {name} is gone; others do what it had not done")
+        if told.nodes_answer:
+            self.caller.learn(node.address for node in told.nodes.values())
+        since = 0.0 if self.options.brought else self.statistics.started
+        for name in self._roll.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
+            self._say_gone(name)
         self._next_look = now + self._roll.pause
+        self.statistics.cores = self._roll.cores() or self.statistics.cores
         mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
         self._count_running(list(mine.values()))
         self._note_lasting(now, mine)
         return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
+
+    def _say_gone(self, node: str) -> None:
+        self.listener.note(f"node {node} is gone; others do what it had not done")
 
     def _is_mine(self, told: ClusterTold, number: int) -> bool:
         """Whether a node has a share in this run."""
@@ -292,6 +402,9 @@ class RemoteRun:
 
     def _take_leave(self) -> None:
         """The cluster forgets the run. Its nodes hear that and say how it ended; the slow ones are not waited for."""
+        if self._was_over:
+            self._ask(Forget(self.run))
+            return  # what nodes do by now is not about this run
         before = self._note(self._ask(ClusterAsked()))
         self._ask(Forget(self.run))
         deadline = self.clock() + LAST_WORDS_SECONDS
@@ -308,7 +421,8 @@ class RemoteRun:
         told = self._ask(Follow(self.run, self._next))
         assert isinstance(told, Entries)
         if told.state == "unknown":
-            raise RunError(f"the cluster does not know the run {self.run} any more")
+            self.may_be_there, self._is_lost = False, True
+            raise LostRunError(LOST)
         entries = [decode_entry(entry) for entry in told.entries]
         if self._return is not None:
             self._get_back(self._return, entries)
@@ -316,6 +430,7 @@ class RemoteRun:
             self._take(entry)
         self._next += len(told.entries)
         self.ledger.flush()
+        self._settle()
         if not told.entries and (told.state == "ended" or not told.left):
             return None
         return len(told.entries)
@@ -323,10 +438,14 @@ class RemoteRun:
     def _get_back(self, way: Return, entries: Sequence[Entry]) -> None:
         """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
         wanted: list[str] = []
+        tasks: list[int] = []
         for entry in entries:
             task = self.selection.tasks[entry.task] if entry.verdict == "done" else -1
-            if task >= 0 and self.flow.status[task] != Status.DONE:
+            if task >= 0 and self.flow.status[task] != Status.DONE and self._recorded(task, entry) is None:
+                tasks.append(task)
                 wanted += [name for name in made_by(self.graph, task, self.calls) if name in self.returned]
+        if tasks:
+            self.backups.put_aside(tasks)
         lost = way.get(wanted) if wanted else []
         self._lost_files.difference_update(wanted)
         self._lost_files.update(lost)
@@ -346,30 +465,64 @@ class RemoteRun:
             raise RunError(f"nobody has answered for {PATIENCE:g} s; the run goes on there: 'shoal attach' follows it")
 
     def _take(self, entry: Entry) -> None:
-        if entry.verdict == "note":
-            if entry.message not in self.options.notes:
-                self.options.notes.add(entry.message)
-                self.listener.note(entry.message)
-            return
-        if entry.verdict == SAID:
-            self.ledger.add(record_of(entry))
+        if entry.task < 0:
+            self._take_news(entry)
             return
         task = self.selection.tasks[entry.task]
-        if task < 0:
-            return
-        if entry.verdict == "retry" and (place_of(self.graph, task), entry.ended) in self.options.known:
-            self._lasting.ended(task, entry.attempt)
-            return
         if entry.verdict == "done" and self.flow.status[task] == Status.DONE:
             return  # what it made was lost with a node and had to be made again; we know of it
-        outcome = OUTCOMES[entry.outcome]
         if entry.course:
             self.ledger.add(TaskCourse(task, entry.attempt, entry.course))
-        at, size = self.output.append(entry.output) if entry.output else (0, 0)
-        attempt = EndedAttempt(
+        recorded = self._recorded(task, entry)
+        attempt = self._ended_attempt(task, entry, recorded)
+        self._last_end = max(self._last_end, entry.ended)
+        verdict: Accept | Retry | GiveUp
+        if entry.verdict == "done":
+            if recorded is not None:
+                self._take_as_recorded(task, recorded)
+            elif self._return is not None:
+                self._take_stock(task, entry)
+            else:
+                self._take_as_seen(task, entry)
+            verdict = Accept(task, entry.attempt)
+            if self.flow.status[task] == Status.READY:
+                self.flow.complete([task])
+        elif entry.verdict == "retry":
+            verdict = Retry(task, entry.attempt, attempt.outcome, 0.0)
+        else:
+            verdict = GiveUp(task, entry.attempt, attempt.outcome)
+            self._lose([task])
+        self.books.ended(attempt)
+        self.books.enter([verdict])
+        if entry.verdict != "retry" and attempt.outcome is not Outcome.CANCELLED:  # what is cancelled may still run
+            self._results.append((task, entry.verdict == "done"))
+        self._lasting.ended(task, entry.attempt)
+        if self._return is not None and entry.verdict == "done":
+            self._note_collected(task)
+
+    def _take_news(self, entry: Entry) -> None:
+        """What the log has that is of no task."""
+        match entry.verdict:
+            case "note" if entry.message not in self.options.notes:
+                self.options.notes.add(entry.message)
+                self.listener.note(entry.message)
+            case limiting.SAID:
+                self.ledger.add(record_of(entry))
+            case about.JOINED:
+                self._roll.joined(entry.started, entry.node, list(entry.resources))
+            case about.LEFT:
+                if self._roll.left(entry.ended, entry.node):
+                    self._say_gone(entry.node)
+
+    def _ended_attempt(self, task: int, entry: Entry, recorded: TaskEnded | None) -> EndedAttempt:
+        if recorded is not None:
+            at, size = recorded.output_at, recorded.output_size
+        else:
+            at, size = self.output.append(entry.output) if entry.output else (0, 0)
+        return EndedAttempt(
             task,
             entry.attempt,
-            outcome,
+            OUTCOMES[entry.outcome],
             entry.status,
             entry.started,
             entry.ended,
@@ -384,34 +537,41 @@ class RemoteRun:
             Usage(*entry.usage),
             entry.memory_limit,
             self._roll.number(entry.node, entry.ended),
+            listing=recorded.listing if recorded is not None else entry.listing,
         )
-        verdict: Accept | Retry | GiveUp
-        if entry.verdict == "done":
-            if self._return is not None:
-                self._take_stock(task, entry)
-            else:
-                self.preparer.take_stock(task, self.options.by_content)
-            verdict = Accept(task, entry.attempt)
-            if self.flow.status[task] == Status.READY:
-                self.flow.complete([task])
-        elif entry.verdict == "retry":
-            verdict = Retry(task, entry.attempt, outcome, 0.0)
+
+    def _recorded(self, task: int, entry: Entry) -> TaskEnded | None:
+        """What the ledger has of this attempt from an earlier client of the run, if it was the one that succeeded."""
+        found = self.options.known.get(place_of(self.graph, task)) if self.options.known else None
+        is_it = found is not None and found.outcome == entry.outcome == "ok" and found.ended == entry.ended
+        return found if is_it else None
+
+    def _take_as_recorded(self, task: int, recorded: TaskEnded) -> None:
+        for file, pair in zip(self.graph.outputs_of(task), recorded.outputs, strict=False):
+            self._note_version(file, pair, os.path.isdir(self.graph.file_names[file]))
+
+    def _take_as_seen(self, task: int, entry: Entry) -> None:
+        """Files as their task left them: whoever looks later may find what somebody else has changed."""
+        for file, (size, time_, is_folder) in zip(self.graph.outputs_of(task), entry.seen, strict=False):
+            signatures, pair = self.preparer.signatures, (size, time_)
+            self._note_version(file, pair, is_folder)
+            # A number made from the content of another version would be taken for that of the task's own one.
+            if self.options.by_content and signatures.look(file, BY_TIME) == pair:
+                signatures.note(file, by_content=True)
+
+    def _note_version(self, file: int, pair: tuple[int, int], is_folder: bool) -> None:
+        versions = self.versions
+        versions.sizes[file], versions.times[file] = pair
+        if is_folder:
+            versions.folders.add(file)
         else:
-            verdict = GiveUp(task, entry.attempt, outcome)
-            self._lose([task])
-        self.books.ended(attempt)
-        self.books.enter([verdict])
-        self._lasting.ended(task, entry.attempt)
-        if self._return is not None and entry.verdict == "done":
-            self._note_collected(task)
+            versions.folders.discard(file)
 
     def _take_stock(self, task: int, entry: Entry) -> None:
         self._note_absent(task, entry)
         for file in self.graph.outputs_of(task):
             if self.graph.file_names[file] in self.returned:
-                found = signature(self.graph.file_names[file], self.options.by_content)
-                if found is not None:
-                    self.versions.sizes[file], self.versions.times[file] = found
+                self.preparer.signatures.note(file, self.options.by_content)
 
     def _note_collected(self, task: int) -> None:
         if any(name not in self.returned for name in self.graph.output_names(task)):

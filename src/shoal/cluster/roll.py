@@ -7,10 +7,14 @@ the same name is the same. What nodes tell that has not changed is not written a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
+
+import msgspec
 
 from shoal.agent.messages import NodeNote
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold
+from shoal.model.resources import FRACTION
 from shoal.store.directory import NodeInfo
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
@@ -23,6 +27,14 @@ MEMORY_STEP = 0.01
 Grown = tuple[int, ...]
 
 
+class _Span(msgspec.Struct):
+    """From when until when a node took part."""
+
+    begin: float
+    cores: float
+    end: float = inf
+
+
 class Roll:
     """The nodes of one run, as its client sees them."""
 
@@ -30,6 +42,7 @@ class Roll:
         self._ledger = ledger
         self._numbers: dict[str, int] = {}
         self._present: set[str] = set()
+        self._spans: dict[str, list[_Span]] = {}
         self._is_first = True
         """This is the first look; whoever comes later has done nothing for other runs."""
         self._before: dict[str, Grown] = {}
@@ -50,21 +63,61 @@ class Roll:
     def _enter(self, when: float, name: str, resources: list[tuple[str, int]]) -> int:
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
         self._ledger.add(NodeSeen(when, number, name, resources))
+        self._spans.setdefault(name, []).append(_Span(when, dict(resources).get("cores", 0) / FRACTION))
+        self._present.add(name)
         return number
 
-    def take(self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, NodeNote]) -> list[str]:
+    def _leave(self, when: float, name: str) -> None:
+        self._ledger.add(NodeLeft(when, self._numbers[name]))
+        self._spans[name][-1].end = when
+        self._present.discard(name)
+        self._told.pop(name, None)
+
+    def joined(self, when: float, name: str, resources: list[tuple[str, int]]) -> None:
+        """A node takes part from this moment on, as the log of the run has it."""
+        if name not in self._present:
+            self._enter(when, name, resources)
+
+    def left(self, when: float, name: str) -> bool:
+        """A node takes part until this moment, as the log has it; by now it may be back. Whether it had work."""
+        if name not in self._present or when < self._spans[name][-1].begin:
+            return False
+        had_work = self._had_work(name)
+        self._leave(when, name)
+        return had_work
+
+    def _had_work(self, name: str) -> bool:
+        return any(self._told.get(name, ())[-len(_SILENT) : -2])
+
+    def cores(self) -> float:
+        """The most cores that were there at the same time."""
+        spans = [span for each in self._spans.values() for span in each]
+        changes = sorted([(span.begin, 1, span.cores) for span in spans] + [(s.end, 0, -s.cores) for s in spans])
+        most = now = 0.0
+        for _, _, change in changes:
+            now += change
+            most = max(most, now)
+        return most
+
+    def core_seconds(self, begin: float, end: float) -> float:
+        """What nodes have offered in this time."""
+        spans = (span for each in self._spans.values() for span in each)
+        return sum(span.cores * max(0.0, min(end, span.end) - max(begin, span.begin)) for span in spans)
+
+    def take(
+        self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, NodeNote], since: float = 0.0
+    ) -> list[str]:
         """Those who are there at this moment, and what they say of themselves; returns who is gone that had work."""
         here = {info.name: (info, notes.get(number, NodeNote())) for number, info in nodes.items()}
         for name, (info, note) in here.items():
             if name not in self._present:
-                self._enter(now, name, list(info.resources.amounts))
+                # Those that are there at the first look were there when the run began.
+                self._enter(since if self._is_first and since else now, name, list(info.resources.amounts))
             self._hear(now, name, note)
         gone = sorted(self._present - here.keys())
-        missed = [name for name in gone if any(self._told.get(name, ())[-len(_SILENT) : -2])]
+        missed = list(filter(self._had_work, gone))
         for name in gone:
-            self._ledger.add(NodeLeft(now, self._numbers[name]))
-            self._told.pop(name, None)
-        self._present = set(here)
+            self._leave(now, name)
         self._is_first = False
         return missed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -39,18 +39,16 @@ class Selection(msgspec.Struct):
     sources: list[int] = []
     """Of the selection's files those that none of its tasks makes: they are brought."""
 
-    def deeds(self, graph: Graph, versions: Versions, calls: CallFiles) -> Iterator[Deed]:
-        """What each of them does."""
-        sizes = versions.sizes
+    def deeds(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[Deed]:
+        """What each of them does; `before` says what stood where a task makes directories."""
         for number, task in enumerate(self.tasks):
             action = graph.actions[task]
             outputs = tuple(made_by(graph, task, calls))
             inputs = tuple(self.files[file] for file in self.work.inputs_of(number)) if self.files else ()
-            stale = any(sizes[file] >= 0 for file in graph.outputs_of(task))
             if isinstance(action, Call):
-                yield Deed(calls.call_of(task), outputs, inputs, True, calls.value_of(task))
+                yield Deed(calls.call_of(task), outputs, inputs, calls.value_of(task), before(task))
             else:
-                yield Deed(action or "", outputs, inputs, stale)
+                yield Deed(action or "", outputs, inputs, before=before(task))
 
 
 def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:

@@ -1,21 +1,23 @@
 """A session whose run is on a cluster: the same load, lock, plan and ledger as a local one, and coming back to it.
 
-Which tasks were brought is noted beside the ledger until all is known of them, by what each of them makes. So whoever
-comes back finds them again even if the workflow's file has been edited meanwhile.
+What was brought is noted beside the ledger until all is known of it (see `shoal.engine.brought`).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from shoal.agent.about import ONE, About
 from shoal.agent.messages import (
     Cancel,
+    ClusterAsked,
+    ClusterTold,
     Entries,
     Follow,
     Refused,
@@ -25,58 +27,58 @@ from shoal.agent.messages import (
 from shoal.agent.stranded import waiting_sentence
 from shoal.broker.dealing import ALL
 from shoal.cluster.groups import told
-from shoal.cluster.luggage import ARRIVING
 from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection
 from shoal.engine.books import Listener
+from shoal.engine.brought import (
+    GIVE_UP,
+    BroughtPlan,
+    Note,
+    forget_note,
+    is_brought,
+    read_note,
+    read_plan,
+    write_brought,
+)
+from shoal.engine.history import mend
 from shoal.engine.load import Workflow
 from shoal.engine.options import LARGER_NODE, RunOptions
 from shoal.engine.session import Run, Session, refuse_oversized
-from shoal.engine.workspace import Workspace
+from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.model.graph import NO_TASK, Graph
+from shoal.ledger.records import TaskEnded
 from shoal.model.labels import carrying, labels_as_text, parse_label, required_labels
 from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.model.work import Work
-from shoal.plan.identity import place_of
+from shoal.plan.decide import Plan
+from shoal.plan.identity import Versions, place_of
 from shoal.policy.balance import DEFAULT_POLICY
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import read
 from shoal.wire.caller import Caller
 from shoal.wire.places import access_path
 
+LOOK_SECONDS = 3.0
+"""For whoever only wants to know how a run stands."""
 MOST_LISTED = 12
 """Labels that are named to somebody who asked for one that is not there."""
-
-
-class Note(msgspec.Struct):
-    """What was brought where."""
-
-    cluster: str
-    """Name, or path of the access file."""
-    run: str
-    places: list[bytes]
-    words: list[str]
-    """Targets and values, as they were given."""
-    managed: bool = False
-    files: list[str] = []
-    returned: list[str] = []
-    """Where nodes share no files: those of the run, and those that come back."""
-
-
-def read_note(workspace: Workspace) -> Note | None:
-    """What was brought and is not wholly known yet."""
-    try:
-        with open(workspace.brought, "rb") as file:
-            return msgspec.msgpack.decode(file.read(), type=Note)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def call(cluster: str) -> Caller[WireMessage]:
     """A line to a cluster, by its name or the path of an access file."""
     return Caller(read(access_path(cluster)), make_codec())
+
+
+@contextmanager
+def reach(cluster: str) -> Iterator[Caller[WireMessage]]:
+    """A line to the cluster that has a run; if it cannot be reached, the way out is said, too."""
+    try:
+        with call(cluster) as caller:
+            yield caller
+    except InputError as error:
+        remedy = f"{error.remedy}; {GIVE_UP}" if error.remedy else GIVE_UP
+        raise InputError(error.message, file=error.file, line=error.line, remedy=remedy) from None
 
 
 def largest_node(nodes: dict[int, NodeInfo]) -> Resources:
@@ -120,6 +122,8 @@ class ClusterSession(Session):
         force: bool = False,
     ) -> None:
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
+        self.attaches = attach is not None
+        self._run: RemoteRun | None = None
         self.words = list(words)
         self.managed = managed if attach is None else attach.managed
         nodes = self.nodes = told(caller).nodes
@@ -135,6 +139,10 @@ class ClusterSession(Session):
 
     def total_cores(self) -> float:
         return self.cores
+
+    def _notes(self) -> Iterable[str]:
+        """Nodes tell of themselves."""
+        return ()
 
     def _refuse_what_fits_nowhere(self) -> None:
         """More than any node has is refused; for a label that no node has a node may still come."""
@@ -154,17 +162,37 @@ class ClusterSession(Session):
 
     def _boot(self) -> None:
         if self.attach is not None:
-            self.identity = self.attach.run
+            self.identity, self.began = self.attach.run, self.attach.began
+
+    def _look_back(self) -> None:
+        """What was put aside when the run was brought is settled as its results come in."""
+        if self.attach is None:
+            super()._look_back()
+        elif damage := mend(self.workspace, self.history):
+            self.listener.note(damage)
+
+    def _make_plan(self, options: RunOptions, force: bool) -> tuple[Plan, Versions]:
+        """Of a run that was brought before: its plan as it was then, whatever was edited since."""
+        if self.attach is None:
+            return super()._make_plan(options, force)
+        if read_note(self.workspace) != self.attach:
+            raise InputError("another 'shoal attach' has just taken over this run", remedy="see 'shoal status'")
+        brought = read_plan(self.workspace)
+        self.workflow = brought.workflow
+        return brought.plan, brought.versions
 
     def _unboot(self) -> None:
         self.caller.close()
 
     def _finish(self) -> None:
+        """What was noted is dropped, still under the lock, when all is known or nothing more can be."""
+        if self._run is not None and not self._run.may_be_there:
+            forget_note(self.workspace)
         self.caller.close()
 
     def _make_run(self, ledger: LedgerWriter) -> Run:
-        graph = self.workflow.graph
         remote = RemoteOptions(
+            self.options,
             self.cores,
             fail_fast=self.options.fail_fast,
             by_content=self.options.by_content,
@@ -172,10 +200,12 @@ class ClusterSession(Session):
             targets=self.workflow.targets,
             kept=sorted(self.workflow.kept),
             notes=self.notes,
+            began=self.began,
         )
         if self.attach is not None:
             remote.brought = True
-            remote.selection = _selection(graph, self.attach)
+            nothing = Work("", array("d"), array("i"), [], array("i"), array("i", [0]), array("i"))
+            remote.selection = Selection(self.attach.tasks, nothing, self.attach.files)
             remote.returned = set(self.attach.returned)
             remote.known = self._known(self.attach.places)
         about = About(
@@ -190,6 +220,7 @@ class ClusterSession(Session):
             client=f"{os.environ.get('USER', '')}@{os.uname().nodename}",
             to=self.to,
             throttle=self.options.throttle.name,
+            workflow=self.workspace.workflow,
         )
         run = RemoteRun(
             self.identity,
@@ -204,36 +235,70 @@ class ClusterSession(Session):
             self.history,
         )
         self._note(run)
+        self._run = run
         return run
 
-    def _known(self, places: list[bytes]) -> frozenset[tuple[bytes, float]]:
+    def _known(self, places: list[bytes]) -> dict[bytes, TaskEnded]:
         found = [(place, self.history.result(place)) for place in places]
-        return frozenset((place, result.ended) for place, result in found if result is not None)
+        return {place: result for place, result in found if result is not None}
 
     def _note(self, run: RemoteRun) -> None:
         """Before anything is brought, so that it can be found whenever we are ended."""
-        if self.attach is None and run.selection.tasks:
-            places = [place_of(run.graph, task) for task in run.selection.tasks]
-            back = sorted(run.returned)
-            note = Note(self.cluster, self.identity, places, self.words, self.managed, run.selection.files, back)
-            fresh = f"{self.workspace.brought}.new"
-            with open(fresh, "wb") as file:
-                file.write(msgspec.msgpack.encode(note))
-            os.replace(fresh, self.workspace.brought)
-
-    def execute(self) -> Run:
-        """As a local one; what was noted is dropped when all is known."""
-        run = super().execute()
-        assert isinstance(run, RemoteRun)
-        if not run.detached:
-            forget_note(self.workspace)
-        return run
+        if self.attach is None and run.has_work:
+            tasks = run.selection.tasks
+            note = Note(
+                self.cluster,
+                self.identity,
+                [place_of(run.graph, task) for task in tasks],
+                self.words,
+                self.managed,
+                run.selection.files,
+                sorted(run.returned),
+                self.began,
+                tasks,
+                self.options.by_content,
+            )
+            write_brought(self.workspace, note, BroughtPlan(self.workflow, self.plan, self.versions))
 
 
 def is_there(caller: Caller[WireMessage], note: Note) -> bool:
     """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
     told = caller.ask(Follow(note.run, 0))
     return not isinstance(told, Entries) or told.state != "unknown"
+
+
+class Brought(msgspec.Struct, frozen=True):
+    """How a run that nobody follows stands on its cluster, as far as it can be known."""
+
+    cluster: str
+    since: float
+    tasks: int | None = None
+    """What was brought; None: the cluster was not reached."""
+    left: int | None = None
+    """What is not over; None: the cluster does not have the run."""
+    ready: int = 0
+    """Of these what could start or runs."""
+    trouble: str = ""
+    """Why the cluster could not be asked."""
+
+
+def ask_for_brought(workspace: Workspace) -> Brought | None:
+    """Asks the cluster how the run stands; None if there is none any more."""
+    note = read_note(workspace)
+    if note is None:
+        return None
+    try:
+        with Caller(read(access_path(note.cluster)), make_codec(), patience=LOOK_SECONDS) as caller:
+            found = caller.ask(ClusterAsked(), LOOK_SECONDS)
+    except InputError as error:
+        return Brought(note.cluster, note.began, trouble=error.message)
+    if not isinstance(found, ClusterTold):
+        why = found.why if isinstance(found, Refused) else ""
+        return Brought(note.cluster, note.began, trouble=f"the cluster does not say: {why}")
+    run = next((each for each in found.runs if each.run == note.run and each.state != "lost"), None)
+    if run is None:
+        return Brought(note.cluster, note.began, len(note.places))
+    return Brought(note.cluster, note.began, run.tasks, run.left, run.ready)
 
 
 def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
@@ -245,35 +310,38 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
     named = [number[place] for place in tasks if place in number]
     if tasks and not named:
         raise InputError("none of these tasks is on the cluster", remedy="'shoal status' shows what is")
-    with call(note.cluster) as caller:
+    with reach(note.cluster) as caller:
         answer = caller.ask(Cancel(note.run, named))
     if isinstance(answer, Refused):
         raise InputError(f"the cluster refuses: {answer.why}")
     return note.cluster
 
 
-def forget_note(workspace: Workspace) -> None:
-    """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
-    shutil.rmtree(os.path.join(workspace.directory, ARRIVING), ignore_errors=True)
+def forget_brought(workspace: Workspace) -> str:
+    """Gives up a run whose cluster is gone for good; returns its name. One that has the run is asked itself."""
+    if not is_brought(workspace):
+        raise InputError(f"{os.path.basename(workspace.workflow)} is not on a cluster")
+    workspace.acquire(Holder(os.getpid(), os.uname().nodename, "", time.time()), attaching=True)
     try:
-        os.unlink(workspace.brought)
-    except FileNotFoundError:
-        pass
+        try:
+            note = read_note(workspace)
+        except InputError:
+            note = None  # that it is damaged is a reason to give it up
+        if note is not None and _answers(note):
+            raise InputError(
+                f"the cluster {note.cluster!r} answers, and has this run",
+                remedy="end it there with 'shoal cancel', and take over what is done with 'shoal attach'",
+            )
+        forget_note(workspace)
+    finally:
+        workspace.release()
+    return note.cluster if note is not None else ""
 
 
-def _selection(graph: Graph, note: Note) -> Selection:
-    """The tasks of the workflow as it is now that make what was brought; -1 for those that are not there any more."""
-    number = {place_of(graph, task): task for task in range(len(graph))}
-    tasks = [number.get(place, NO_TASK) for place in note.places]
-    nothing = Work("", array("d"), array("i"), [], array("i"), array("i", [0]), array("i"))
-    return Selection(tasks, nothing, note.files)
-
-
-def must_be_free(workspace: Workspace) -> None:
-    """A workflow that is on a cluster is not run a second time."""
-    note = read_note(workspace)
-    if note is not None:
-        raise InputError(
-            f"this workflow is being run on the cluster {note.cluster!r}",
-            remedy="follow it with 'shoal attach'; Ctrl-C there ends it",
-        )
+def _answers(note: Note) -> bool:
+    """Whether the cluster is there, and has the run."""
+    try:
+        with call(note.cluster) as caller:
+            return is_there(caller, note)
+    except InputError:
+        return False

@@ -25,7 +25,7 @@ from shoal.agent.messages import (
 from shoal.cluster.groups import told
 from shoal.cluster.home import ClusterHome
 from shoal.cluster.manage import absent, factory_says
-from shoal.cluster.session import Note
+from shoal.engine.brought import Note
 from shoal.errors import InputError, ShoalError
 from shoal.explain.answer import Answer, Cause, RunAnswer
 from shoal.explain.cluster import OnCluster, SilentError, StoreAwayError, whole_cluster

@@ -25,8 +25,9 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 
 import msgspec
 
@@ -92,6 +93,25 @@ class Cache:
 
     def size(self, name: str) -> int:
         return self.describe(name).size
+
+    def room_for(self, names: Collection[str], missing: int, coming: Mapping[str, int]) -> tuple[float, float]:
+        """Bytes that these objects may take together: at most, when nothing else is pinned; and now.
+
+        So many bytes of them are missing. Objects in `coming` have a promise, whether they have begun to arrive or not.
+        """
+        if self.limit_bytes is None or self.used_bytes + missing + sum(coming.values()) <= self.limit_bytes:
+            return inf, inf
+        with self._guard:
+            others = [about for name, about in self._held.items() if name not in names]
+            precious = sum(about.size for about in others if about.precious)
+            pinned = sum(about.size for about in others if about.name in self._pins and not about.precious)
+        promised = sum(size for name, size in coming.items() if name not in names)
+        return self.limit_bytes - precious, self.limit_bytes - precious - pinned - promised
+
+    def free_bytes(self) -> int:
+        """What the disk has left."""
+        room = os.statvfs(self.directory)
+        return room.f_bavail * room.f_frsize
 
     def open(self, name: str) -> Opened | None:
         """The object ready to be sent, or None; counts as a use."""

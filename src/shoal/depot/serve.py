@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 
+from shoal.depot.accept import Acceptor
 from shoal.depot.channel import Channel, Doorman, FileTroubleError
 from shoal.depot.checksum import CHUNK_BYTES, chunk_length
 from shoal.depot.protocol import (
@@ -95,12 +96,10 @@ class Server:
 
     def _accept(self) -> None:
         serial = 0
+        acceptor = Acceptor(self._listener, self._closed)
         while not self._closed.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError as error:
-                if not self._closed.wait(0.1):
-                    _log.warning("the depot cannot take a connection for now: %s", error)
+            connection = acceptor.accept()
+            if connection is None:
                 continue
             serial += 1
             try:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shoal.broker.broker import Broker
+from shoal.engine.filenames import relative_here
 from shoal.engine.requests import ask_and_wait, take_questions, write_answer
 from shoal.engine.workspace import Workspace
 from shoal.explain.answer import Answer, RunAnswer
@@ -92,7 +93,7 @@ def _names(graph: Graph, tasks: list[int]) -> dict[int, str]:
 
 
 def _found(graph: Graph, wanted: str) -> int | None:
-    task = find_task(graph, wanted)
+    task = find_task(graph, wanted, relative_here())
     if task is None and REPLACED in wanted:  # a name that is no text is asked for as it is shown
         return next((number for number, name in enumerate(graph.names) if printable(name) == wanted), None)
     return task

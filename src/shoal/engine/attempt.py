@@ -31,6 +31,8 @@ class EndedAttempt(msgspec.Struct):
     memory_limit: int = 0
     node: int = 0
     """Where it ran; 0 is this machine."""
+    listing: bytes = b""
+    """What it made in directories: see `shoal.plan.ownership`."""
 
     def note_files(self, size: int, count: int) -> None:
         """It made so many bytes in so many files."""
@@ -39,7 +41,7 @@ class EndedAttempt(msgspec.Struct):
             self.usage = msgspec.structs.replace(used, disk=max(size, used.disk), files=max(count, used.files))
 
     def record(
-        self, final: bool, place: bytes, content: bytes, inputs: bytes, outputs: list[tuple[int, int]]
+        self, final: bool, place: bytes, content: bytes, inputs: bytes, outputs: list[tuple[int, int]], check: int
     ) -> TaskEnded:
         return TaskEnded(
             self.task,
@@ -63,6 +65,8 @@ class EndedAttempt(msgspec.Struct):
             self.usage,
             self.memory_limit,
             self.node,
+            check,
+            self.listing,
         )
 
 

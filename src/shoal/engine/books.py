@@ -116,13 +116,14 @@ class Books:
         sizes, files = self.versions.sizes, self.graph.outputs_of(attempt.task)
         size = sum(max(0, sizes[file]) for file in files)
         count = len(files)
-        empty = [self.graph.file_names[file] for file in files if not sizes[file]]
-        folders = [name for name in empty if os.path.isdir(name)]
-        if folders:
-            inside = Footprint(folders, since=attempt.started - _CLOCK_GRAIN)
-            inside.look(_WALK_SECONDS)
-            size += inside.bytes
-            count += max(0, inside.files - len(folders))
+        if not self.versions.folders.isdisjoint(files):
+            inside = [file for file in files if file in self.versions.folders]
+            folders = [self.graph.file_names[file] for file in inside]
+            size -= sum(sizes[file] for file in inside)
+            footprint = Footprint(folders, since=attempt.started - _CLOCK_GRAIN)
+            footprint.look(_WALK_SECONDS)
+            size += footprint.bytes
+            count += max(0, footprint.files - len(folders))
         attempt.note_files(size, count)
 
     def enter(self, verdicts: Sequence[Accept | Retry | GiveUp]) -> None:
@@ -160,7 +161,8 @@ class Books:
             graph.after_start[task] == graph.after_start[task + 1]
         )
         inputs = b"" if alone else versions.digest_of_inputs(task)
-        self.ledger.add(attempt.record(True, place_of(graph, task), content_of(graph, task), inputs, outputs))
+        identity = place_of(graph, task), content_of(graph, task)
+        self.ledger.add(attempt.record(True, *identity, inputs, outputs, versions.check))
         self.statistics.task_done(self._totals[graph.profile[task]], attempt.ended - attempt.started)
         if self.tell_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
@@ -194,4 +196,5 @@ class Books:
 
     def _record_unsuccessful(self, attempt: EndedAttempt, final: bool) -> None:
         task = attempt.task
-        self.ledger.add(attempt.record(final, place_of(self.graph, task), content_of(self.graph, task), b"", []))
+        identity = place_of(self.graph, task), content_of(self.graph, task)
+        self.ledger.add(attempt.record(final, *identity, b"", [], self.versions.check))

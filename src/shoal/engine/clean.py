@@ -1,10 +1,9 @@
 """Removes what a workflow made, and nothing else.
 
-What a task made is known from the ledger: the files of an accepted result with their signatures as the task left them.
-Their names come from the workflow; of tasks that are no longer in it they are known when the task made one file, for
-then the recorded name proves itself by its hash. A file that is not as it was left has been changed by somebody and is
-kept, as is everything that only looks as if it had been made. Inside a directory that a task declared as its output,
-files that came into being while the task ran are its own.
+What a task made is known from the ledger: the files of an accepted result with their signatures as the task left them,
+and of a directory the list of what the task made in it. Their names come from the workflow, and for tasks that are no
+longer in it from the plans of earlier runs. A file that is not as it was left has been changed by somebody and is kept,
+as is everything that only looks as if it had been made. Nothing in a directory goes that is not on the list.
 """
 
 from __future__ import annotations
@@ -12,20 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 
 import msgspec
 
-from shoal.engine.files import signature
+from shoal.engine.asides import beside, entry_of, everything_below, remove_tree
 from shoal.engine.history import History
 from shoal.engine.workspace import DIRECTORY, Workspace
 from shoal.ledger.file import LedgerReader
-from shoal.ledger.records import TaskEnded, TasksPlanned, decode
+from shoal.ledger.records import BY_CONTENT, BY_TIME, TasksPlanned, decode
 from shoal.model.graph import NO_TASK, Graph
 from shoal.plan.identity import place_of, place_of_text
-
-_SLACK = 0.05
-"""Seconds by which the file system's clock may be behind or ahead of ours."""
+from shoal.plan.ownership import Entry, Made, made_of
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -42,6 +38,8 @@ class Cleaning(msgspec.Struct):
     files: list[str] = []
     directories: list[str] = []
     """Declared output directories and parents of outputs, deepest first; they go only if nothing is left in them."""
+    partial: list[str] = []
+    """What attempts have half made on another file system than the records are on."""
     kept: list[Kept] = []
     size: int = 0
     unknown: int = 0
@@ -63,6 +61,11 @@ def remove(cleaning: Cleaning) -> list[Kept]:
             pass
         except OSError as error:
             stuck.append(Kept(name, error.strerror or "cannot be removed"))
+    for name in cleaning.partial:
+        try:
+            remove_tree(name)
+        except OSError as error:
+            stuck.append(Kept(name, error.strerror or "cannot be removed"))
     for name in cleaning.directories:
         try:
             os.rmdir(name)
@@ -71,13 +74,27 @@ def remove(cleaning: Cleaning) -> list[Kept]:
     return stuck
 
 
-def forget(workspace: Workspace) -> None:
-    """Removes the records themselves."""
-    shutil.rmtree(workspace.directory, ignore_errors=True)
+def forget(workspace: Workspace) -> bool:
+    """Removes the records themselves, and what was half made. What was replaced is the user's and stays; returns
+    whether there is any of it."""
+    replaced = os.path.basename(workspace.replaced)
     try:
-        os.rmdir(os.path.join(workspace.base, DIRECTORY))
+        names = os.listdir(workspace.directory)
     except OSError:
-        pass  # another workflow has its records there
+        return False
+    for name in names:
+        path = os.path.join(workspace.directory, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            if name != replaced:
+                shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    for directory in (workspace.replaced, workspace.directory, os.path.join(workspace.base, DIRECTORY)):
+        try:
+            os.rmdir(directory)
+        except OSError:
+            pass  # something of the user's is in it, or another workflow has its records there
+    return os.path.isdir(workspace.replaced)
 
 
 class _Search:
@@ -90,76 +107,83 @@ class _Search:
         self.sources = {graph.file_names[file] for file, maker in enumerate(graph.producer) if maker == NO_TASK} | {
             os.path.basename(workspace.workflow)
         }
+        self._claims: dict[str, list[Made]] = {}
+        """By name of an output how results left it; an empty list if none is on record."""
         self._parents: dict[str, None] = {}
 
     def run(self) -> Cleaning:
         graph, history = self.graph, self.history
-        known: dict[bytes, None] = {}
-        directories: list[tuple[str, bytes]] = []
+        places: dict[bytes, None] = {}
         for task in range(len(graph)):
             place = place_of(graph, task)
-            known[place] = None
-            result = history.result(place)
-            names = graph.output_names(task)
-            if result is None or result.outcome != "ok":
-                for name in names:
-                    self._unproven(name)
-                continue
-            for name, seen in zip(names, result.outputs, strict=False):
-                if os.path.isdir(name) and not os.path.islink(name):
-                    directories.append((name, place))
-                else:
-                    self._file(name, seen)
-        self._forgotten(known)
-        if directories:
-            self._directories(directories)
+            places[place] = None
+            made = made_of(history.accepted(place))
+            for at, name in enumerate(graph.output_names(task)):
+                self._claims.setdefault(name, []).extend(made[at : at + 1])
+        self._claim_for_others(places)
+        for name, claims in self._claims.items():
+            self._output(name, claims)
+            partial = os.fsdecode(beside(os.fsencode(name), os.fsencode(name), b"partial"))
+            if os.path.lexists(partial):
+                self.cleaning.partial.append(partial)
         self.cleaning.directories += sorted(self._parents, key=lambda name: -name.count("/"))
         return self.cleaning
 
-    def _forgotten(self, known: dict[bytes, None]) -> None:
-        """Results of tasks that the workflow no longer has."""
-        others = [place for place in self.history.results if place not in known]
+    def _claim_for_others(self, places: dict[bytes, None]) -> None:
+        """Results of tasks that the workflow no longer has. A file that it makes now is only ours by its own result,
+        unless it has none."""
+        others = [place for place in self.history.results if place not in places]
         if not others:
             return
-        names = _recorded_names(self.workspace)
+        names = _recorded_names(self.workspace, self.history)
         for place in others:
-            result = self.history.result(place)
-            if result is None or result.outcome != "ok" or not result.outputs:
+            made = made_of(self.history.accepted(place))
+            if place not in names:
+                self.cleaning.unknown += bool(made)
                 continue
-            name = names.get(place)
-            if name is None or len(result.outputs) != 1:
-                self.cleaning.unknown += 1
-            elif name not in self.sources and not os.path.isdir(name):
-                self._file(name, result.outputs[0])
+            for name, each in zip(names[place], made, strict=False):
+                if name not in self.sources and not self._claims.get(name):
+                    self._claims[name] = [each]
 
-    def _file(self, name: str, seen: tuple[int, int]) -> None:
+    def _output(self, name: str, claims: list[Made]) -> None:
         found = _look(name)
         if found is None:
             return
-        if self._is_as_left(name, seen) or self.force:
+        if stat.S_ISDIR(found.st_mode):
+            if claims and not (self.workspace.base + "/").startswith(os.path.abspath(name) + "/"):
+                self._directory(name, claims[0])
+            elif not claims:
+                self._keep(name, "is an output, but no task is on record for having finished it")
+        elif any(_is_as_left(made, "", name) for made in claims) or self.force:
             self._take(name, found)
+        elif claims:
+            self._keep(name, "was changed since it was made")
         else:
-            self.cleaning.kept.append(Kept(name, "was changed since it was made"))
+            self._keep(name, "is an output, but no task is on record for having finished it")
 
-    @staticmethod
-    def _is_as_left(name: str, seen: tuple[int, int]) -> bool:
-        """By time, or by content if that is how the run looked at files."""
-        if signature(name, by_content=False) == seen:
-            return True
-        try:
-            return os.path.getsize(name) == seen[0] and signature(name, by_content=True) == seen
-        except OSError:
-            return False
+    def _directory(self, name: str, made: Made) -> None:
+        """What its task made in it and no other task makes."""
+        self._note_parents(name)
+        self._parents[os.path.normpath(name)] = None
+        inside: set[str] = set()
+        for relative, entry in everything_below(name).items():
+            path = os.path.join(name, relative)
+            if os.path.dirname(relative) in inside or path in self._claims:
+                if entry.kind == "directory":
+                    inside.add(relative)
+                continue
+            if entry.kind == "directory":
+                if made.lists(relative):
+                    self._parents[os.path.normpath(path)] = None
+            elif _is_as_left(made, relative, path) or (self.force and made.lists(relative)):
+                self._take(path, os.lstat(path))
+            elif made.lists(relative):
+                self._keep(path, "was changed since it was made")
+            else:
+                self._keep(path, "was not made by the task that makes its directory", is_output=False)
 
-    def _unproven(self, name: str) -> None:
-        """An output that is there although no task is on record for having finished it: half made, or the user's."""
-        found = _look(name)
-        if found is None:
-            return
-        if self.force and not stat.S_ISDIR(found.st_mode):
-            self._take(name, found)
-        else:
-            self.cleaning.kept.append(Kept(name, "is an output, but no task is on record for having finished it"))
+    def _keep(self, name: str, why: str, *, is_output: bool = True) -> None:
+        self.cleaning.kept.append(Kept(name, why, is_output))
 
     def _take(self, name: str, found: os.stat_result) -> None:
         self.cleaning.files.append(name)
@@ -173,26 +197,17 @@ class _Search:
             self._parents[parent] = None
             parent = os.path.dirname(parent)
 
-    def _directories(self, directories: list[tuple[str, bytes]]) -> None:
-        """Files below declared directories that have no rule of their own: a task's own if they came while it ran."""
-        times = _times_of(self.workspace, {place for _, place in directories})
-        ruled = set(map(os.path.normpath, self.graph.file_names))
-        makers: dict[str, list[bytes]] = {}
-        for name, place in directories:
-            if (self.workspace.base + "/").startswith(os.path.abspath(name) + "/"):
-                continue  # the workflow itself is in it
-            for path in map(os.path.normpath, _files_below(name)):
-                if path not in ruled:
-                    makers.setdefault(path, []).append(place)
-            for parent, _, _ in os.walk(name):
-                self._parents[os.path.normpath(parent)] = None
-        for path, places in makers.items():
-            found = os.lstat(path)
-            spans = [span for place in places for span in times.get(place, [])]
-            if any(begin - _SLACK <= found.st_ctime <= end + _SLACK for begin, end in spans):
-                self._take(path, found)
-            else:
-                self.cleaning.kept.append(Kept(path, "did not come from the task that makes its directory", False))
+
+def _is_as_left(made: Made, relative: str, path: str) -> bool:
+    """By time, or by content if that is how the run looked at files."""
+    return any(made.has_left(relative, found) for found in _entries(path, made))
+
+
+def _entries(path: str, made: Made) -> list[Entry]:
+    try:
+        return [entry_of(path, check) for check in made.checks() if check in (BY_TIME, BY_CONTENT)]
+    except OSError:
+        return []
 
 
 def _look(name: str) -> os.stat_result | None:
@@ -202,31 +217,12 @@ def _look(name: str) -> os.stat_result | None:
         return None
 
 
-def _files_below(directory: str) -> Iterator[str]:
-    for parent, subdirectories, files in os.walk(directory):
-        for name in sorted(files):
-            yield os.path.join(parent, name)
-        for name in sorted(subdirectories):
-            if os.path.islink(os.path.join(parent, name)):
-                yield os.path.join(parent, name)
-
-
-def _recorded_names(workspace: Workspace) -> dict[bytes, str]:
-    """Names of tasks of all runs, by the place they would have if they were the one file that the task made."""
-    names: dict[bytes, str] = {}
+def _recorded_names(workspace: Workspace, history: History) -> dict[bytes, list[str]]:
+    """Names of the outputs of tasks of all runs; of those that made one file by the place that its name would have."""
+    names = history.names_of_outputs()
     for payload in LedgerReader(workspace.ledger).payloads():
         record = decode(payload)
         if isinstance(record, TasksPlanned):
             for name in record.names:
-                names[place_of_text(name)] = name
+                names.setdefault(place_of_text(name), [name])
     return names
-
-
-def _times_of(workspace: Workspace, places: set[bytes]) -> dict[bytes, list[tuple[float, float]]]:
-    """When the attempts at these places ran, in all runs."""
-    times: dict[bytes, list[tuple[float, float]]] = {}
-    for payload in LedgerReader(workspace.ledger).payloads():
-        record = decode(payload)
-        if isinstance(record, TaskEnded) and record.place in places:
-            times.setdefault(record.place, []).append((record.started, record.ended))
-    return times

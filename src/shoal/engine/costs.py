@@ -26,9 +26,9 @@ class Spent(msgspec.Struct):
         self.cpu += cpu
 
     def held(self, asked: int, shared: bool) -> float:
-        """Core seconds; where cores are shared, those that ask for none count with what they used."""
+        """Core seconds; where cores are shared, those that ask for none count with what they used, if that is known."""
         if asked == NONE_ASKED and shared:
-            return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else 0.0
+            return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else self.begun
         return (1.0 if asked == NONE_ASKED else asked / FRACTION) * (self.seconds + self.begun)
 
 

@@ -1,45 +1,135 @@
-"""Files of a workflow on disk: what is there, what a task left behind, room for what it will make."""
+"""Files of a workflow on disk: what is there, what a task left behind, directories for what it will make."""
 
 from __future__ import annotations
 
 import os
 import stat
-from hashlib import blake2b
+from collections.abc import Callable, Container, Iterator
+from typing import TypeAlias
 
+from shoal.engine.trees import (
+    OwnVersions,
+    as_listing,
+    list_tree,
+    number_of_content,
+    signature_of_entries,
+    tree_signature,
+)
 from shoal.errors import InputError
+from shoal.ledger.records import BY_CONTENT
 from shoal.model.graph import NO_TASK, Graph
 from shoal.plan.identity import Versions
+from shoal.plan.ownership import Entry, Listing, encode_listings
 
-_DIRECTORY_SIGNATURE = (0, 1)
-"""For a directory only its being there counts: its own time changes with every file made in it."""
 _LISTED = 3
+_PLAIN: Listing = {}
+_NONE: Container[str] = ()
+StoodIn: TypeAlias = Callable[[int, int], Container[str]]
+"""From a task and the position of an output to what stood in that directory before the task was attempted."""
 
 
-def signature(path: str, by_content: bool) -> tuple[int, int] | None:
-    """Size and modification time of a file (or a number made from its content); None if it is not there."""
+def signature(path: str, by_content: bool, own: OwnVersions | None = None) -> tuple[int, int] | None:
+    """Size and modification time of a file (or a number made from its content); None if it is not there.
+
+    Of a directory it covers everything below it, except what has a version of its own.
+    """
     try:
         found = os.stat(path)
     except OSError:
         return None
     if stat.S_ISDIR(found.st_mode):
-        return _DIRECTORY_SIGNATURE
-    return found.st_size, content_number(path) if by_content else found.st_mtime_ns
+        return tree_signature(path, by_content=by_content, is_left_out=own.below(path) if own else None)
+    return signature_of_file(path, found, by_content)
+
+
+def signature_of_file(path: str, found: os.stat_result, by_content: bool) -> tuple[int, int]:
+    if by_content and stat.S_ISREG(found.st_mode):
+        try:
+            return found.st_size, content_number(path)
+        except OSError:
+            pass  # not for us to read: a change of it shows at least in its time
+    return found.st_size, found.st_mtime_ns
 
 
 def content_number(path: str) -> int:
     """A 62-bit number made from the file's bytes."""
-    state = blake2b(digest_size=8)
-    with open(path, "rb", buffering=0) as file:
-        while piece := file.read(1 << 20):
-            state.update(piece)
-    return int.from_bytes(state.digest(), "little") >> 2
+    return number_of_content(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class Signatures:
+    """Looks at the files of a graph on disk and notes their signatures; the workflow's directory is the current one."""
+
+    def __init__(self, graph: Graph, versions: Versions) -> None:
+        self.graph = graph
+        self.versions = versions
+        self._own: OwnVersions | None = None
+
+    @property
+    def own(self) -> OwnVersions:
+        """The declared outputs, found when the first directory is met."""
+        if self._own is None:
+            graph = self.graph
+            made = (graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK)
+            self._own = OwnVersions(made, os.getcwd())
+        return self._own
+
+    def note(self, file: int, by_content: bool) -> bool:
+        """Notes the signature of a file; False if it is not there."""
+        name, versions = self.graph.file_names[file], self.versions
+        try:
+            found = os.stat(name)
+        except OSError:
+            return False
+        if stat.S_ISDIR(found.st_mode):
+            versions.folders.add(file)
+            pair = tree_signature(name, by_content=by_content, is_left_out=self.own.below(name))
+        else:
+            if versions.folders:
+                versions.folders.discard(file)
+            pair = signature_of_file(name, found, by_content)
+        versions.sizes[file], versions.times[file] = pair
+        return True
+
+    def note_made(self, file: int, by_content: bool) -> Listing | None:
+        """Notes the signature of a file that a task has made; None if it is not there. Returns what is in a directory,
+        or where a link leads; nothing for a plain file."""
+        name, versions = self.graph.file_names[file], self.versions
+        try:
+            found = os.lstat(name)
+            if stat.S_ISREG(found.st_mode) and not versions.folders:
+                versions.sizes[file], versions.times[file] = signature_of_file(name, found, by_content)
+                return _PLAIN
+            if stat.S_ISLNK(found.st_mode):
+                target = os.readlink(name)
+                return {"": Entry("link", 0, 0, target)} if self.note(file, by_content) else None
+        except OSError:
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            return _PLAIN if self.note(file, by_content) else None
+        versions.folders.add(file)
+        entries = list(list_tree(name, by_content=by_content, is_left_out=self.own.below(name)))
+        versions.sizes[file], versions.times[file] = signature_of_entries(entries)
+        return {"": Entry("directory", 0, 0, "")} | as_listing(entries)
+
+    def look(self, file: int, check: int) -> tuple[int, int] | None:
+        """The signature of a file in one of the two ways, without a note of it."""
+        own = self.own if file in self.versions.folders else None
+        return signature(self.graph.file_names[file], check == BY_CONTENT, own)
+
+    def strangers_in(self, file: int) -> Iterator[str]:
+        """What is in a directory and no task of the workflow makes, without directories."""
+        name = self.graph.file_names[file]
+        entries = list_tree(name, is_left_out=self.own.below(name))
+        return (os.path.join(name, entry.name) for entry in entries if entry.kind != "directory")
 
 
 def look_at_files(
     graph: Graph, wanted: bytearray, versions: Versions, by_content: bool, check_sources: bool = True
-) -> None:
+) -> Signatures:
     """Fills `versions` for every file that a wanted task reads or makes, and refuses to go on without a source file."""
-    seen = bytearray(len(graph.file_names))
+    signatures = Signatures(graph, versions)
+    versions.look = signatures.look
+    names, seen = graph.file_names, bytearray(len(graph.file_names))
     missing: list[tuple[int, int]] = []
     everything = 0 not in wanted
     for task in range(len(graph)):
@@ -48,25 +138,23 @@ def look_at_files(
         for file in graph.inputs_of(task):
             if not seen[file]:
                 seen[file] = 1
-                if not _look(graph, file, versions, by_content) and graph.producer[file] == NO_TASK:
+                # Asking for access is cheaper than the exception of a failing stat.
+                is_named = os.access(names[file], os.F_OK, follow_symlinks=False)
+                is_there = is_named and signatures.note(file, by_content)
+                if graph.producer[file] != NO_TASK:
+                    if is_named:
+                        versions.standing.append(file)
+                elif not is_there:
                     missing.append((file, task))
         for file in graph.outputs_of(task):
             if not seen[file]:
                 seen[file] = 1
-                _look(graph, file, versions, by_content)
+                if os.access(names[file], os.F_OK, follow_symlinks=False):
+                    versions.standing.append(file)
+                    signatures.note(file, by_content)
     if missing and check_sources:
         raise _missing_error(graph, missing)
-
-
-def _look(graph: Graph, file: int, versions: Versions, by_content: bool) -> bool:
-    name = graph.file_names[file]
-    if not os.access(name, os.F_OK):  # cheaper than the exception of a failing stat
-        return False
-    found = signature(name, by_content)
-    if found is None:
-        return False
-    versions.sizes[file], versions.times[file] = found
-    return True
+    return signatures
 
 
 def _missing_error(graph: Graph, missing: list[tuple[int, int]]) -> InputError:
@@ -84,54 +172,43 @@ def _missing_error(graph: Graph, missing: list[tuple[int, int]]) -> InputError:
 
 
 class Preparer:
-    """Makes room for the outputs of a task before each attempt."""
+    """Makes directories for the outputs of a task, and looks at what it made."""
 
     def __init__(self, graph: Graph, versions: Versions, *, make_parents: bool = True) -> None:
         self.graph = graph
         self.versions = versions
         self._make_parents = make_parents
+        self.signatures = Signatures(graph, versions)
         self._made = {""}
 
-    def prepare(self, task: int, attempt: int) -> str | None:
-        """Makes parent directories and removes what an earlier attempt left; a string says why that failed.
-
-        Old outputs go first, so that a file found afterwards was made by this attempt, and a command that appends
-        does not append to half a result.
-        """
+    def prepare(self, task: int) -> str | None:
+        """Makes parent directories; a string says why that failed."""
         graph = self.graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
-        if begin == end:
+        if begin == end or not self._make_parents:
             return None
         for file in graph.outputs[begin:end]:
             name = graph.file_names[file]
-            try:
-                if attempt > 1 or self.versions.sizes[file] >= 0:
-                    self._remove(name)
-                    self.versions.sizes[file] = -1
-                parent = os.path.dirname(name) if self._make_parents else ""
-                if parent not in self._made:
+            parent = os.path.dirname(name)
+            if parent not in self._made:
+                try:
                     os.makedirs(parent, exist_ok=True)
-                    self._made.add(parent)
-            except OSError as error:
-                return f"cannot prepare its output {name!r}: {error.strerror}"
+                except OSError as error:
+                    return f"cannot prepare its output {name!r}: {error.strerror}"
+                self._made.add(parent)
         return None
 
-    @staticmethod
-    def _remove(name: str) -> None:
-        if os.path.isdir(name) and not os.path.islink(name):
-            return  # a directory is filled anew, not emptied: it may hold files of others
-        try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass
-
-    def take_stock(self, task: int, by_content: bool) -> str | None:
-        """Reads the signatures of what a task made; a string names the first file that is not there."""
+    def take_stock(self, task: int, by_content: bool, stood_in: StoodIn | None = None) -> tuple[str | None, bytes]:
+        """Reads the signatures of what a task made. Returns a string that names the first file that is not there, and
+        the listings for the ledger. `stood_in` tells what stood in a directory before: that is not the task's."""
         graph = self.graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
-        for file in graph.outputs[begin:end]:
-            found = signature(graph.file_names[file], by_content)
-            if found is None:
-                return f"exit status 0, but it did not make {graph.file_names[file]!r}"
-            self.versions.sizes[file], self.versions.times[file] = found
-        return None
+        listings: dict[int, Listing] = {}
+        for at, file in enumerate(graph.outputs[begin:end]):
+            listing = self.signatures.note_made(file, by_content)
+            if listing is None:
+                return f"exit status 0, but it did not make {graph.file_names[file]!r}", b""
+            if listing:
+                stood = stood_in(task, at) if stood_in is not None else _NONE
+                listings[at] = {name: entry for name, entry in listing.items() if name not in stood}
+        return None, encode_listings(listings)

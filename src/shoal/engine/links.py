@@ -11,9 +11,10 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 
-from shoal.ledger.records import NONE_ASKED, CategoriesDeclared, CoresAsked, TasksLinked
+from shoal.ledger.records import NONE_ASKED, CategoriesDeclared, CoresAsked, OutputsNamed, TasksLinked
 from shoal.model.graph import Graph
 from shoal.model.resources import is_label
+from shoal.plan.identity import place_of
 
 _CHUNK = 100_000
 _MOST = (1 << 31) - 1
@@ -30,6 +31,20 @@ def links_of(graph: Graph, tasks: Sequence[int]) -> Iterator[TasksLinked]:
         after, counts = _rows(chunk, graph.after_start, graph.after)
         if after:
             yield TasksLinked(_bytes(chunk), _bytes(counts), _bytes(after))
+
+
+def names_of_outputs(graph: Graph, tasks: Sequence[int]) -> OutputsNamed | None:
+    """The record for those of these tasks that do not go by the name of their one output; None if there are none."""
+    start, outputs, files, names = graph.output_start, graph.outputs, graph.file_names, graph.names
+    others = [
+        task
+        for task in tasks
+        if start[task] != start[task + 1]
+        and (start[task] + 1 != start[task + 1] or files[outputs[start[task]]] != names[task])
+    ]
+    if not others:
+        return None
+    return OutputsNamed([place_of(graph, task) for task in others], [graph.output_names(task) for task in others])
 
 
 def categories_of(graph: Graph) -> CategoriesDeclared:

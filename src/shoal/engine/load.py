@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from shoal.engine.filenames import relative_here
 from shoal.errors import InputError
+from shoal.model.filenames import plain_name
 from shoal.model.graph import NO_TASK, Graph, lookup_tasks
 from shoal.plan.decide import Plan
 
@@ -32,6 +34,8 @@ class Workflow(msgspec.Struct):
     """The words it was loaded with: targets, and for a rules file also `name=value` parameters."""
     check: Callable[[Plan], None] | None = None
     """Refuses, by an `InputError`, a plan that cannot be carried out here."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the file before it runs."""
     kept: frozenset[str] = frozenset()
     """Files that it is run for: they must be there in the end, even if an earlier run removed them as garbage."""
 
@@ -141,24 +145,25 @@ def read_text(path: str) -> bytes:
 def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: list[str]) -> Workflow:
     from shoal.frontend.makeflow import build_graph
 
-    graph = build_graph(document)
-    kept = frozenset((*output_files(document, graph), *names))
+    relative = relative_here()
+    graph = build_graph(document, relative=relative)
+    kept = frozenset((*output_files(document, graph), *(plain_name(name, relative) for name in names)))
     if not names:
-        return Workflow(path, graph, list(range(len(graph))), words, kept=kept)
-    find = lookup_tasks(graph)
+        return Workflow(path, graph, list(range(len(graph))), words, notes=tuple(document.notes), kept=kept)
+    find = lookup_tasks(graph, relative)
     targets = []
     for name in names:
         task = find(name)
         if task is None:
             raise unknown_target(name, graph)
         targets.append(task)
-    return Workflow(path, graph, targets, words, kept=kept)
+    return Workflow(path, graph, targets, words, notes=tuple(document.notes), kept=kept)
 
 
 def output_files(document: Makeflow, graph: Graph) -> list[str]:
     """What the file declares as its outputs; else everything that is made and not read."""
     if document.outputs:
-        return list(document.outputs)
+        return [plain_name(name) for name in document.outputs]
     read = bytearray(len(graph.file_names))
     for file in graph.inputs:
         read[file] = 1

@@ -35,10 +35,12 @@ from shoal.broker.messages import (
     WakeAt,
 )
 from shoal.engine.attempt import EndedAttempt
+from shoal.engine.backups import Backups
 from shoal.engine.books import Books, Listener
 from shoal.engine.calls import CallSide
 from shoal.engine.columns import columns_for, lanes_for
 from shoal.engine.files import Preparer
+from shoal.engine.history import History
 from shoal.engine.options import RunOptions
 from shoal.engine.orders import Orders
 from shoal.engine.requests import take_requests, told_cancelled, why_stopped
@@ -62,7 +64,7 @@ from shoal.ledger.records import OutputsCollected, TaskCourse, TaskStarted, Usag
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, show_amount
 from shoal.monitor.series import header
-from shoal.plan.decide import Past, Plan
+from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions
 from shoal.policy.retry import Outcome
 from shoal.policy.sizing.panel import NOTHING, SIZED
@@ -90,7 +92,7 @@ class LocalRun:
         ledger: LedgerWriter,
         options: RunOptions,
         listener: Listener,
-        past: Past,
+        past: History,
         launcher: LauncherClient,
     ) -> None:
         graph: Graph = plan.graph
@@ -125,7 +127,7 @@ class LocalRun:
         self.launcher = launcher
         self.calls = CallSide(run, graph, Values(graph, workspace, past), self.output, self.clock)
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
-        self.attendant = options.attendant
+        self.backups = Backups(workspace, plan, versions, past, options, listener.note)
         self.orders = Orders(graph, enforced=options.enforced)
         self.launcher.seating = seating_for(graph.profiles, graph.profile.__getitem__)
         self.stop_reason = ""
@@ -141,6 +143,9 @@ class LocalRun:
         self._disk_watch = DiskWatch(graph)
         self._next_look = self._next_keep = self.now + LOOK_SECONDS
         self._trace = open(options.trace, "wb") if options.trace else None  # noqa: SIM115  closed in _close
+
+    def ended_at(self) -> float:
+        return self.clock()
 
     def clock(self) -> float:
         """Seconds since the epoch that never jump: a run measures with the monotonic clock."""
@@ -174,6 +179,8 @@ class LocalRun:
         readable = self.wakeup.wait(self._patience())
         self.now = now = self.clock()
         results, self._arrived = self._arrived, []
+        if results:
+            self._check_disk()  # they could not even start
         for descriptor in readable:
             if descriptor == self.launcher.descriptor:
                 results += self._hear_launcher()
@@ -214,6 +221,7 @@ class LocalRun:
         self.ledger.flush()
         self._tend_sizes(now)
         self._tend_throttle(now)
+        self.backups.tidy()
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
@@ -283,11 +291,20 @@ class LocalRun:
             commands = self._tell(TasksReady(self.flow.complete(accepted)))
         if verdicts:
             self.books.enter(verdicts)
-            if self.attendant is not None:
-                gone = self.attendant.collect()
+            if self.options.attendant is not None:
+                gone = self.options.attendant.collect()
                 if gone:
                     self.ledger.add(OutputsCollected(gone))
             self.ledger.flush()
+            self._settle_outputs(verdicts)
+
+    def _settle_outputs(self, verdicts: list[Accept | Retry | GiveUp]) -> None:
+        """What was put aside for these attempts goes, now that their results are recorded, or comes back."""
+        for verdict in verdicts:
+            if type(verdict) is Accept:
+                self.backups.settle(verdict.task)
+            elif type(verdict) is GiveUp:
+                self.backups.put_back(verdict.task)
 
     def _do(self, command: Command, verdicts: list[Accept | Retry | GiveUp], lost: list[int]) -> None:
         match command:
@@ -313,16 +330,17 @@ class LocalRun:
         graph = self.graph
         calls: list[tuple[int, int]] = []
         orders: list[Order] = []
+        obstacles = self.backups.put_aside(command.tasks)
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
-            obstacle = self.preparer.prepare(task, attempt)
+            obstacle = obstacles.get(task) or self.preparer.prepare(task)
             if obstacle is not None:
                 self._could_not_start(task, attempt, obstacle)
                 continue
             action = graph.actions[task]
             if isinstance(action, str):
-                if self.attendant is not None:
-                    self.attendant.started(task, attempt)
-                    action = self.attendant.dress(task, action)
+                if self.options.attendant is not None:
+                    self.options.attendant.started(task, attempt)
+                    action = self.options.attendant.dress(task, action)
                 order = self.orders.make(task, attempt, action, command.sizes)
                 if order[6]:
                     self._limits[task] = abs(order[6])
@@ -392,14 +410,16 @@ class LocalRun:
         self.throttling.exclude(self.launcher.pid)
         self.wakeup.add(self.launcher.descriptor)
         for task, attempt in lost:
-            self.books.ended(EndedAttempt(task, attempt, Outcome.LOST, 0, self.now, self.now, message="lost"))
+            ended = EndedAttempt(task, attempt, Outcome.LOST, 0, self.now, self.now, message="lost")
+            self._take_away(ended)
+            self.books.ended(ended)
         return [TaskResult(task, attempt, Outcome.LOST) for task, attempt in lost]
 
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
         _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
-        outcome = OUTCOMES[ended_as]
+        outcome, listing = OUTCOMES[ended_as], b""
         if outcome is Outcome.OK:
-            missing = self.preparer.take_stock(task, self.options.by_content)
+            missing, listing = self.preparer.take_stock(task, self.options.by_content, self.backups.stood_in)
             if missing is not None:
                 outcome, message = Outcome.FAILED, missing
         if outcome is Outcome.FAILED:
@@ -408,8 +428,10 @@ class LocalRun:
         usage = Usage(*used)
         limit = self._limits.pop(task, 0) if self._limits else 0
         ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail, None, usage, limit)
-        if self.attendant is not None and outcome is not Outcome.UNBEGUN:
-            self.attendant.ended(ended_attempt)
+        ended_attempt.listing = listing
+        if self.options.attendant is not None and outcome is not Outcome.UNBEGUN:
+            self.options.attendant.ended(ended_attempt)
+        self._take_away(ended_attempt)
         self.books.ended(ended_attempt)
         sized = self.sizes.of_profile[self.graph.profile[task]] is not None
         amounts = amounts_used(ended_attempt) if sized else NOTHING
@@ -419,15 +441,24 @@ class LocalRun:
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is Outcome.OK:
-            missing = self.preparer.take_stock(attempt.task, self.options.by_content)
+            stock = self.preparer.take_stock(attempt.task, self.options.by_content, self.backups.stood_in)
+            missing, attempt.listing = stock
             if missing is not None:
                 attempt.outcome = Outcome.FAILED
                 attempt.message = missing.replace("exit status 0, but it", "it returned, but")
         if attempt.outcome is not Outcome.OK:
             self._check_disk()
+        self._take_away(attempt)
         self.books.ended(attempt)
         self.throttling.weigh(attempt.task, attempt.max_rss)
         return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
+
+    def _take_away(self, attempt: EndedAttempt) -> None:
+        """Nothing half-made stays under its final name."""
+        if attempt.outcome not in (Outcome.OK, Outcome.UNBEGUN):
+            where = self.backups.take_away(attempt.task)
+            if where:
+                attempt.message = f"{attempt.message}; {where}" if attempt.message else where
 
     def _check_disk(self) -> None:
         """A task that fails on a full disk is not the task's fault: stop before all the others fail too."""
@@ -490,6 +521,7 @@ class LocalRun:
                 os.waitpid(pid, 0)
             except ChildProcessError:
                 pass
+        self.backups.close()
         self.wakeup.close()
         self.output.close()
         self.throttling.close()

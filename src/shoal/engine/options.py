@@ -33,6 +33,8 @@ class RunOptions(msgspec.Struct):
     as_found: bool = False
     """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
     the first run are not removed, and no directories are made for outputs."""
+    overwrite: bool = False
+    """Make outputs again that stand there although nothing on record has made them."""
     sizing: str = DEFAULT_MODE
     """How resources are sized that tasks do not declare."""
     throttle: Regime = NO_THROTTLE

@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from shoal.engine.filenames import relative_here
 from shoal.engine.load import Workflow, unknown_target
 from shoal.engine.node import available_cores, free_disk
 from shoal.engine.replay_work import replay_task
@@ -58,7 +59,7 @@ def load_trace_workflow(path: str, text: bytes, words: Sequence[str]) -> Workflo
     graph = replay_graph(trace, source, scales)
     if not names:
         return Workflow(path, graph, list(range(len(graph))), list(words), refuse_small_disk)
-    find = lookup_tasks(graph)
+    find = lookup_tasks(graph, relative_here())
     safe = replay_names(trace, source)
     by_id = {file.id: name for file, name in zip(trace.files, safe, strict=True)}
     targets = []

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.engine.filenames import relative_here
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.model.graph import Graph, lookup_tasks
@@ -142,7 +143,7 @@ def _signal(pid: int, number: int) -> None:
 
 def take_requests(workspace: Workspace, graph: Graph) -> list[int]:
     """Tasks that were asked to be cancelled since the last call; names that are no task are ignored."""
-    find = lookup_tasks(graph)
+    find = lookup_tasks(graph, relative_here())
     return [task for task in map(find, names_to_cancel(workspace)) if task is not None]
 
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
+from shoal.engine.filenames import relative_to
+from shoal.engine.modules import ModuleVersions
 from shoal.errors import InputError
 from shoal.frontend.rules.api import collecting
 from shoal.frontend.rules.places import Blame
@@ -51,7 +53,14 @@ class _Loader:
         self._modules: list[ModuleType] = []
         self._open: list[str] = []
         """Absolute names of the files being executed, outermost first."""
-        self._rules = Rules(path, parameters, load=self._include, glob=self._glob)
+        self._rules = Rules(
+            path,
+            parameters,
+            load=self._include,
+            glob=self._glob,
+            modules=ModuleVersions(self._directory),
+            relative=relative_to(self._directory),
+        )
 
     def run(self) -> Rules:
         if sys.path[:1] != [self._directory]:

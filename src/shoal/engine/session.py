@@ -14,27 +14,41 @@ from typing import Protocol
 import msgspec
 
 from shoal import __version__
+from shoal.descriptors import raise_limit
+from shoal.engine.backups import restore_all
 from shoal.engine.books import Books, Listener
 from shoal.engine.files import look_at_files
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
-from shoal.engine.links import categories_of, cores_of, links_of
+from shoal.engine.links import categories_of, cores_of, links_of, names_of_outputs
 from shoal.engine.load import Workflow, load_workflow
 from shoal.engine.local import LocalRun
 from shoal.engine.options import LARGER_NODE, MORE, RunOptions
+from shoal.engine.orders import notes_on
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import DETACHED, TASKS_CANCELLED, RunEnded, RunStarted, SourcesSeen, TasksPlanned
+from shoal.ledger.records import (
+    BY_CONTENT,
+    BY_TIME,
+    DETACHED,
+    TASKS_CANCELLED,
+    RunEnded,
+    RunStarted,
+    SourcesSeen,
+    TasksPlanned,
+)
 from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import FRACTION, Resources, is_label, show_amount
-from shoal.plan.decide import Plan, Reason, decide
+from shoal.plan.decide import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason, decide
 from shoal.plan.identity import Versions
+from shoal.plan.unknown import find_unknown
 from shoal.runner.launch import LauncherClient
 from shoal.runner.proc import boot_identity, start_ticks
 
 _PLAN_CHUNK = 500
+_LISTED = 3
 _GARBAGE_THRESHOLD = 100_000
 """A run makes many short-lived objects and hardly any cycles: looking for those every 700 objects is a waste."""
 
@@ -85,10 +99,12 @@ def make_plan(
 ) -> tuple[Plan, Versions]:
     graph = workflow.graph
     wanted = ancestors(graph, workflow.targets)
-    versions = Versions(graph)
-    look_at_files(graph, wanted, versions, by_content, check_sources)
-    plan = decide(graph, wanted, history, versions, force=force, adopt=as_found, kept=workflow.kept)
-    if as_found:
+    versions = Versions(graph, BY_CONTENT if by_content else BY_TIME)
+    signatures = look_at_files(graph, wanted, versions, by_content, check_sources)
+    plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=workflow.kept)
+    if not as_found:
+        find_unknown(plan, versions, history, signatures.strangers_in)
+    else:
         for task in plan.to_run():
             if plan.reasons[task] == Reason.NEW:
                 for file in graph.outputs_of(task):
@@ -120,6 +136,22 @@ def why_too_large(plan: Plan, task: int, node: Resources) -> tuple[int, InputErr
     for found, name in _lacking(plan, lambda: _needed(plan, task), node):
         return found, too_large(plan.graph, found, name, node)
     return None
+
+
+def refuse_unknown(plan: Plan) -> None:
+    """What stands under the name of an output and was not made here is nobody's but the user's."""
+    if not plan.unknown:
+        return
+    graph, task = plan.graph, next(iter(plan.unknown))
+    first, *others = (graph.file_names[file] for files in plan.unknown.values() for file in files)
+    more = f" and {len(others) - _LISTED:,} more" if len(others) > _LISTED else ""
+    beside = f" (nor were {', '.join(map(repr, others[:_LISTED]))}{more})" if others else ""
+    raise InputError(
+        f"{first!r} {NOT_MADE_HERE}{beside}",
+        file=graph.source,
+        line=graph.lines[task] or None,
+        remedy=ADOPT_OR_OVERWRITE,
+    )
 
 
 def _lacking(plan: Plan, tasks: Callable[[], Iterable[int]], node: Resources) -> Iterator[tuple[int, str]]:
@@ -160,6 +192,18 @@ def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = M
     return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 
 
+def look_back(workspace: Workspace, history: History, note: Callable[[str], None]) -> None:
+    """Clears up what a killed run has left, under the lock and before anything looks at the files."""
+    ended = end_leftovers(workspace, history)
+    if ended:
+        note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
+    restore_all(workspace, history, note)
+    history.begun = frozenset()
+    damage = mend(workspace, history)
+    if damage:
+        note(damage)
+
+
 class Run(Protocol):
     """What runs a plan to its end, here or elsewhere."""
 
@@ -177,12 +221,17 @@ class Run(Protocol):
 
     @property
     def stop_signal(self) -> int: ...
-    def clock(self) -> float: ...
+    def ended_at(self) -> float:
+        """When it was over: now, or earlier if nobody followed it then."""
+
     def execute(self) -> None: ...
 
 
 class Session:
     """One run of a workflow, from lock to last record."""
+
+    attaches = False
+    """Whether it goes on with a run that was brought to a cluster before."""
 
     def __init__(
         self,
@@ -201,7 +250,10 @@ class Session:
         self.listener = listener
         self.tell_all = False
         """Tell the listener of every attempt, not only of those that did not succeed."""
+        raise_limit()  # each process that makes calls takes some descriptors
         self.identity = os.urandom(6).hex()
+        self.began = 0.0
+        """When the run began; set when that is written to the ledger, if it was not begun earlier."""
         self.workspace = workspace
         self._boot()
         try:
@@ -226,7 +278,8 @@ class Session:
     ) -> None:
         self.workflow = read()
         self.workspace.make()
-        self.workspace.acquire(Holder(os.getpid(), os.uname().nodename, self.identity, time.time()))
+        holder = Holder(os.getpid(), os.uname().nodename, self.identity, time.time())
+        self.workspace.acquire(holder, attaching=self.attaches)
         try:
             if before is not None:
                 before(self.workflow)
@@ -235,20 +288,29 @@ class Session:
             if afresh and self.history.bytes_read:
                 os.truncate(self.workspace.ledger, 0)
                 self.history = read_history(self.workspace)
-            self.plan, self.versions = make_plan(
-                self.workflow,
-                self.history,
-                force,
-                options.by_content,
-                options.as_found,
-                options.check_sources,
-            )
+            self.plan, self.versions = self._make_plan(options, force)
+            self._refuse_unknown()
             self._refuse_what_fits_nowhere()
+            for note in (*self.workflow.notes, *self._notes()):
+                self.listener.note(note)
             if self.workflow.check is not None:
                 self.workflow.check(self.plan)
         except BaseException:
             self.workspace.release()
             raise
+
+    def _notes(self) -> Iterable[str]:
+        """What the user should know of this machine."""
+        return notes_on(self.plan, enforced=self.options.enforced)
+
+    def _refuse_unknown(self) -> None:
+        if not self.options.overwrite:
+            refuse_unknown(self.plan)
+
+    def _make_plan(self, options: RunOptions, force: bool) -> tuple[Plan, Versions]:
+        return make_plan(
+            self.workflow, self.history, force, options.by_content, options.as_found, options.check_sources
+        )
 
     def _refuse_what_fits_nowhere(self) -> None:
         refuse_oversized(self.plan, self.options.node, self.options.more)
@@ -263,12 +325,7 @@ class Session:
         self.workspace.release()
 
     def _look_back(self) -> None:
-        ended = end_leftovers(self.workspace, self.history)
-        if ended:
-            self.listener.note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
-        damage = mend(self.workspace, self.history)
-        if damage:
-            self.listener.note(damage)
+        look_back(self.workspace, self.history, self.listener.note)
 
     def _make_run(self, ledger: LedgerWriter) -> Run:
         return LocalRun(
@@ -300,7 +357,7 @@ class Session:
                 outcome = "ok" if totals.done == totals.to_run() else _why_unfinished(run)
                 left = totals.to_run() - totals.done - totals.failed
                 cancelled = 0 if run.stop_reason else totals.cancelled  # else it is the run that was
-                ledger.add(RunEnded(run.clock(), outcome, totals.done, totals.failed, left, cancelled))
+                ledger.add(RunEnded(run.ended_at(), outcome, totals.done, totals.failed, left, cancelled))
         finally:
             ledger.close()
             self._finish()
@@ -310,11 +367,13 @@ class Session:
     def _write_head(self, ledger: LedgerWriter) -> None:
         to_run = self.plan.to_run()
         graph = self.workflow.graph
+        now = time.time()
+        self.began = self.began or now
         up_to_date = sum(graph.actions[task] is not None for task in self.plan.up_to_date())
         ledger.add(
             RunStarted(
                 self.identity,
-                time.time(),
+                self.began,
                 os.getpid(),
                 start_ticks(os.getpid()) or 0,
                 boot_identity(),
@@ -324,6 +383,7 @@ class Session:
                 list(self.options.node.amounts),
                 len(to_run) + up_to_date,
                 len(to_run),
+                now if self.attaches else 0.0,
             )
         )
         declared = categories_of(graph)
@@ -334,6 +394,9 @@ class Session:
             chunk = to_run[begin : begin + _PLAN_CHUNK]
             names = [graph.names[task] for task in chunk]
             ledger.add(TasksPlanned(chunk, names, [categories[graph.profile[task]] for task in chunk]))
+            outputs = names_of_outputs(graph, chunk)
+            if outputs is not None:
+                ledger.add(outputs)
             ledger.flush()
         for record in links_of(graph, [task for task in range(len(graph)) if self.plan.runs(task)]):
             ledger.add(record)
@@ -347,7 +410,8 @@ class Session:
         for begin in range(0, len(sources), _PLAN_CHUNK):
             chunk = sources[begin : begin + _PLAN_CHUNK]
             names = [graph.file_names[file] for file in chunk]
-            ledger.add(SourcesSeen(names, [sizes[file] for file in chunk], [times[file] for file in chunk]))
+            pairs = [sizes[file] for file in chunk], [times[file] for file in chunk]
+            ledger.add(SourcesSeen(names, *pairs, self.versions.check))
 
 
 def _why_unfinished(run: Run) -> str:

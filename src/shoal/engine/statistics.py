@@ -53,6 +53,8 @@ class Statistics:
         self.started = started
         self.ended = started
         self.cores = cores
+        self.offered = 0.0
+        """Core seconds that the nodes of a cluster have offered; 0: all cores were there all the time."""
         self.may_crowd = False
         """A throttle says how many tasks run, not the number of cores."""
         self.is_crowded = False
@@ -137,6 +139,6 @@ class Statistics:
         return self.done + self.failed + self.cancelled + self.doomed
 
     def utilisation(self) -> float:
-        wall = self.ended - self.started
+        offered = self.offered or (self.ended - self.started) * self.cores
         used = self.cpu if self.is_crowded else self.work
-        return used / (wall * self.cores) if wall > 0 and self.cores else 0.0
+        return min(1.0, used / offered) if offered > 0 else 0.0

@@ -47,9 +47,15 @@ class Workspace:
         self.processes = os.path.join(self.directory, "processes")
         self.requests = os.path.join(self.directory, "requests")
         self.sizes = os.path.join(self.directory, "sizes")
+        self.attempts = os.path.join(self.directory, "attempts")
+        """What attempts under way began with; there while a run goes on, or after it was killed."""
+        self.aside = os.path.join(self.directory, "aside")
+        self.partial = os.path.join(self.directory, "partial")
+        self.replaced = os.path.join(self.directory, "replaced")
         self.lock = os.path.join(self.directory, "lock")
         self.brought = os.path.join(self.directory, "brought")
         """There while the run is on a cluster and not all of it is known here."""
+        self.brought_plan = os.path.join(self.directory, "brought.plan")
         self._lock_descriptor = -1
 
     def make(self) -> None:
@@ -65,8 +71,8 @@ class Workspace:
                 f"cannot write in the workflow's directory {self.base!r}: {error.strerror}", remedy=remedy
             ) from None
 
-    def acquire(self, holder: Holder) -> None:
-        """Takes the lock or says who holds it."""
+    def acquire(self, holder: Holder, *, attaching: bool = False) -> None:
+        """Takes the lock or says who holds it. Only who is `attaching` gets it while a run is on a cluster."""
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -82,6 +88,11 @@ class Workspace:
                 f"{os.path.basename(self.workflow)} is being run by {who}",
                 remedy="wait for it, watch it with 'shoal status' or end it with 'shoal cancel'",
             )
+        if not attaching and os.path.exists(self.brought):
+            os.close(descriptor)
+            from shoal.engine.brought import refusal  # it imports this module
+
+            raise refusal(self)
         self._expect_knocks()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)

@@ -157,6 +157,7 @@ def whole_cluster(
             whole.notes.append(f"node {nodes[node]} does not answer: it is not known what runs there")
             continue
         whole.running += said.running
+        whole.notes += said.notes
         for group in said.groups:
             group.example.node = nodes[node]
             found = groups.setdefault(group.example.kind(), Group(group.cause, 0, group.example))

@@ -13,7 +13,7 @@ from shoal.broker.member import Member
 from shoal.broker.states import State
 from shoal.explain.answer import Answer, Cap, Cause, Group, Holder, Kind, Shortage
 from shoal.explain.outlook import before_in_bundle, bundles, expected_end, expected_starts, is_overdue, queued_in_order
-from shoal.model.resources import is_label
+from shoal.model.resources import is_label, show_bytes
 from shoal.policy.sizing.panel import SIZED
 
 MOST_HOLDERS = 10
@@ -45,6 +45,8 @@ def explain_held(
             answer.cause = Cause.STOPPING
         case State.RESTING:
             answer.cause = Cause.RETRY
+            if task in broker.cramped:
+                answer.detail = f"what it reads, {show_bytes(broker.cramped[task].need)}, has no room there now"
             answer.until = min(when for when, other in broker.resting if other == task)
             answer.starts = max(now, answer.until)
         case State.QUEUED:

@@ -17,7 +17,7 @@ from shoal.futures.remote import fill
 from shoal.runner.call_errors import CallError
 from shoal.runner.call_page import PLAIN
 from shoal.runner.call_payload import ValueOf
-from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
+from shoal.runner.call_pickle import PICKLING_ERRORS, by_value_pickler, dumps_by_value
 
 _NOT_THERE = (b"__main__", b"shoal_rules")
 """What plain pickle refers to by the name of the main program or a rules file is not there in a worker, so it travels
@@ -123,9 +123,7 @@ def _plain_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
 
 
 def _by_value_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
-    import cloudpickle  # type: ignore[import-untyped]  # it has no stubs; it costs 30 ms, so only who needs it loads it
-
-    class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # as above
+    class ByValue(by_value_pickler()):  # type: ignore[misc]  # its base has no stubs
         def persistent_id(self, value: object) -> int | None:
             return noted.persistent_id(value)
 

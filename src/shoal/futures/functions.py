@@ -9,6 +9,7 @@ from typing import Any
 from shoal.futures.arguments import UnpicklableArgumentError
 from shoal.futures.crew import Crew
 from shoal.futures.remote import Definition
+from shoal.runner.call_pickle import CachedFunction
 
 KEPT = 256
 """Functions without calls under way that are kept in case they are called again."""
@@ -18,7 +19,7 @@ def is_shippable(function: Callable[..., Any]) -> bool:
     """Whether it is a definition, which does not change; anything else has a state that belongs to each call."""
     if isinstance(function, BuiltinFunctionType):
         return isinstance(function.__self__, ModuleType)
-    return isinstance(function, FunctionType | type | Definition)
+    return isinstance(function, FunctionType | type | Definition | CachedFunction)
 
 
 def name_of(function: Callable[..., Any]) -> str:

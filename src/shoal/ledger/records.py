@@ -20,6 +20,11 @@ HEADER_BYTES = _HEADER.size
 LARGEST_RECORD = 1 << 28
 
 
+UNSAID, BY_TIME, BY_CONTENT = range(3)
+"""How the files of a result were looked at: by size and time, or by content. Older ledgers do not say it, have only the
+newest moment of a group, and nothing of what is below a directory."""
+
+
 class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """A run begins here; the records up to the next one of these belong to it."""
 
@@ -38,6 +43,9 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     total: int
     """Tasks of the targets that run something, whether up to date or not."""
     to_run: int
+    attached: float = 0.0
+    """When a client came back to this run, which has been on a cluster since `time`. The records that follow are those
+    of the whole run, also what earlier clients of it have recorded. 0: it begins with this record."""
 
 
 class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
@@ -46,6 +54,13 @@ class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
     first: list[int]
     names: list[str]
     categories: list[str]
+
+
+class OutputsNamed(msgspec.Struct, frozen=True, array_like=True, tag="outs"):
+    """The files that tasks make, of those whose name does not say it; several of these make up the plan."""
+
+    places: list[bytes]
+    names: list[list[str]]
 
 
 class TasksLinked(msgspec.Struct, frozen=True, array_like=True, tag="link"):
@@ -133,11 +148,13 @@ class CoresAsked(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
 
 
 class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
-    """Size and modification time of source files as this run found them."""
+    """Size of source files as this run found them, and their modification time or a number made from the content."""
 
     names: list[str]
     sizes: list[int]
     times: list[int]
+    check: int = UNSAID
+    """`BY_CONTENT`: the times are numbers made from the contents."""
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
@@ -219,7 +236,7 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     inputs: bytes
     """Digest over what it read: sizes and times of files, versions of the tasks it came after."""
     outputs: list[tuple[int, int]]
-    """Size and modification time of each file it made."""
+    """Of each file that it made its size, and its modification time or a number made from its content."""
     value: bytes | None
     """Pickled return value; None if it has none or it lies in a file of its own."""
     usage: Usage = Usage()
@@ -227,6 +244,34 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Bytes of memory it was allowed to use; 0 if there was no limit."""
     node: int = 0
     """Where it ran, as in `NodeSeen`; 0 is the machine that writes the ledger."""
+    check: int = UNSAID
+    """`BY_TIME` or `BY_CONTENT`: how `inputs` and `outputs` are to be compared with what is there later."""
+    listing: bytes = b""
+    """What it made in directories, and links among its outputs: see `shoal.plan.ownership`. Empty if it made none."""
+
+
+class TaskAdopted(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+    """The user says that a task is done with the files that stand there: from now on this is its accepted result. It
+    belongs to no run."""
+
+    time: float
+    names: list[str]
+    """The files that it makes."""
+    place: bytes
+    content: bytes
+    inputs: bytes
+    outputs: list[tuple[int, int]]
+    value: bytes | None
+    check: int
+    listing: bytes = b""
+    """All of them as in `TaskEnded`."""
+
+    def as_result(self) -> TaskEnded:
+        """The same as the end of an attempt that took no time."""
+        nothing = (0.0, 0.0, 0, 0, 0, "")
+        identity = self.place, self.content, self.inputs
+        done = TaskEnded(-1, 1, "ok", True, 0, self.time, self.time, *nothing, *identity, self.outputs, self.value)
+        return msgspec.structs.replace(done, check=self.check, listing=self.listing)
 
 
 class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
@@ -240,6 +285,13 @@ class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
 
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """Outputs of these places were removed because nothing needed them any more: their absence is no reason to run."""
+
+    places: list[bytes]
+
+
+class TasksInterrupted(msgspec.Struct, frozen=True, array_like=True, tag="cut"):
+    """Attempts at these places had begun when their run was killed: earlier results do not count any more. The files of
+    these results may be there all the same, put back by the next run."""
 
     places: list[bytes]
 
@@ -325,6 +377,7 @@ class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
 Record: TypeAlias = (
     RunStarted
     | TasksPlanned
+    | OutputsNamed
     | TasksLinked
     | NodeSeen
     | NodeLeft
@@ -336,8 +389,10 @@ Record: TypeAlias = (
     | TasksVanished
     | TasksCancelled
     | TaskEnded
+    | TaskAdopted
     | TaskCourse
     | OutputsCollected
+    | TasksInterrupted
     | ThrottleDecided
     | NetBegun
     | NetChanged
@@ -356,6 +411,11 @@ def encode(record: Record) -> bytes:
         payload = _encoder.encode(record)
     except UnicodeEncodeError:
         payload = _encoder.encode(printable_parts(msgspec.to_builtins(record, builtin_types=(bytes,))))
+    return framed(payload)
+
+
+def framed(payload: bytes) -> bytes:
+    """A payload as it stands in a ledger."""
     return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
 
 

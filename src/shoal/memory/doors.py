@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from shoal.depot.accept import Acceptor
 from shoal.depot.channel import Channel, Doorman, FileTroubleError
 from shoal.depot.protocol import BadMessageError, RefusedError
 from shoal.errors import InputError
@@ -77,12 +78,10 @@ class Door:
 
     def _accept(self) -> None:
         serial = 0
+        acceptor = Acceptor(self._listener, self._closed)
         while not self._closed.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError as error:
-                if not self._closed.wait(0.1):
-                    _log.warning("the memory service cannot take a connection for now: %s", error)
+            connection = acceptor.accept()
+            if connection is None:
                 continue
             serial += 1
             try:

@@ -77,11 +77,12 @@ def lay_out(
     block_bytes: int | None = None,
     replicas: int = 1,
     here: int | None = None,
+    after: int | None = None,
 ) -> tuple[Extent, ...]:
     """Extents for so many bytes on nodes with so much room each, in the order of `room`.
 
     `even`: equal shares, less where there is less room. `free`: in proportion to the room. `turns`: blocks dealt to one
-    node after the other. `here`: all of it on one node.
+    node after the other, beginning behind the node `after`. `here`: all of it on one node.
     """
     _check(size, room, spread, block_bytes, replicas)
     left = dict(room)
@@ -96,7 +97,7 @@ def lay_out(
         placed = [(0, size, primary)]
         left[primary] -= size
     elif spread == TURNS:
-        placed = _dealt(size, block_bytes or TURN_BYTES, left)
+        placed = _dealt(size, block_bytes or TURN_BYTES, left, after)
     else:
         usable = {node: amount // replicas for node, amount in left.items()}
         shares = _levelled(size, usable) if spread == EVEN else _proportional(size, usable)
@@ -169,9 +170,15 @@ def _in_blocks(shares: Iterable[tuple[int, int]], block_bytes: int | None) -> It
             at = upto
 
 
-def _dealt(size: int, block: int, left: dict[int, int]) -> list[tuple[int, int, int]]:
-    """Blocks in turn, passing over nodes that are full."""
+def _dealt(size: int, block: int, left: dict[int, int], after: int | None) -> list[tuple[int, int, int]]:
+    """Deals blocks in turn, passing over nodes that are full.
+
+    `after` is the node that got the last block of the allocation before. Without it every allocation of one block would
+    go to the first node.
+    """
     nodes, placed, turn = list(left), [], 0
+    if after is not None:
+        turn = next((at for at, node in enumerate(nodes) if node > after), 0)
     for begin in range(0, size, block):
         end = min(size, begin + block)
         ring = (nodes[(turn + step) % len(nodes)] for step in range(len(nodes)))

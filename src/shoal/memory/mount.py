@@ -19,6 +19,8 @@ REQUEST_BYTES = 1 << 20
 
 THREADS = 4
 _MOST_SAID = 4096
+_LOOP_ENDED = 8
+"""The status of libfuse after its loop has ended otherwise than by unmounting: a signal told it to."""
 
 
 class Operations:
@@ -158,9 +160,14 @@ def mount(memory: Memory, run: str, folder: str) -> None:
     fuse = library()
     check_permitted(folder)
     aside = _Aside()
+    mounted: list[str] = []
+
+    def begin() -> None:
+        mounted.append(aside.end())
+
     try:
         fuse.FUSE(
-            Operations(Files(memory, run), aside.end),
+            Operations(Files(memory, run), begin),
             folder,
             foreground=True,
             fsname="shoal",
@@ -169,6 +176,8 @@ def mount(memory: Memory, run: str, folder: str) -> None:
             max_threads=THREADS,
         )
     except RuntimeError as error:
+        if mounted and error.args == (_LOOP_ENDED,):
+            return
         raise _not_permitted(aside.end() or f"libfuse ended with status {error}") from None
     finally:
         aside.end()

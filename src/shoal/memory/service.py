@@ -26,6 +26,7 @@ from shoal.memory.handle import Ahead, Allocation, Closing
 from shoal.memory.here import Here
 from shoal.memory.layout import (
     EVEN,
+    TURNS,
     FullError,
     Part,
     Range,
@@ -84,6 +85,8 @@ class Service(Whereabouts, Closing):
         """What keeps allocations of runs that the cluster does not list."""
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="memory")
         self._fetches = Fetches(self)
+        self._dealt_last: int | None = None
+        """The node that got the last block of an allocation in turns: the next one begins behind it."""
         self.allocated: Callable[[Allocation], None] = lambda allocation: None
         """Told of every allocation that is made through here."""
 
@@ -129,14 +132,20 @@ class Service(Whereabouts, Closing):
     def _reserved(self, wish: Wish, kept: str) -> Allocation:
         """Laid out where there is room, and taken there."""
         for attempt in range(TRIES):
+            room = self.room()
+            if self._dealt_last is None and room:
+                self._dealt_last = secrets.choice(sorted(room))  # programs that allocate once do not all begin alike
             extents = lay_out(
                 wish.size,
-                self.room(),
+                room,
                 spread=wish.spread,
                 block_bytes=wish.block_bytes,
                 replicas=wish.replicas,
                 here=self.number if self.here is not None else None,
+                after=self._dealt_last,
             )
+            if wish.spread == TURNS:
+                self._dealt_last = extents[-1].holders[0]
             identity = secrets.token_hex(8)
             allocation = Allocation(wish.run, identity, wish.size, extents, wish.name, wish.replicas, self.number, kept)
             try:

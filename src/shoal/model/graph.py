@@ -12,12 +12,15 @@ one producer appears twice there and is counted twice in `pending`: completing t
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
 import msgspec
 
 from shoal.errors import InputError
+from shoal.model.filenames import MOST_FOLDERS, Relative, check_name, has_odd_names, plain_name, refuse_null
 from shoal.model.task import Action, Call, Profile, category_of_command
 
 NO_TASK = -1
@@ -91,8 +94,14 @@ class Graph:
 class GraphBuilder:
     """Takes tasks from a front end in any order; names of files connect them."""
 
-    def __init__(self, source: str = "<workflow>") -> None:
+    def __init__(
+        self, source: str = "<workflow>", relative: Relative | None = None, *, as_written: bool = False
+    ) -> None:
+        """`relative` shortens absolute names of files below the workflow's directory; with `as_written` all names of
+        files stay as they are, because they are not names of files here."""
         self.graph = Graph(source)
+        self._as_written = as_written
+        self._relative = relative
         self._file_ids: dict[str, int] = {}
         self._profile_ids: dict[Profile, int] = {}
         self._derived: dict[tuple[int, str], int] = {}
@@ -117,18 +126,21 @@ class GraphBuilder:
         graph.actions.append(action)
         graph.profile.append(self._profile_number(profile or DEFAULT_PROFILE, action))
         graph.lines.append(line)
+        if type(action) is str and "\0" in action:
+            with self._placed(number):
+                refuse_null(action, "the command")
         if inputs:
             graph.inputs.extend(map(self._file_id, inputs))
         graph.input_start.append(len(graph.inputs))
         if outputs:
-            self._add_outputs(number, outputs, line)
+            self._add_outputs(number, outputs)
         graph.output_start.append(len(graph.outputs))
         if after:
             graph.after.extend(after)
         graph.after_start.append(len(graph.after))
         return number
 
-    def _add_outputs(self, number: int, outputs: Sequence[str], line: int) -> None:
+    def _add_outputs(self, number: int, outputs: Sequence[str]) -> None:
         graph = self.graph
         for name in outputs:
             file = self._file_id(name)
@@ -136,17 +148,19 @@ class GraphBuilder:
             if other == number:
                 continue
             if other != NO_TASK:
-                first = graph.lines[other]
-                raise InputError(
-                    f"two tasks make {name!r}: {graph.names[other]!r}"
-                    + (f" (line {first})" if first else "")
-                    + f" and {graph.names[number]!r}",
-                    file=graph.source,
-                    line=line or None,
-                    remedy="give one of them another output",
-                )
+                raise self._made_twice(name, other, number)
             graph.producer[file] = number
             graph.outputs.append(file)
+
+    def _made_twice(self, name: str, first: int, second: int) -> InputError:
+        graph = self.graph
+        where = f" (line {graph.lines[first]})" if graph.lines[first] else ""
+        return InputError(
+            f"two tasks make {name!r}: {graph.names[first]!r}{where} and {graph.names[second]!r}",
+            file=graph.source,
+            line=graph.lines[second] or None,
+            remedy="give one of them another output",
+        )
 
     def _file_id(self, name: str) -> int:
         file = self._file_ids.get(name)
@@ -183,9 +197,55 @@ class GraphBuilder:
             derived = self._derived[number, category] = self._profile_id(named, action)
         return derived
 
+    def _name_plainly(self) -> None:
+        """Gives every file its plain name, under which several that were written differently may be one."""
+        graph = self.graph
+        ids: dict[str, int] = {}
+        new_ids = array("i")
+        for file, name in enumerate(graph.file_names):
+            plain = plain_name(name, self._relative)
+            if "\0" in plain or len(plain) > MOST_FOLDERS:
+                with self._placed(self._user_of(file)):
+                    check_name(plain)
+            new_ids.append(ids.setdefault(plain, len(ids)))
+        written, graph.file_names = graph.file_names, list(ids)
+        for task in range(len(graph.names)):  # most are called like their first output
+            begin, end = graph.output_start[task : task + 2]
+            if begin < end and graph.names[task] == written[graph.outputs[begin]]:
+                graph.names[task] = graph.file_names[new_ids[graph.outputs[begin]]]
+        if len(ids) == len(new_ids):
+            return
+        graph.inputs = array("i", map(new_ids.__getitem__, graph.inputs))
+        outputs, starts = graph.outputs, graph.output_start
+        graph.outputs, graph.output_start = array("i"), array("i", [0])
+        graph.producer = array("i", [NO_TASK]) * len(ids)
+        self._file_ids = ids
+        for task in range(len(graph.names)):
+            made = outputs[starts[task] : starts[task + 1]]
+            self._add_outputs(task, [graph.file_names[new_ids[file]] for file in made])
+            graph.output_start.append(len(graph.outputs))
+
+    def _user_of(self, file: int) -> int:
+        """A task that makes or reads the file."""
+        graph = self.graph
+        if graph.producer[file] != NO_TASK:
+            return graph.producer[file]
+        return bisect_right(graph.input_start, graph.inputs.index(file)) - 1
+
+    @contextmanager
+    def _placed(self, task: int) -> Iterator[None]:
+        """What is refused inside, is refused at the task's line."""
+        try:
+            yield
+        except InputError as error:
+            error.file, error.line = self.graph.source, self.graph.lines[task] or None
+            raise
+
     def build(self) -> Graph:
         """Closes the graph: lays out the edges and refuses cycles. The builder must not be used afterwards."""
         graph = self.graph
+        if not self._as_written and has_odd_names(graph.file_names):
+            self._name_plainly()
         lay_out_edges(graph)
         cycle = find_cycle(graph)
         if cycle:
@@ -304,9 +364,10 @@ def ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
     return wanted
 
 
-def find_task(graph: Graph, text: str) -> int | None:
+def find_task(graph: Graph, text: str, relative: Relative | None = None) -> int | None:
     """As `lookup_tasks`, for a single question: nothing is built for it."""
     names, files = graph.names, graph.file_names
+    text = text if text in names else plain_name(text, relative)
     if text in names:
         return len(names) - 1 - names[::-1].index(text)  # of tasks that are called the same the last one counts
     if text in files and graph.producer[files.index(text)] != NO_TASK:
@@ -319,7 +380,7 @@ def _numbered(graph: Graph, text: str) -> int | None:
     return int(text) if len(text) < 12 and text.isdecimal() and int(text) < len(graph) else None
 
 
-def lookup_tasks(graph: Graph) -> Callable[[str], int | None]:
+def lookup_tasks(graph: Graph, relative: Relative | None = None) -> Callable[[str], int | None]:
     """A function from what a user types (a task's name, a file it makes, or its number) to the task."""
     by_name: dict[str, int] = {}
     for file, maker in enumerate(graph.producer):
@@ -330,6 +391,8 @@ def lookup_tasks(graph: Graph) -> Callable[[str], int | None]:
 
     def find(text: str) -> int | None:
         found = by_name.get(text)
+        if found is None:
+            found = by_name.get(plain_name(text, relative))
         return found if found is not None else _numbered(graph, text)
 
     return find

@@ -32,6 +32,8 @@ class Profile(msgspec.Struct, frozen=True):
     """Whether somebody asked for these cores; one core also stands in `resources` where nobody said anything."""
     prefers: tuple[str, ...] = ()
     """Labels that its node should carry, if there is one; those that it must carry stand in `resources`."""
+    shell: str = ""
+    """What runs a command; see `shoal.model.shell`."""
 
     def declares(self, name: str) -> bool:
         """Whether somebody said how much of this resource such a task needs."""

@@ -89,7 +89,7 @@ class Sender:
         way = self._choose(task)
         if spec.command is not None:
             place = os.path.join(self.directory, spec.profile.directory or "")
-            arguments = (task.command_line(), dict(spec.profile.environment), place)
+            arguments = (task.command_line(), dict(spec.profile.environment), place, spec.profile.shell)
             return self.client.submit(way.function, arguments, {}, way.options, heard)
         if spec.by_keyword:
             return self.client.submit(way.function, (), task.arguments, way.options, heard)

@@ -80,19 +80,25 @@ def sendable(value: Any) -> Any:
     return value
 
 
-def run_command(line: str, environment: Mapping[str, str], directory: str) -> Timed:
+def run_command(line: str, environment: Mapping[str, str], directory: str, shell: str) -> Timed:
     """Runs a command by the shell in the directory of the run; what it writes to standard output is the value."""
     import subprocess
 
+    from shoal.runner.shell import in_shell
+
     started, before = time.time(), os.times()
-    done = subprocess.run(
-        ["/bin/sh", "-c", line],
-        cwd=directory,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    with in_shell(line, shell) as words:
+        try:
+            done = subprocess.run(
+                words,
+                cwd=directory,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise RunError(f"cannot run the command {line!r} by {words[0]}: {error.strerror}") from None
     if done.returncode != 0:
         how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         said = done.stdout[-SHOWN_BYTES:].decode(errors="replace").strip()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shoal.futures.tally import BUCKETS, Busy, Line, Tally
 from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone, cores_text
 from shoal.view import pace
-from shoal.view.causes import cause_of
+from shoal.view.causes import Causes
 from shoal.view.words import percent, seconds, time_left
 
 OTHERS = "other functions"
@@ -122,11 +122,14 @@ def _area(busy: Busy, cores: float) -> Area | None:
 def _failures(tally: Tally) -> list[Failure]:
     """What messages have in common is one cause; the most frequent first."""
     found: dict[str, Failure] = {}
+    causes = Causes()
     for text, said in list(tally.messages.items()):
-        cause = cause_of(text)
+        cause = causes.add(text)
         known = found.get(cause, Failure(cause, 0, 0, []))
         names = list(dict.fromkeys((*known.examples, *said.functions)))[:3]
-        found[cause] = Failure(cause, known.attempts + said.attempts, known.given_up + said.given_up, names)
+        found[cause] = Failure(
+            causes.text(cause), known.attempts + said.attempts, known.given_up + said.given_up, names
+        )
     return sorted(found.values(), key=lambda failure: (-failure.given_up, -failure.attempts, failure.text))
 
 

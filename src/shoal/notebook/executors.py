@@ -16,7 +16,7 @@ from shoal.notebook.calls import executor_card, futures_card
 from shoal.notebook.card import Card, cores_text
 from shoal.notebook.live import Live
 from shoal.notebook.markup import html_of
-from shoal.view.causes import cause_of
+from shoal.view.causes import Causes
 
 
 class ExecutorSource:
@@ -81,7 +81,9 @@ class FuturesSource:
         """The thread that draws and whoever prints it come at the same time."""
         self._open = list(futures)
         self._ended: dict[str, dict[str, int]] = {}
-        self._causes: dict[str, tuple[int, list[str]]] = {}
+        self._causes = Causes()
+        self._failed: dict[str, tuple[int, list[str]]] = {}
+        """By cause: how many, and functions of some of them."""
         self._began = time.monotonic()
         for future in self._open:
             self._ended.setdefault(_name(future), {})
@@ -102,7 +104,8 @@ class FuturesSource:
                 _count(states.setdefault(_name(future), {}), "running" if future.running() else "waiting")
         self._open = still
         both = {name: {**row, **states.get(name, {})} for name, row in self._ended.items()}
-        return futures_card(both, self._causes, time.monotonic() - self._began)
+        failures = {self._causes.text(key): found for key, found in self._failed.items()}
+        return futures_card(both, failures, time.monotonic() - self._began)
 
     def _note(self, future: Future[Any]) -> None:
         name = _name(future)
@@ -110,9 +113,9 @@ class FuturesSource:
         word = future.state() if isinstance(future, CallFuture) else _word(future, error)
         _count(self._ended[name], word)
         if error is not None and word == "failed":
-            text = cause_of(in_a_line(error))
-            number, names = self._causes.get(text, (0, []))
-            self._causes[text] = (number + 1, names if name in names or len(names) >= 3 else [*names, name])
+            key = self._causes.add(in_a_line(error))
+            number, names = self._failed.get(key, (0, []))
+            self._failed[key] = (number + 1, names if name in names or len(names) >= 3 else [*names, name])
 
     def placeholder(self) -> Card:
         return futures_card({}, {}, 0.0)

@@ -73,7 +73,7 @@ def _states(told: Progress, *, going: bool) -> list[State]:
         State("failed", told.failed, "bad"),
         *running,
         *cancelled,
-        State("waiting" if going else "not run", rest, "idle"),
+        State("not started" if going else "not run", rest, "idle"),
         *cannot,
     ]
 
@@ -112,7 +112,7 @@ def _lost(view: RunView, shown: Shown, edges: Floats) -> Floats:
     """Cores held by attempts that did not succeed, by shown category."""
     rows = view.attempts
     bad = np.flatnonzero(rows.outcome != 0)
-    begins, ends = rows.started[bad] - view.origin, rows.ended[bad] - view.origin
+    begins, ends = view.after(rows.started[bad]), view.after(rows.ended[bad])
     return spread(begins, ends, view.held()[bad], shown.place[rows.category[bad]], len(shown.names), edges)
 
 

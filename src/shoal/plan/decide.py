@@ -9,13 +9,14 @@ them: then their makers run, too. What a workflow is run for is never taken for 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from shoal.ledger.records import TaskEnded
+from shoal.ledger.records import BY_CONTENT, BY_TIME, UNSAID, TaskEnded
 from shoal.model.graph import NO_TASK, Graph, topological_order
-from shoal.plan.identity import Versions, content_of, place_of
+from shoal.model.task import Call
+from shoal.plan.identity import FOLDER_UNSEEN, OldVersions, Versions, content_of, place_of
 
 
 class Reason(IntEnum):
@@ -29,9 +30,19 @@ class Reason(IntEnum):
     OUTPUT_CHANGED = 5
     INPUT_CHANGED = 6
     NEEDS_ANOTHER = 7
-    FORCED = 8
-    NOT_NEEDED = 9
+    INTERRUPTED = 8
+    FORCED = 9
+    NOT_NEEDED = 10
     """No target needs it."""
+
+
+_HAS_OTHER_TIME = "has another time than when it was "
+_HOLDS_OTHER_TIME = "holds files with other times or names than when it was "
+_WAY_OUT = " ('shoal adopt' takes it as made; results of runs with '--check content' do not depend on times)"
+
+
+NOT_MADE_HERE = "exists, but was not made by this workflow"
+ADOPT_OR_OVERWRITE = "'shoal adopt' takes it as made, 'shoal run --overwrite' makes it again"
 
 
 class Plan:
@@ -41,6 +52,13 @@ class Plan:
         self.graph = graph
         self.reasons = bytearray([Reason.NOT_NEEDED]) * len(graph)
         self.detail = array("i", [-1]) * len(graph)
+        self.unknown: dict[int, list[int]] = {}
+        """By task that runs, its outputs that stand there although nothing on record has made them."""
+        self.inherited: set[int] = set()
+        """Outputs of tasks that run and have no result, as another task of the workflow left them: they are ours."""
+        self.other_time: dict[int, str] = {}
+        """For tasks whose file in `detail` has the size that it had, and another time, what has it: whether the content
+        changed is not known."""
 
     def set(self, task: int, reason: Reason, detail: int = -1) -> None:
         self.reasons[task] = reason
@@ -48,6 +66,10 @@ class Plan:
 
     def runs(self, task: int) -> bool:
         return Reason.NEW <= self.reasons[task] <= Reason.FORCED
+
+    def anything_runs(self) -> bool:
+        """Quick, however many tasks there are."""
+        return bool(self.reasons.translate(None, bytes((Reason.UP_TO_DATE, Reason.NOT_NEEDED))))
 
     def wanted(self) -> bytearray:
         """Marks the tasks that the targets need."""
@@ -58,24 +80,40 @@ class Plan:
 
     def to_run(self) -> list[int]:
         """Tasks with an action that run, in the order of the graph."""
-        actions = self.graph.actions
-        return [task for task, reason in enumerate(self.reasons) if 1 <= reason <= 8 and actions[task] is not None]
+        actions, first, last = self.graph.actions, Reason.NEW.value, Reason.FORCED.value
+        return [task for task, it in enumerate(self.reasons) if first <= it <= last and actions[task] is not None]
+
+    def given_up(self) -> frozenset[int]:
+        """Files that the user does not want any more if unknown ones are to be overwritten."""
+        return frozenset(file for files in self.unknown.values() for file in files)
 
     def why(self, task: int) -> str:
         """The reason as a sentence fragment: `output 'x' is missing`."""
+        why = self._why(task)
+        if task in self.unknown:
+            why += f", and its output {self.graph.file_names[self.unknown[task][0]]!r} {NOT_MADE_HERE}"
+            why += f": {ADOPT_OR_OVERWRITE}"
+        return why
+
+    def _why(self, task: int) -> str:
         graph, detail = self.graph, self.detail[task]
         reason = Reason(self.reasons[task])
         file = graph.file_names[detail] if detail >= 0 and reason is not Reason.NEEDS_ANOTHER else ""
         needed = graph.names[detail] if detail >= 0 and reason is Reason.NEEDS_ANOTHER else ""
+        other_time = self.other_time.get(task)
+        what = "function, or something that it uses," if isinstance(graph.actions[task], Call) else "command"
         return {
             Reason.UP_TO_DATE: "it is up to date",
             Reason.NEW: "there is no record of it being done",
             Reason.FAILED: "it failed last time",
-            Reason.CHANGED: "its command changed",
+            Reason.CHANGED: f"its {what} changed",
             Reason.OUTPUT_MISSING: f"its output {file!r} is missing",
-            Reason.OUTPUT_CHANGED: f"its output {file!r} is not as it was left",
-            Reason.INPUT_CHANGED: f"its input {file!r} changed" if file else "something it needs changed",
+            Reason.OUTPUT_CHANGED: f"its output {file!r} {other_time or 'is not as it was left'}",
+            Reason.INPUT_CHANGED: (
+                f"its input {file!r} {other_time or 'changed'}" if file else "something it needs changed"
+            ),
             Reason.NEEDS_ANOTHER: f"{needed!r}, which it needs, runs",
+            Reason.INTERRUPTED: "it was interrupted last time",
             Reason.FORCED: "it was asked for with --force",
             Reason.NOT_NEEDED: "no target needs it",
         }[reason]
@@ -87,11 +125,14 @@ class Past(Protocol):
     def result(self, place: bytes) -> TaskEnded | None:
         """The last final record for a place, successful or not."""
 
-    def source(self, name: str) -> tuple[int, int] | None:
-        """Size and time of a source file as last seen."""
+    def source(self, name: str, check: int) -> tuple[int, int] | None:
+        """Size and time of a source file as last seen; None if it was then not looked at in this way."""
 
     def is_collected(self, place: bytes) -> bool:
         """Whether outputs of the last result for a place were removed on purpose."""
+
+    def is_interrupted(self, place: bytes) -> bool:
+        """Whether an attempt had begun after the last result for a place when its run was killed."""
 
     def empty(self) -> bool:
         """Whether there is no result at all."""
@@ -104,16 +145,16 @@ def decide(
     versions: Versions,
     *,
     force: bool = False,
-    adopt: bool = False,
+    as_found: bool = False,
     kept: Container[str] = (),
 ) -> Plan:
     """The plan for what `wanted` marks; fills in the versions of tasks that are up to date.
 
-    With `adopt` an output that somebody changed is taken as it is, and only what reads it runs again. Files in `kept`
-    must be there, whatever was collected.
+    With `as_found` an output that somebody changed is taken as it is, and only what reads it runs again. Files in
+    `kept` must be there, whatever was collected.
     """
     plan = Plan(graph)
-    absent: dict[int, None] = {}
+    comparison = _Comparison(graph, past, versions, as_found, kept)
     fresh = past.empty()
     for task in topological_order(graph):
         if not wanted[task]:
@@ -124,25 +165,17 @@ def decide(
             running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
             if running == NO_TASK:
                 plan.set(task, Reason.UP_TO_DATE)
-                versions.of_task(task)
             else:
                 plan.set(task, Reason.NEEDS_ANOTHER, running)
         else:
-            _decide_one(plan, task, past, versions, adopt, kept, absent)
-    if absent:
-        _call_back(plan, absent)
+            _decide_one(plan, task, past, comparison)
+    if comparison.absent:
+        _call_back(plan, comparison.absent)
+        versions.forget_groups()
     return plan
 
 
-def _decide_one(
-    plan: Plan,
-    task: int,
-    past: Past,
-    versions: Versions,
-    adopt: bool,
-    kept: Container[str],
-    absent: dict[int, None],
-) -> None:
+def _decide_one(plan: Plan, task: int, past: Past, comparison: _Comparison) -> None:
     graph = plan.graph
     running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
     if running != NO_TASK:
@@ -154,38 +187,120 @@ def _decide_one(
         plan.set(task, Reason.NEW)
     elif result.outcome != "ok":
         plan.set(task, Reason.FAILED)
+    elif past.is_interrupted(place):
+        plan.set(task, Reason.INTERRUPTED)
     elif result.content != content_of(graph, task):
         plan.set(task, Reason.CHANGED)
-    elif not _outputs_hold(plan, task, result, versions, adopt, kept, absent if past.is_collected(place) else None):
-        pass  # the verdict is set
-    elif result.inputs != versions.digest_of_inputs(task):
-        plan.set(task, Reason.INPUT_CHANGED, _changed_input(graph, task, past, versions))
     else:
-        plan.set(task, Reason.UP_TO_DATE)
-        versions.done[task] = result.ended
+        reason, detail, other_time = comparison.verdict(task, result, past.is_collected(place))
+        plan.set(task, reason, detail)
+        if other_time:
+            plan.other_time[task] = other_time
 
 
-def _outputs_hold(
-    plan: Plan,
-    task: int,
-    result: TaskEnded,
-    versions: Versions,
-    adopt: bool,
-    kept: Container[str],
-    absent: dict[int, None] | None,
-) -> bool:
-    """Whether the outputs are as they were left. Those that were collected are noted in `absent` as if they were."""
-    for file, (size, time) in zip(plan.graph.outputs_of(task), result.outputs, strict=False):
-        if versions.sizes[file] < 0:
-            if absent is None or plan.graph.file_names[file] in kept:
-                plan.set(task, Reason.OUTPUT_MISSING, file)
-                return False
-            absent[file] = None
-            versions.sizes[file], versions.times[file] = size, time
-        elif not adopt and (versions.sizes[file], versions.times[file]) != (size, time):
-            plan.set(task, Reason.OUTPUT_CHANGED, file)
-            return False
-    return True
+Verdict: TypeAlias = tuple[Reason, int, str]
+"""A reason, the file it speaks of or -1, and what is to be said if only the time of that file differs."""
+_HOLDS: Verdict = (Reason.UP_TO_DATE, -1, "")
+
+
+class _Comparison:
+    """Compares the files of results with what is there, each in the way in which the result was recorded."""
+
+    def __init__(self, graph: Graph, past: Past, versions: Versions, as_found: bool, kept: Container[str]) -> None:
+        self.graph = graph
+        self.absent: dict[int, None] = {}
+        """Files that were collected and counted as being there."""
+        self._past = past
+        self._versions = versions
+        self._as_found = as_found
+        self._kept = kept
+        self._old = {check: OldVersions(versions, check) for check in (BY_TIME, BY_CONTENT)}
+
+    def verdict(self, task: int, result: TaskEnded, is_collected: bool) -> Verdict:
+        """The verdict on a task with this result; notes its version if it is up to date."""
+        versions = self._versions
+        check = result.check or versions.check
+        found = self._compare(task, result, check, is_collected)
+        if found is not _HOLDS and result.check == UNSAID:
+            other = BY_TIME + BY_CONTENT - check
+            if self._compare(task, result, other, is_collected) is _HOLDS:
+                found = _HOLDS
+        if found is _HOLDS:
+            versions.done[task] = result.ended
+        return found
+
+    def _compare(self, task: int, result: TaskEnded, check: int, is_collected: bool) -> Verdict:
+        versions = self._versions
+        if result.outputs:
+            found = self._outputs(task, result, check, is_collected)
+            if found is not _HOLDS:
+                return found
+        if result.check == versions.check:
+            inputs = versions.digest_of_inputs(task)
+        elif result.check == UNSAID:
+            inputs = self._old[check].digest_of_inputs(task)
+        else:
+            inputs = versions.digest_otherwise(task, check)
+        return _HOLDS if result.inputs == inputs else self._changed_input(task, check)
+
+    def _outputs(self, task: int, result: TaskEnded, check: int, is_collected: bool) -> Verdict:
+        """Whether the outputs are as they were left. Those that were collected are noted as if they were."""
+        versions, graph = self._versions, self.graph
+        for file, pair in zip(graph.outputs_of(task), result.outputs, strict=False):
+            if versions.sizes[file] < 0 or file in self.absent:
+                if not is_collected or graph.file_names[file] in self._kept:
+                    return Reason.OUTPUT_MISSING, file, ""
+                self.absent[file] = None
+                versions.assume(file, check, pair)
+            elif self._as_found or (pair == FOLDER_UNSEEN and file in versions.folders and result.check == UNSAID):
+                continue
+            elif versions.sizes[file] != pair[0]:
+                return Reason.OUTPUT_CHANGED, file, ""
+            elif versions.seen(file, check)[1] != pair[1]:
+                return Reason.OUTPUT_CHANGED, file, self._other_time(file, check, "made" + _WAY_OUT)
+        return _HOLDS
+
+    def _changed_input(self, task: int, check: int) -> Verdict:
+        """Names the first input, or file of a group, that is not as the ledger has it; -1 if none can be named."""
+        versions = self._versions
+        for file in _files_read(self.graph, task):
+            recorded = self._recorded(file, check)
+            if recorded is None or recorded[0] < 0:
+                continue
+            if recorded[0] != versions.sizes[file]:
+                return Reason.INPUT_CHANGED, file, ""
+            if recorded[1] != versions.seen(file, check)[1]:
+                return Reason.INPUT_CHANGED, file, self._other_time(file, check, "read")
+        return Reason.INPUT_CHANGED, -1, ""
+
+    def _other_time(self, file: int, check: int, when: str) -> str:
+        if check != BY_TIME:
+            return ""
+        return (_HOLDS_OTHER_TIME if file in self._versions.folders else _HAS_OTHER_TIME) + when
+
+    def _recorded(self, file: int, check: int) -> tuple[int, int] | None:
+        """What the ledger last had of a file, if it was looked at in this way."""
+        graph = self.graph
+        maker = graph.producer[file]
+        if maker == NO_TASK:
+            return self._past.source(graph.file_names[file], check)
+        made = self._past.result(place_of(graph, maker))
+        if made is None or made.check not in (UNSAID, check):
+            return None
+        at = list(graph.outputs_of(maker)).index(file)
+        return made.outputs[at] if at < len(made.outputs) else None
+
+
+def _files_read(graph: Graph, task: int) -> Iterator[int]:
+    """Inputs of the task, then the files of groups that it comes after, also of those in groups."""
+    pending, known = [task], {task}
+    while pending:
+        top = pending.pop()
+        yield from graph.inputs_of(top)
+        for other in graph.after_of(top):
+            if graph.actions[other] is None and other not in known:
+                known.add(other)
+                pending.append(other)
 
 
 def _call_back(plan: Plan, absent: dict[int, None]) -> None:
@@ -203,20 +318,3 @@ def _call_back(plan: Plan, absent: dict[int, None]) -> None:
             if plan.reasons[other] == Reason.UP_TO_DATE:
                 plan.set(other, Reason.NEEDS_ANOTHER, task)
                 pending.append(other)
-
-
-def _changed_input(graph: Graph, task: int, past: Past, versions: Versions) -> int:
-    """The first input that differs from what the ledger last said of it; -1 if none can be named."""
-    for file in graph.inputs_of(task):
-        maker = graph.producer[file]
-        if maker == NO_TASK:
-            seen = past.source(graph.file_names[file])
-        else:
-            made = past.result(place_of(graph, maker))
-            at = list(graph.outputs_of(maker)).index(file)
-            seen = made.outputs[at] if made is not None and at < len(made.outputs) else None
-            if made is not None and seen == (versions.sizes[file], versions.times[file]):
-                continue  # as its maker left it, so the maker ran after this task did, unless another input changed
-        if seen is not None and seen != (versions.sizes[file], versions.times[file]):
-            return file
-    return -1

@@ -14,6 +14,8 @@ MOST_REQUESTS = 5
 """How often a task may ask for another attempt beyond the retries its author gave it."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
+ROOM_DELAY = 2.0
+"""Until a task whose inputs found no room is tried again: others have ended by then, or end later."""
 MOST_DOUBLINGS = 10
 """More than enough to reach the longest delay; a power without bound would overflow."""
 
@@ -34,6 +36,8 @@ class Outcome(Enum):
     """Ended because it used more of a resource than it may."""
     MISSING = "missing"
     """Not begun: an input is not there any more. Whoever keeps the books of the files decides what follows."""
+    NO_ROOM = "no room"
+    """Not begun: what it reads does not fit on the disk of its node."""
     AGAIN = "again"
     """The task itself asks to be run again."""
 
@@ -49,6 +53,8 @@ def retry_delay(
         return 0.0
     if outcome is Outcome.MISSING:
         return None
+    if outcome is Outcome.NO_ROOM:
+        return ROOM_DELAY
     if outcome is Outcome.LOST:
         return _delay(losses) if losses <= MOST_LOSSES else None
     if outcome is Outcome.AGAIN:

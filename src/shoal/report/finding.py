@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from shoal.ledger.records import HEADER_BYTES, MARK, NetBegun, Record, TaskCourse, TaskEnded, decode, frames
+from shoal.ledger.records import HEADER_BYTES, MARK, NetBegun, Record, RunStarted, TaskCourse, TaskEnded, decode, frames
+from shoal.view.parts import has_nothing_to_do
 
 _PIECE = 4 << 20
 _Kind = TypeVar("_Kind", TaskEnded, TaskCourse)
@@ -25,7 +26,7 @@ def courses_of(ledger: str, task: int, run: int) -> list[TaskCourse]:
 
 
 class LastRun(NamedTuple):
-    """Where the run that began last stands in the ledger."""
+    """Where the run stands in the ledger that began last and had something to do, with all that it goes on with."""
 
     offset: int
     earlier: int
@@ -36,11 +37,16 @@ class LastRun(NamedTuple):
 
 def last_run(ledger: str) -> LastRun:
     """For those who want to know nothing of earlier runs."""
-    runs = [place for place, _ in _places(ledger, b"\xa3run", 0, None)]
-    if len(runs) < 2:
+    found = list(_places(ledger, b"\xa3run", 0, None))
+    runs = [(place, record) for place, record in found if isinstance(record, RunStarted)]
+    at = len(runs) - 1
+    while at > 0 and (has_nothing_to_do(runs[at][1]) or runs[at - 1][1].run == runs[at][1].run):
+        at -= 1
+    if at < 1:
         return LastRun(0, 0, None)
-    nets = [record for _, record in _places(ledger, b"\xa3net", 0, runs[-1]) if isinstance(record, NetBegun)]
-    return LastRun(runs[-1], len(runs) - 1, nets[-1] if nets else None)
+    place = runs[at][0]
+    nets = [record for _, record in _places(ledger, b"\xa3net", 0, place) if isinstance(record, NetBegun)]
+    return LastRun(place, at, nets[-1] if nets else None)
 
 
 def _of_run(ledger: str, run: int, kind: type[_Kind], beginning: bytes) -> list[_Kind]:

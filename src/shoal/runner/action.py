@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from shoal.errors import ShoalError
+from shoal.model.shell import STRICT, parse_shell
+from shoal.runner.shell import in_shell
 
 Command: TypeAlias = str | Sequence[str | os.PathLike[str]]
 
@@ -41,39 +43,65 @@ class Finished(NamedTuple):
         return self.status == 0
 
 
-def sh(command: Command, check: bool = True) -> Finished:
-    """Run a command: text through `/bin/sh`, a list of words as it stands.
+def sh(command: Command, check: bool = True, shell: str = STRICT) -> Finished:
+    """Run a command: text through a strict shell, or the one that is named, a list of words as it stands.
 
     Raises `CommandFailed` unless it ends with status 0 or `check` is false. Braces mean nothing here: use an f-string.
     """
-    return Finished(_run(command, check, None)[0])
+    return Finished(_run(command, check, shell, None)[0])
 
 
-def capture(command: Command) -> str:
+def capture(command: Command, shell: str = STRICT) -> str:
     """Run a command as `sh` does and return what it prints, without the newlines at the end."""
     import subprocess
 
-    return _run(command, True, subprocess.PIPE)[1].rstrip("\n")
+    return _run(command, True, shell, subprocess.PIPE)[1].rstrip("\n")
 
 
-def _run(command: Command, check: bool, stdout: int | None) -> tuple[int, str]:
+def _run(command: Command, check: bool, shell: str, stdout: int | None) -> tuple[int, str]:
+    if isinstance(command, str):
+        with in_shell(command, parse_shell(shell)) as words:
+            status, text = _run_words(words, stdout)
+    else:
+        words = [os.fspath(word) for word in command]
+        status, text = _run_words(words, stdout)
+    if check and status:
+        raise CommandFailed(command if isinstance(command, str) else shlex.join(words), status)
+    return status, text
+
+
+def _run_words(words: Sequence[str], stdout: int | None) -> tuple[int, str]:
     # Rules files without commands need not load it: it costs about 10 ms.
     import subprocess
     import sys
 
     sys.stdout.flush()
     sys.stderr.flush()
-    words = ["/bin/sh", "-c", command] if isinstance(command, str) else [os.fspath(word) for word in command]
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=stdout, text=True, check=False)
-        status, text = done.returncode, done.stdout or ""
+        return done.returncode, done.stdout or ""
     except OSError as error:
         # As a shell would put it: not there, or there but not to be executed.
         print(f"{words[0]}: {error.strerror}", file=sys.stderr)
-        status, text = (127 if isinstance(error, FileNotFoundError) else 126), ""
-    if check and status:
-        raise CommandFailed(command if isinstance(command, str) else shlex.join(words), status)
-    return status, text
+        return (127 if isinstance(error, FileNotFoundError) else 126), ""
+
+
+class UnknownValue:
+    """In place of what a function returned in a run that nobody has a record of: whoever asks for it is told so."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return refuse_value, (self.name,)
+
+
+def refuse_value(name: str) -> Any:
+    """Unpickling an unknown value comes to this."""
+    raise LookupError(
+        f"what {name!r} returned is not known: its files were taken as made by 'shoal adopt'; "
+        "remove them, so that it runs again"
+    )
 
 
 class Need(str):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,8 +57,12 @@ def _read(path: str) -> bytes:
 def main(words: Sequence[str]) -> int:
     try:
         perform(words[0], words[1])
-    except BaseException:  # the top of the process: whatever the call does short of ending it is its own failure
-        traceback.print_exc()
+    except (
+        BaseException
+    ) as error:  # the top of the process: whatever the call does short of ending it is its own failure
+        from shoal.runner.call_errors import traceback_text
+
+        sys.stderr.write(traceback_text(error))
         return 1
     return 0
 

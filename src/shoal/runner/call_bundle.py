@@ -136,16 +136,19 @@ class Bundle:
         call = self.unsettled.pop(slot)
         if slot in self.cancelled:
             text = "the call was cancelled before it began"
-            return _ended(call, "cancelled", text, 0.0, 0.0, b"")
-        return _ended(call, "lost", "", 0.0, 0.0, b"")
+            return ended_call(call, "cancelled", text, 0.0, 0.0, b"")
+        return ended_call(call, "lost", "", 0.0, 0.0, b"")
 
     def cut_short(self, slot: int, outcome: Outcome, text: str, began: float, output: bytes) -> CallResult:
         """Settle the call that was running when its worker died; `began` is by the monotonic clock."""
         now = time.time()
         started = now - (time.monotonic() - began) if began else now
-        return _ended(self.unsettled.pop(slot), outcome, text, started, now, output)
+        return ended_call(self.unsettled.pop(slot), outcome, text, started, now, output)
 
 
-def _ended(call: CallRequest, outcome: Outcome, text: str, started: float, ended: float, output: bytes) -> CallResult:
+def ended_call(
+    call: CallRequest, outcome: Outcome, text: str, started: float, ended: float, output: bytes
+) -> CallResult:
+    """The result of a call that has none of its own."""
     error = pickled(_ERRORS[outcome](text)) if outcome in _ERRORS else None
     return CallResult(call.task, call.attempt, outcome, b"", error, text, started, ended, 0.0, 0.0, 0, output)

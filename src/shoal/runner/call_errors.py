@@ -7,11 +7,15 @@ little: a worker loads it with its first failing call, the runner when it starts
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
+from types import TracebackType
 
 from shoal.errors import ShoalError
 from shoal.runner.call_pickle import dumps_by_value
+
+_OWN_FOLDER = os.path.dirname(__file__) + os.sep
 
 
 class RemoteTraceback(Exception):  # noqa: N818  # the name that users know from concurrent.futures
@@ -71,12 +75,23 @@ def arrive(error: BaseException, text: str) -> BaseException:
 
 def describe(error: BaseException) -> tuple[bytes, str]:
     """The pickled exception and its traceback as text; always succeeds."""
-    # The innermost frames are the user's; the outermost is the worker's own and tells nobody anything.
-    inner = error.__traceback__.tb_next if error.__traceback__ else None
-    text = "".join(traceback.format_exception(type(error), error, inner))
+    text = traceback_text(error)
     if not isinstance(error, Exception):
         error = CallExitError(f"the call ended with {error!r}")
     return _pickled(error, text), text
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback from the first frame of the user's code on."""
+    return "".join(traceback.format_exception(type(error), error, _of_user(error.__traceback__)))
+
+
+def _of_user(found: TracebackType | None) -> TracebackType | None:
+    """The traceback without the outermost frames, which are the worker's own; all of it if no others follow them."""
+    inner = found
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        inner = inner.tb_next
+    return inner if inner is not None else found
 
 
 def pickled(error: CallError) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.runner.call_page import ACTION, PLAIN
-from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
+from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value, dumps_function
 
 _OF_MAIN = b"__main__"
 
@@ -35,7 +35,7 @@ class ValueOf:
 
 def plain_payload(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bytes:
     """The payload of a plain call; raises what pickling raises if an argument cannot be pickled."""
-    return _dumps((PLAIN, arguments, keywords))
+    return _dumps((PLAIN, arguments, keywords), dumps_by_value)
 
 
 def task_payload(
@@ -60,14 +60,14 @@ def function_payload(function: Callable[..., Any]) -> bytes:
     """The function itself, by reference if a worker can import it, else by value."""
     # Whoever had a module pickled by value (the rules file) has loaded cloudpickle, which alone knows about that.
     if "cloudpickle" in sys.modules:
-        return dumps_by_value(function)
-    return _dumps(function)
+        return dumps_function(function)
+    return _dumps(function, dumps_function)
 
 
-def _dumps(value: object) -> bytes:
+def _dumps(value: Any, by_value: Callable[[Any], bytes]) -> bytes:
     try:
         data = pickle.dumps(value, 5)
     except PICKLING_ERRORS:
-        return dumps_by_value(value)
+        return by_value(value)
     # Plain pickle refers to what the main program defines by name, but the main module of a worker is another one.
-    return dumps_by_value(value) if _OF_MAIN in data else data
+    return by_value(value) if _OF_MAIN in data else data

@@ -15,7 +15,9 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 
+from shoal.descriptors import given_limit, is_above_given_limit, with_given_limit
 from shoal.runner.call_page import BELL_FD, LIFELINE_FD, MEMORY_FD, OUTPUT_FD, WINDOW
 from shoal.runner.worker import BOOT
 
@@ -50,6 +52,11 @@ class Lifeline:
         """A read end of its own for one worker: the signal's addressee belongs to the open file."""
         return os.open(f"/proc/self/fd/{self._read_end}", os.O_RDONLY | os.O_CLOEXEC)
 
+    @property
+    def descriptor(self) -> int:
+        """An open descriptor, to see how many are left."""
+        return self._read_end
+
     @staticmethod
     def arm(branch: int, group: int) -> None:
         """Let the end of the runner send SIGKILL to the process group."""
@@ -70,37 +77,35 @@ class WorkerProcess:
     """A process, its process group and the descriptors through which it is reached."""
 
     def __init__(self, lifeline: Lifeline, directory: str, environment: Mapping[str, str], path: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self.bell = ours.detach()
-        """Readable when the worker has results; a byte written to it announces a bundle."""
-        self.memory = os.memfd_create("shoal-calls")
-        os.ftruncate(self.memory, WINDOW)
-        with tempfile.TemporaryFile(buffering=0) as file:
-            self.output = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
-        fcntl.fcntl(self.output, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
-        branch = lifeline.branch()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        given = {
-            0: nothing,
-            1: self.output,
-            2: self.output,
-            BELL_FD: theirs.detach(),
-            MEMORY_FD: self.memory,
-            LIFELINE_FD: branch,
-            OUTPUT_FD: self.output,
-        }
-        arguments = [sys.executable, "-c", BOOT, directory, *path]
-        try:
-            self.pid = _spawn(arguments, environment, given)
+        with ExitStack() as ours, ExitStack() as theirs:
+
+            def kept(stack: ExitStack, descriptor: int) -> int:
+                stack.callback(os.close, descriptor)
+                return descriptor
+
+            near, far = socket.socketpair()
+            near.setblocking(False)
+            self.bell = kept(ours, near.detach())
+            """Readable when the worker has results; a byte written to it announces a bundle."""
+            bell = kept(theirs, far.detach())
+            self.memory = kept(ours, os.memfd_create("shoal-calls"))
+            os.ftruncate(self.memory, WINDOW)
+            with tempfile.TemporaryFile(buffering=0) as file:
+                self.output = kept(ours, fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE))
+            fcntl.fcntl(self.output, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+            branch = kept(theirs, lifeline.branch())
+            given = {
+                0: kept(theirs, os.open(os.devnull, os.O_RDONLY)),
+                1: self.output,
+                2: self.output,
+                BELL_FD: bell,
+                MEMORY_FD: self.memory,
+                LIFELINE_FD: branch,
+                OUTPUT_FD: self.output,
+            }
+            self.pid = _spawn([sys.executable, "-c", BOOT, directory, *path], environment, given)
             lifeline.arm(branch, self.pid)
-        except OSError:
-            for descriptor in (self.bell, self.memory, self.output):
-                os.close(descriptor)
-            raise
-        finally:
-            for descriptor in (nothing, branch, given[BELL_FD]):
-                os.close(descriptor)
+            ours.pop_all()
         self.death = os.pidfd_open(self.pid)
         """Readable when the process has ended and waits to be reaped."""
         _not_for_children.add(self.bell)
@@ -147,15 +152,19 @@ def _spawn(arguments: list[str], environment: Mapping[str, str], given: Mapping[
         for target, descriptor in given.items():
             moved[target] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, target) for target, descriptor in moved.items()]
-        return os.posix_spawn(
-            arguments[0],
-            arguments,
-            environment,
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=[],
-            setsigdef=_DEFAULTS,
-        )
+        # The limit that the worker is to have does not let the system copy a descriptor above it.
+        is_above = any(map(is_above_given_limit, moved.values()))
+        words = with_given_limit(arguments) if is_above else arguments
+        with nullcontext() if is_above else given_limit():
+            return os.posix_spawn(
+                words[0],
+                words,
+                environment,
+                file_actions=actions,
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=_DEFAULTS,
+            )
     finally:
         for descriptor in moved.values():
             os.close(descriptor)

@@ -1,22 +1,20 @@
 """The disk of tasks that have a limit of it, for the launcher in Python: outputs, and what is open for writing.
 
 Outputs are looked at by name: a file that was changed since the task began is its own, a directory is walked, a little
-at each look. Regular files that its processes have open for writing count if they did not exist before; they may have
-no name any more. A file that grows beyond the limit all alone is stopped by the system (`largest_file`), which needs no
-look. What is written elsewhere and closed between two looks is not seen. `native/disk.c` does the same.
+at each look. Regular files that its processes have open for writing count if they did not exist before, as long as
+they are there, also when they have been closed. The system could stop a file that grows too large (RLIMIT_FSIZE), but
+the task might go on with half of it and call that a result. What is written elsewhere, opened and closed between two
+looks, is not seen. `native/disk.c` does the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import resource
-import signal
 import stat
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from shoal.runner.footprint import Footprint
 from shoal.runner.proc import read_small
@@ -26,6 +24,7 @@ _CLOCK_GRAIN = 0.02
 """Moments of files are coarser than those of the clock."""
 _WALK, _LAST_WALK = 0.003, 0.1
 _WORTH_TELLING = 1 << 16
+_REMEMBERED_FILES = 4096
 _HERE, _BIRTH, _STATX_BYTES, _BIRTH_AT = -100, 0x800, 256, 80
 """From the system's headers: AT_FDCWD, STATX_BTIME, size of `struct statx`, and where the moment of birth stands."""
 
@@ -41,34 +40,48 @@ class TaskDisk:
         self._since = time.time() - _CLOCK_GRAIN
         self._paths = paths
         self._outputs = Footprint(paths, since=self._since)
+        self._written: dict[tuple[int, int], str] = {}
+        """Files that are no outputs and were seen open for writing."""
 
     def look(self, processes: Sequence[Process]) -> bool:
         """Takes in what there is; whether that is more than it may be."""
         self._outputs.look(_WALK)
-        seen = [os.fstat(self._slot), *map(_stat, self._paths)]  # what it prints is counted apart
-        known = {(found.st_dev, found.st_ino) for found in seen if found is not None}
-        folders = [os.path.realpath(path) + "/" for path in self._paths if os.path.isdir(path)]
-        files = size = 0
+        known, files, size = self._others()
+        folders = tuple(os.path.realpath(path) + "/" for path in self._paths if os.path.isdir(path))
         for process in processes:
             for path, found in _open_for_writing(process.pid):
                 identity = (found.st_dev, found.st_ino)
-                walked = found.st_nlink and folders and _target(path).startswith(tuple(folders))
-                if identity in known or walked or _birth(path, found) < self._since:
+                name = _target(path) if found.st_nlink else ""
+                if identity in known or (folders and name.startswith(folders)) or _birth(path, found) < self._since:
                     continue
                 known.add(identity)
                 files += 1
                 size += found.st_size
+                if name and len(self._written) < _REMEMBERED_FILES:
+                    self._written[identity] = name
         self._take(files, size)
         return self.bytes > self.limit
 
-    def last_look(self, code: int) -> bool:
-        """When nothing runs any more: whether it was over its limit, also by what its exit status says."""
+    def last_look(self) -> bool:
+        """When nothing runs any more: whether it was over its limit."""
         self._outputs.look(_LAST_WALK, afresh=True)
-        self._take(0, 0)
-        # The system stopped it, or one of its processes, of which its shell tells in its own way.
-        if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ):
-            self.bytes = max(self.bytes, self.limit + 1)
+        _, files, size = self._others()
+        self._take(files, size)
         return self.bytes > self.limit
+
+    def _others(self) -> tuple[set[tuple[int, int]], int, int]:
+        """Files that need not be counted any more, and how many, and bytes, were open at an earlier look and are not
+        among the outputs."""
+        seen = [os.fstat(self._slot), *map(_stat, self._paths)]  # what it prints is counted apart
+        known = {(found.st_dev, found.st_ino) for found in seen if found is not None}
+        files = size = 0
+        for identity, path in self._written.items():
+            found = _stat(path)
+            if found is not None and (found.st_dev, found.st_ino) == identity and identity not in known:
+                known.add(identity)
+                files += 1
+                size += found.st_size
+        return known, files, size
 
     def _take(self, files: int, size: int) -> None:
         size += os.fstat(self._slot).st_size
@@ -78,24 +91,9 @@ class TaskDisk:
     def excess(self, age: float) -> str:
         """The message: what, by how much, when."""
         limit = mebibytes(self.limit)
-        if self.bytes - self.limit < _WORTH_TELLING:  # it was stopped there
+        if self.bytes - self.limit < _WORTH_TELLING:  # the two would read the same
             return f"used more than its {limit} of disk, after {age:.2f} s"
         return f"used {mebibytes(self.bytes)} of disk, more than its {limit}, after {age:.2f} s"
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """What is started meanwhile cannot make a file larger than this (0: any), nor can we."""
-    if not size:
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    lower = size if before[0] == resource.RLIM_INFINITY else min(size, before[0])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (lower, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _stat(path: str) -> os.stat_result | None:

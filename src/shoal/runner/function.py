@@ -3,8 +3,8 @@
 The loop owns the poll object. It learns which descriptors to poll for reading through `on_open` and `on_close`, calls
 `collect` with those that are readable, and `enforce` when `next_deadline` has come (both by the monotonic clock).
 Nothing here blocks but `close`. Nothing here decides what runs when, how often or how many at a time: `start` puts a
-bundle of calls into an idle worker, else into a new one. No signal handler is installed and only our own children are
-waited for, so this can live in a thread of any program.
+bundle of calls into an idle worker, else into a new one; where descriptors are short it waits for one. No signal
+handler is installed and only our own children are waited for, so this can live in a thread of any program.
 
 One worker is the subject of `shoal.runner.call_worker`, its process of `call_process`, the memory in between of
 `call_page`; what runs in the worker is `shoal.runner.worker`.
@@ -16,10 +16,13 @@ import os
 import select
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shoal.descriptors import OUT_OF_DESCRIPTORS, is_scarce
 from shoal.errors import RunError
+from shoal.runner.call_bundle import ended_call
 from shoal.runner.call_messages import CallRequest, CallResult
 from shoal.runner.call_page import MAX_CALLS
 from shoal.runner.call_payload import ValueOf, function_payload, plain_payload, task_payload
@@ -75,6 +78,9 @@ class FunctionRunner:
         self._by_descriptor: dict[int, CallWorker] = {}
         self._workers: dict[int, CallWorker] = {}
         self._idle: list[CallWorker] = []
+        self._waiting: deque[list[CallRequest]] = deque()
+        """Bundles that wait for a worker because descriptors are short."""
+        self._settled: list[CallResult] = []
         self._due: float | None = None
         """Not later than the earliest `look_at` of any worker."""
 
@@ -108,9 +114,41 @@ class FunctionRunner:
 
     def start(self, calls: Sequence[CallRequest]) -> None:
         """Run up to `MAX_CALLS` calls one after another in one worker."""
-        worker = self._idle.pop() if self._idle else self._new_worker()
+        if self._waiting or not self._give(calls):
+            self._waiting.append(list(calls))
+
+    def _give(self, calls: Sequence[CallRequest]) -> bool:
+        """Gives calls to a worker; false if there is none, and descriptors are too short for another one."""
+        if not self._idle:
+            is_busy = any(worker.bundle is not None for worker in self._workers.values())
+            try:
+                if is_busy and is_scarce(self._lifeline.descriptor):
+                    return False
+                self._idle.append(self._new_worker())
+            except RunError as error:
+                cause = error.__cause__
+                if is_busy and isinstance(cause, OSError) and cause.errno in OUT_OF_DESCRIPTORS:
+                    return False
+                raise
+        worker = self._idle.pop()
         worker.give(calls, self._functions, time.monotonic())
         self._note_due(worker)
+        return True
+
+    def _give_waiting(self) -> None:
+        """A worker has nothing to do any more, or is gone: what waits for one is tried again."""
+        while self._waiting:
+            try:
+                if self._waiting[0] and not self._give(self._waiting[0]):  # all of it may have been cancelled
+                    return
+                self._waiting.popleft()
+            except RunError:  # whoever starts them again is told
+                self._settle([ended_call(call, "lost", "", 0.0, 0.0, b"") for call in self._waiting.popleft()])
+
+    def _settle(self, results: Sequence[CallResult]) -> None:
+        """Results of calls that no worker has; `enforce` tells them."""
+        self._settled += results
+        self._due = time.monotonic()
 
     def filenos(self) -> list[int]:
         """What to poll for reading."""
@@ -127,7 +165,9 @@ class FunctionRunner:
             return []
         if descriptor == worker.process.death:
             self._forget(worker)
-            return worker.bury()
+            results = worker.bury()
+            self._give_waiting()
+            return results
         now = time.monotonic()
         if not worker.listen():
             # It is about to die, or a call closed what it did not open: either way its death will be reported.
@@ -139,6 +179,7 @@ class FunctionRunner:
             self._note_due(worker)
         elif busy and worker.ending is None:
             self._idle.append(worker)
+            self._give_waiting()
         return results
 
     def next_deadline(self) -> float | None:
@@ -150,7 +191,7 @@ class FunctionRunner:
         if self._due is None or now < self._due:
             return []
         self._due = None
-        results = []
+        results, self._settled = self._settled, []
         for worker in self._workers.values():
             if worker.look_at is not None and worker.look_at <= now:
                 results += worker.look(now, self._patience)
@@ -162,6 +203,13 @@ class FunctionRunner:
 
         Cancelling a call that runs ends its worker, and those bundled with it come back as lost.
         """
+        for calls in self._waiting:
+            for call in calls:
+                if call.task == task and call.attempt == attempt:
+                    calls.remove(call)
+                    text = "the call was cancelled before it began"
+                    self._settle([ended_call(call, "cancelled", text, 0.0, 0.0, b"")])
+                    return True
         for worker in self._workers.values():
             unsettled = worker.bundle.unsettled if worker.bundle is not None else {}
             for slot, call in unsettled.items():

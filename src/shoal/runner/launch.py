@@ -7,9 +7,11 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from shoal.descriptors import given_limit
 from shoal.errors import RunError
 from shoal.policy.retry import Outcome
 from shoal.runner.cgroup import clear_groups
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.runner.seating import Seating
 
 _PATIENCE = 15.0
+_PAUSE = 0.01
 NATIVE = os.path.join(os.path.dirname(__file__), "native", "launcher")
 """The compiled launcher; it is there where the package was built with a compiler."""
 
@@ -57,7 +60,8 @@ class LauncherClient:
         os.set_inheritable(theirs.fileno(), True)
         words = program_of_launcher(theirs.fileno())
         try:
-            self.pid = os.posix_spawn(words[0], words, environment, setpgroup=0)
+            with given_limit():
+                self.pid = os.posix_spawn(words[0], words, environment, setpgroup=0)
         except OSError as error:
             raise RunError(f"cannot start the launcher process: {error.strerror}") from None
         finally:
@@ -140,11 +144,14 @@ class LauncherClient:
 
     def _bury(self) -> None:
         """Waits for its end; one that cannot end because a process will not die is left to the system."""
-        if not hasattr(os, "pidfd_open"):
-            os.waitpid(self.pid, 0)
+        try:
+            death = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not on this system; or no descriptor is left
+            deadline = time.monotonic() + _PATIENCE
+            while not os.waitpid(self.pid, os.WNOHANG)[0] and time.monotonic() < deadline:
+                time.sleep(_PAUSE)
             return
         poll = select.poll()
-        death = os.pidfd_open(self.pid)
         poll.register(death, select.POLLIN)
         if poll.poll(_PATIENCE * 1000):
             os.waitpid(self.pid, 0)

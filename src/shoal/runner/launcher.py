@@ -18,6 +18,7 @@ import time
 from collections import deque
 from typing import Any
 
+from shoal.descriptors import raise_limit
 from shoal.policy.retry import Outcome
 from shoal.runner.link import START, Link, Order
 from shoal.runner.output import OutputStream, Slots
@@ -56,6 +57,8 @@ class Launcher:
         """What waits behind the running command of each place."""
         self.place_of: dict[int, int] = {}
         """By running task."""
+        self._starved: set[int] = set()
+        """Places that wait for a descriptor; they run nothing."""
         self._results: list[tuple[Any, ...]] = []
         self._oldest_result = 0.0
         self._urgent = False
@@ -125,10 +128,11 @@ class Launcher:
     def _next(self, now: float, place: int) -> None:
         """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
         waiting = self.places[place]
+        self._starved.discard(place)
         while waiting:
-            order = waiting.popleft()
-            task, attempt, command, timeout, variables, directory, memory = order[:7]
-            disk, paths = order[7:] or (0, b"")
+            order = waiting[0]
+            task, attempt, command, timeout, variables, directory, memory, shell = order[:8]
+            disk, paths = order[8:] or (0, b"")
             running = self.runner.start(
                 now,
                 task,
@@ -140,13 +144,23 @@ class Launcher:
                 paths=[os.fsdecode(path) for path in paths.split(b"\0") if path],
                 environment=pairs_of(variables) if variables else (),
                 directory=os.fsdecode(directory) if directory else None,
+                shell=os.fsdecode(shell).split("\0")[:-1],
             )
+            if running is None:
+                self._starved.add(place)
+                return
+            waiting.popleft()
             if not isinstance(running, str):
                 self.place_of[task] = place
                 return
             self._add(now, unstarted(now, task, attempt, "failed", 127, running))
         del self.places[place]
         self._urgent = True
+
+    def _start_starved(self, now: float) -> None:
+        """A task has ended, or some time has passed: places that wait for a descriptor try again."""
+        for place in tuple(self._starved):
+            self._next(now, place)
 
     def _ended(self, now: float, end: ProcessEnd) -> None:
         running = end.running
@@ -160,6 +174,7 @@ class Launcher:
         task = running.task
         self._told.discard(task)
         self._next(now, self.place_of.pop(task))
+        self._start_starved(now)
         outcome = end.outcome.value
         figures = (end.status, running.started, end.ended, end.user, end.system, end.max_rss)
         if end.course:
@@ -202,6 +217,7 @@ class Launcher:
         if self.runner.measures:
             self.runner.look_at_own_peak()
         self._look(now)
+        self._start_starved(now)
         if self.output.full:
             self._add(now, ("full",))
         for running in self.runner.running.values():
@@ -253,6 +269,7 @@ def main(descriptor: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # nothing here makes cycles, and a collection would come between two tasks
     become_subreaper()
+    raise_limit()
     link = Link(descriptor)
     messages: list[Any] | None = []
     while messages == []:

@@ -22,10 +22,11 @@ from typing import Any, TypeAlias
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.runner.launcher import main; main(int(sys.argv[1]))"
 """The launcher's program."""
 START, KILL = 0, 1
-Plain: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int]
+Plain: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int, bytes]
 """Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory,
-memory limit in bytes (0: none; negative: not held, but a `grew` row tells when it is passed)."""
-Order: TypeAlias = Plain | tuple[int, int, bytes, float, bytes, bytes, int, int, bytes]
+memory limit in bytes (0: none; negative: not held, but a `grew` row tells when it is passed), words of the shell (each
+ended by a zero; none: /bin/sh; an empty one first: also for a command that needs no shell)."""
+Order: TypeAlias = Plain | tuple[int, int, bytes, float, bytes, bytes, int, bytes, int, bytes]
 """What has a limit of disk tells it in bytes, and the files and directories it makes, each path ended by a zero."""
 NO_LIMIT = -1.0
 NO_MEMORY_LIMIT = 0

@@ -6,39 +6,85 @@ wrote is appended to the stream when it ends, and the ledger says where it stand
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _PIECE = 1 << 20
 TAIL_BYTES = 8192
+_SPARE_DESCRIPTORS = 16
+"""Are left for looks at processes, series and the stream."""
 
 
 class Slots:
     """Capture files, lowest free number first, so that a run uses as many as it has tasks at once."""
 
     def __init__(self, directory: str) -> None:
-        self.directory = directory
+        self.directory = os.path.abspath(directory)
         self.descriptors: list[int] = []
+        self.to_renew: set[int] = set()
+        """Slots whose file is held open by something that does not end; they get another one for the next task."""
         self._free: list[int] = []
+        self._identities: list[tuple[int, int]] = []
+        self._commands: set[int] = set()
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def take(self) -> int:
+        """The lowest free slot; raises `OSError` if there can be no other."""
         if self._free:
             return heappop(self._free)
-        slot = len(self.descriptors)
-        self.descriptors.append(os.open(os.path.join(self.directory, str(slot)), _APPEND | os.O_TRUNC, 0o644))
-        return slot
+        descriptor = self._open(len(self.descriptors))
+        if self._most != resource.RLIM_INFINITY and descriptor + _SPARE_DESCRIPTORS >= self._most:
+            os.close(descriptor)  # the lowest free number was given, so there are not enough behind it
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.descriptors.append(descriptor)
+        self._identities.append(_identity(descriptor))
+        return len(self.descriptors) - 1
 
     def give_back(self, slot: int) -> None:
+        if slot in self._commands:
+            self._commands.discard(slot)
+            with suppress(FileNotFoundError):  # there was no room for it
+                os.unlink(self._command(slot))
+        if slot in self.to_renew:
+            self.to_renew.discard(slot)
+            os.unlink(os.path.join(self.directory, str(slot)))
+            descriptor = self._open(slot)
+            os.dup2(descriptor, self.descriptors[slot], inheritable=False)
+            os.close(descriptor)
+            self._identities[slot] = _identity(self.descriptors[slot])
         heappush(self._free, slot)
+
+    def identity(self, slot: int) -> tuple[int, int]:
+        """Device and inode of its file; no other slot has them."""
+        return self._identities[slot]
+
+    def write_command(self, slot: int, command: str) -> str:
+        """Writes a command that is too long for an argument to a file beside the slot's; its path."""
+        path = self._command(slot)
+        self._commands.add(slot)
+        with open(path, "wb") as file:
+            file.write(os.fsencode(command))
+        return path
+
+    def _command(self, slot: int) -> str:
+        return os.path.join(self.directory, f"{slot}.command")
+
+    def _open(self, slot: int) -> int:
+        return os.open(os.path.join(self.directory, str(slot)), _APPEND | os.O_TRUNC, 0o644)
 
     def size(self, slot: int) -> int:
         return os.lseek(self.descriptors[slot], 0, os.SEEK_END)
 
     def close(self) -> None:
+        for slot in self._commands:
+            with suppress(FileNotFoundError):
+                os.unlink(self._command(slot))
         for slot, descriptor in enumerate(self.descriptors):
             os.close(descriptor)
             try:
@@ -46,6 +92,11 @@ class Slots:
             except OSError:
                 pass
         self.descriptors.clear()
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 class OutputStream:

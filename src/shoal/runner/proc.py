@@ -31,7 +31,11 @@ def read_small(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(descriptor, 1 << 16)
+        text = chunk = os.read(descriptor, 1 << 16)
+        while chunk:  # one read gives a page of a list at most
+            chunk = os.read(descriptor, 1 << 16)
+            text += chunk
+        return text
     except OSError:
         return b""
     finally:

@@ -1,8 +1,8 @@
 """Commands as processes: started by `posix_spawn`, reaped with `wait4`, ended as a whole tree.
 
 There is no thread and no Python between spawn and exec. Each task is the leader of its own process group. What is left
-of the group when its leader exits is ended with it; a task that is killed also loses what escaped from the group, found
-by descent and by the mark in its environment (`sampler`). Memory limits are held by looking often; the compiled
+of the group when its leader exits is ended with it, and what escaped from the group, found by descent, by the mark in
+its environment and by the output that it holds (`sampler`). Memory limits are held by looking often; the compiled
 launcher leaves them to the system where it can.
 """
 
@@ -19,14 +19,15 @@ from math import inf
 from time import CLOCK_MONOTONIC, clock_gettime, monotonic, sleep, thread_time
 from typing import Any, NamedTuple
 
+from shoal.descriptors import OUT_OF_DESCRIPTORS, given_limit, is_above_given_limit, with_given_limit
 from shoal.policy.retry import Outcome
-from shoal.runner.command import SHELL, CommandResolver, in_directory, task_environment
+from shoal.runner.command import LONGEST_WORD, SHELL, CommandResolver, in_directory, task_environment
 from shoal.runner.course import Course
-from shoal.runner.disk import TaskDisk, largest_file
+from shoal.runner.disk import TaskDisk
 from shoal.runner.output import Slots
 from shoal.runner.pinning import cpus_in, pinned
 from shoal.runner.proc import MARK_NAME, kill_process, signal_group
-from shoal.runner.sampler import Owner, Peaks, Process, Spent, Trees, mebibytes, traffic_of
+from shoal.runner.sampler import Owner, Peaks, Process, Signs, Spent, Trees, mebibytes, traffic_of
 from shoal.runner.series import Series
 from shoal.runner.table import ProcessTable
 
@@ -44,6 +45,8 @@ _SHARE_OF_TIME = 25
 """A look that took 1 ms is followed by 25 ms without one."""
 _END_SECONDS = 2.0
 """How long we repeat ourselves to what will not end."""
+_GROUP_SECONDS = 0.05
+"""How long we wait for what is left of a task's group."""
 _BOOT_CLOCK = 7 if sys.platform == "linux" else CLOCK_MONOTONIC
 """CLOCK_BOOTTIME, which `/proc` counts by."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -59,6 +62,8 @@ class Running(NamedTuple):
     started: float
     pid: int
     boot_time: float
+    begun: float
+    """By the clock of `boot_time`; its processes did not begin earlier."""
 
 
 class ProcessEnd(NamedTuple):
@@ -102,7 +107,8 @@ class ProcessRunner:
         self._environment = task_environment(environment)
         self._resolver = CommandResolver(environment.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._deadlines: list[tuple[float, int, int]] = []
+        self._deadlines: list[tuple[float, int, int, float]] = []
+        """Moment, process and attempt, and the time limit; 0 of those that are being ended already."""
         self._options: list[dict[str, Any]] = []
         self._own_peak = 0
         """The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it
@@ -146,34 +152,46 @@ class ProcessRunner:
         paths: Sequence[str] = (),
         environment: tuple[tuple[str, str], ...] = (),
         directory: str | None = None,
-    ) -> Running | str:
-        """Starts a command; a string says why it could not be started."""
-        vector = self._resolver.vector(command)
-        if directory is not None:
-            vector = in_directory(vector, directory)
+        shell: Sequence[str] = (),
+    ) -> Running | str | None:
+        """Starts a command; a string says why it could not be started, None that a descriptor is lacking: then it has
+        to wait until another one has ended.
+
+        `shell` are the words of the shell, /bin/sh without; with an empty one first, no command does without it.
+        """
         variables = self._environment
         variables[MARK_NAME] = b"%s:%d:%d" % (self.run, task, attempt)
         if environment:
             variables = variables | {os.fsencode(name): os.fsencode(value) for name, value in environment}
-        slot = self.slots.take()
+        try:
+            slot = self.slots.take()
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS and (self.running or error.errno == errno.ENFILE):
+                return None
+            return f"cannot make a file for its output: {error.strerror}"
         # Made before the task begins: whatever was made since then is its own.
         task_disk = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
+        begun = clock_gettime(_BOOT_CLOCK)
         try:
-            # One byte more, so that it can be seen who was stopped.
-            with largest_file(disk and disk + 1), pinned(cpus_in(environment)):
-                pid = self._spawn(vector, variables, command, slot)
+            vectors = self._vectors(command, slot, dict(environment).get("PATH"), directory, shell)
+        except OSError as error:
+            self.slots.give_back(slot)
+            return f"cannot write its command, which is long, to a file: {error.strerror}"
+        try:
+            with pinned(cpus_in(environment)):
+                pid = self._spawn(vectors, variables, slot)
         except OSError as error:
             self.slots.give_back(slot)
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 return f"the system would not start a process: {error.strerror}"
-            return f"cannot start {vector[0]!r}: {error.strerror}"
+            return f"cannot start {vectors[-1][0]}: {error.strerror}"
         boot_time = clock_gettime(_BOOT_CLOCK)
         self.table.enter(slot, pid, boot_time)
-        running = Running(task, attempt, slot, now, pid, boot_time)
+        running = Running(task, attempt, slot, now, pid, boot_time, begun)
         self.running[pid] = running
         self.pid_of[task] = pid
         if timeout is not None:
-            heappush(self._deadlines, (now + timeout, pid, attempt))
+            heappush(self._deadlines, (now + timeout, pid, attempt, timeout))
         if memory:
             self._limits[pid] = memory
         if task_disk is not None:
@@ -182,15 +200,40 @@ class ProcessRunner:
             self.series.start(pid, task, attempt, command)
         return running
 
-    def _spawn(self, vector: list[str], environment: dict[bytes, bytes], command: str, slot: int) -> int:
+    def _vectors(
+        self, command: str, slot: int, path: str | None, directory: str | None, shell: Sequence[str]
+    ) -> list[list[str]]:
+        """What to try to start a command: without a shell, if it needs none, and with one."""
+        if len(command) * 4 >= LONGEST_WORD and len(os.fsencode(command)) + 1 >= LONGEST_WORD:
+            in_shell = [*(filter(None, shell) if shell else (SHELL,)), self.slots.write_command(slot, command)]
+        else:
+            in_shell = [*(filter(None, shell) if shell else (SHELL,)), "-c", command]
+        words = None
+        if not shell or shell[0]:
+            words = self._resolver.words(command, path, elsewhere=directory is not None)
+        vectors = [in_shell] if words is None else [words, in_shell]
+        return vectors if directory is None else [in_directory(vector, directory) for vector in vectors]
+
+    def _spawn(self, vectors: list[list[str]], environment: dict[bytes, bytes], slot: int) -> int:
         options = self._spawn_options(slot)
-        try:
+        if is_above_given_limit(self.slots.descriptors[slot]):
+            vector = with_given_limit(vectors[0])
             return os.posix_spawn(vector[0], vector, environment, **options)
-        except OSError as error:
-            if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR):
-                raise
-        # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other.
-        return os.posix_spawn(SHELL, [SHELL, "-c", command], environment, **options)
+        with given_limit():
+            return self._spawn_first(vectors, environment, options)
+
+    @staticmethod
+    def _spawn_first(vectors: list[list[str]], environment: dict[bytes, bytes], options: dict[str, Any]) -> int:
+        """The first of the vectors that there is something to execute for."""
+        for vector in vectors[:-1]:
+            try:
+                return os.posix_spawn(vector[0], vector, environment, **options)
+            except OSError as error:
+                # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the
+                # other. It says best, too, that a command has too many words.
+                if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.E2BIG):
+                    raise
+        return os.posix_spawn(vectors[-1][0], vectors[-1], environment, **options)
 
     def _spawn_options(self, slot: int) -> dict[str, Any]:
         """Own process group, standard input from nowhere, both outputs into the slot; made once per slot."""
@@ -229,24 +272,52 @@ class ProcessRunner:
     def _leaders(self) -> dict[int, Owner]:
         return {pid: (running.task, running.attempt) for pid, running in self.running.items()}
 
+    def _scan(self, *, thoroughly: bool = False) -> dict[Owner, list[Process]]:
+        signs = Signs(
+            {} if self.pass_streams else {self.slots.identity(one.slot): one[:2] for one in self.running.values()},
+            [(one.begun, one[:2]) for one in self.running.values()],
+        )
+        return self._trees.scan(self._leaders(), self._peaks, signs, thoroughly=thoroughly)
+
     def _bury_orphan(self, pid: int) -> None:
         owner = self._trees.owner_of_orphan(pid, self._leaders())
         read, written = traffic_of(pid)
         usage = os.wait4(pid, 0)[2]
+        self._trees.forget_orphan(pid)
         if owner is not None:
             self._spent.setdefault(owner, Spent()).add(usage, read, written, self._own_peak)
 
-    def _finish(self, now: float, pid: int, status: int, spent: Spent) -> ProcessEnd:
-        """What is left of the group of a leader that was just reaped is ended with it.
+    def _end_group(self, pid: int) -> bool:
+        """Ends what is left of the group of a leader that was just reaped; false if something does not end.
 
         While it has members the group's number cannot be given to another, and pids are given out in turn, so nobody
         else can have got it in the microseconds since.
         """
-        signal_group(pid, signal.SIGKILL)
+        deadline = monotonic() + _GROUP_SECONDS
+        while signal_group(pid, signal.SIGKILL):
+            if monotonic() > deadline:
+                return False
+            try:
+                dead = os.waitid(os.P_PGID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                dead = None
+            if dead is not None:
+                self._bury_orphan(dead.si_pid)
+            else:
+                sleep(0.0002)
+        return True
+
+    def _finish(self, now: float, pid: int, status: int, spent: Spent) -> ProcessEnd:
+        """Ends what is left of a task whose first process was just reaped, and tells what it was."""
+        is_group_gone = self._end_group(pid)
         running = self.running[pid]
         killed = self._killed.pop(pid, None) if self._killed else None
-        if killed is not None:
+        leaders = self._leaders()
+        if killed is not None or not is_group_gone or self._trees.may_have_orphans(leaders, pid):
             self._end_escaped(running)
+        more = self._spent.pop((running.task, running.attempt), None)
+        if more is not None:
+            spent.join(more)
         del self.running[pid], self.pid_of[running.task]
         self._limits.pop(pid, None)
         self._resident.pop(pid, None)
@@ -258,7 +329,7 @@ class ProcessRunner:
             self.series.end(pid)
         code = os.waitstatus_to_exitcode(status) if status else 0
         age = now - running.started
-        if disk is not None and disk.last_look(code) and killed is None:
+        if disk is not None and disk.last_look() and killed is None:
             killed = (Outcome.EXHAUSTED, disk.excess(age))
         outcome, message = killed or judged(code)
         cpu = spent.user + spent.system
@@ -300,7 +371,7 @@ class ProcessRunner:
         for running in due:
             self._peaks.setdefault((running.task, running.attempt), Peaks(running.started))
         begin = thread_time()  # on a busy machine a look takes long, but does not cost more
-        trees = self._trees.scan(self._leaders(), self._peaks)
+        trees = self._scan()
         for running in due:
             owner = (running.task, running.attempt)
             self._resident[running.pid] = self._take_in(now, running, owner, trees.get(owner, []))
@@ -358,12 +429,13 @@ class ProcessRunner:
         owner = (running.task, running.attempt)
         deadline = monotonic() + _END_SECONDS
         while monotonic() < deadline:
-            left = self._trees.scan(self._leaders(), self._peaks, thoroughly=True).get(owner, [])
+            left = self._scan(thoroughly=True).get(owner, [])
             if not left and not self._trees.is_unsettled:
                 return
             for process in left:
                 kill_process(process.pid)
             sleep(0.001)  # each one that ends may leave us its own
+        self.slots.to_renew.add(running.slot)
 
     def kill(self, task: int, outcome: Outcome, message: str, *, at_once: bool = False) -> None:
         """Asks a task's whole group to end, and ends it after a grace period."""
@@ -373,13 +445,13 @@ class ProcessRunner:
         self._killed.setdefault(pid, (outcome, message))
         # Once its first process is gone, descent tells nothing any more. Many may have to end at once.
         if monotonic() - self._trees.scanned_at > LIMIT_PAUSE:
-            self._trees.scan(self._leaders(), self._peaks)
+            self._scan()
         if at_once:
             signal_group(pid, signal.SIGKILL)
             return
         signal_group(pid, signal.SIGTERM)
         signal_group(pid, signal.SIGCONT)
-        heappush(self._deadlines, (self.clock() + KILL_GRACE, pid, self.running[pid].attempt))
+        heappush(self._deadlines, (self.clock() + KILL_GRACE, pid, self.running[pid].attempt, 0.0))
 
     def next_deadline(self) -> float | None:
         return self._deadlines[0][0] if self._deadlines else None
@@ -387,16 +459,14 @@ class ProcessRunner:
     def enforce(self, now: float) -> None:
         """Ends what ran out of time; reaping reports it."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, pid, attempt = heappop(self._deadlines)
+            _, pid, attempt, limit = heappop(self._deadlines)
             running = self.running.get(pid)
             if running is None or running.attempt != attempt:
                 continue
             if pid in self._killed:
                 signal_group(pid, signal.SIGKILL)
             else:
-                self.kill(
-                    running.task, Outcome.TIMEOUT, f"ran longer than its time limit ({now - running.started:.1f} s)"
-                )
+                self.kill(running.task, Outcome.TIMEOUT, f"ran longer than its time limit ({limit:g} s)")
 
     def close(self) -> None:
         """Ends and reaps whatever still runs."""

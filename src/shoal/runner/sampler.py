@@ -1,8 +1,9 @@
 """What the process trees of tasks use, as `/proc` shows it and `wait4` tells it, for the launcher in Python.
 
 A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper, and
-is known by its process group, by the mark in its environment, or because it was seen below its task earlier. Where
-`/proc` cannot be read nothing is seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
+is known by its process group, because it was seen below its task earlier, by the mark in its environment, because it
+holds the output of its task, or because no other task was there when it began. Where `/proc` cannot be read nothing is
+seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from shoal.runner.cores import CoresWindow
-from shoal.runner.proc import all_pids, figures, marks_of, read_small
+from shoal.runner.proc import all_pids, children_of_ours, figures, marks_of, read_small
 
 Owner: TypeAlias = tuple[int, int]
 """Task and attempt."""
@@ -48,6 +49,44 @@ class Spent:
         self.faults += usage.ru_majflt
         if usage.ru_maxrss > least_peak:
             self.peak = max(self.peak, usage.ru_maxrss * _RSS_UNIT)
+
+    def join(self, other: Spent) -> None:
+        self.user += other.user
+        self.system += other.system
+        self.read += other.read
+        self.written += other.written
+        self.switches += other.switches
+        self.faults += other.faults
+        self.peak = max(self.peak, other.peak)
+
+
+class Signs(NamedTuple):
+    """What tells whose an orphan is that has left everything else behind."""
+
+    outputs: Mapping[tuple[int, int], Owner]
+    """By device and inode of the file into which a task writes; no two have the same."""
+    begun: Sequence[tuple[float, Owner]]
+    """When the tasks began, in seconds since boot."""
+
+    def owner_by_output(self, pid: int) -> Owner | None:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd") if self.outputs else []
+        except OSError:
+            return None
+        for name in names:
+            try:
+                found = os.stat(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            owner = self.outputs.get((found.st_dev, found.st_ino))
+            if owner is not None:
+                return owner
+        return None
+
+    def owner_by_time(self, start: int) -> Owner | None:
+        """The only task that was there at that tick."""
+        there = [owner for begun, owner in self.begun if begun <= (start + 2) / _TICKS]  # both clocks are rounded
+        return there[0] if len(there) == 1 else None
 
 
 class Look(NamedTuple):
@@ -155,13 +194,15 @@ class Trees:
         """Start and owner of what was seen at the last look; no owner: a child of ours of which nothing is known."""
         self._foreign: set[int] = set()
         self._foreign_until = 0.0
+        self._orphans: dict[int, Owner | None] = {}
+        """Children of ours that were no task's first process at the last look."""
         self.scanned_at = 0.0
         """When that was done last, by the monotonic clock."""
         self.is_unsettled = False
         """After a thorough look: there are processes of which it cannot be told yet whose they are."""
 
     def scan(
-        self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], *, thoroughly: bool = False
+        self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], signs: Signs, *, thoroughly: bool = False
     ) -> dict[Owner, list[Process]]:
         """The living processes of each task. Counts those that are new; thorough is to believe nothing of earlier."""
         self.scanned_at = now = time.monotonic()
@@ -173,8 +214,9 @@ class Trees:
             if (pid not in self._foreign or pid in leaders) and (process := read_process(pid)) is not None:
                 found[pid] = process
         owners: dict[int, Owner | None] = {}
+        below: set[int] = set()
         for process in found.values():
-            self._settle(process, found, owners, leaders)
+            self._settle(process, found, owners, below, leaders, signs)
         trees: dict[Owner, list[Process]] = {}
         for pid, owner in owners.items():
             process = found[pid]
@@ -182,13 +224,27 @@ class Trees:
                 trees.setdefault(owner, []).append(process)
                 if owner in peaks and self._known.get(pid, (0, None)) != (process.start, owner):
                     peaks[owner].all += 1
-        ours = {pid for pid, owner in owners.items() if owner is not None or found[pid].parent == self._own}
+        children = {pid for pid in owners if found[pid].parent == self._own}
+        ours = {pid for pid, owner in owners.items() if owner is not None} | children
         self._foreign.update(pid for pid in found if pid not in ours)
         self._known = {pid: (found[pid].start, owners[pid]) for pid in owners if pid in ours}
+        self._orphans = {pid: owners[pid] for pid in children if pid not in leaders}
         self.is_unsettled = thoroughly and any(
             owner is None and self._is_in_between(found[pid], found) for pid, owner in owners.items()
         )
         return trees
+
+    def may_have_orphans(self, leaders: Mapping[int, Owner], gone: int) -> bool:
+        """Whether there may be orphans of a task whose first process, that is still among the leaders, and group are
+        gone. The system's list of our children says so at little cost."""
+        known = self._orphans
+        return leaders[gone] in known.values() or any(
+            pid not in leaders and pid not in known for pid in children_of_ours()
+        )
+
+    def forget_orphan(self, pid: int) -> None:
+        """It has been buried."""
+        self._orphans.pop(pid, None)
 
     def _is_in_between(self, process: Process, found: Mapping[int, Process]) -> bool:
         """Nobody can tell yet whose it is: it becomes another program, or lost its parent between two readings."""
@@ -204,34 +260,53 @@ class Trees:
         process: Process,
         found: Mapping[int, Process],
         owners: dict[int, Owner | None],
+        below: set[int],
         leaders: Mapping[int, Owner],
+        signs: Signs,
     ) -> None:
-        """Finds the owner of a process, and of its ancestors on the way."""
-        path: list[int] = []
+        """Finds the owner of a process, and of its ancestors on the way; `below` are those that descend from us."""
+        path: list[Process] = []
         at: Process | None = process
         owner: Owner | None = None
         while at is not None and at.pid not in owners and len(path) < len(found):
-            path.append(at.pid)
-            owner = self._owner_of(at, leaders)
+            path.append(at)
+            owner = self._owner_of(at, leaders, signs)
             if owner is not None or at.parent == self._own:
+                below.add(at.pid)
                 break
             at = found.get(at.parent)
         if owner is None and at is not None:
             owner = owners.get(at.pid)
-        for pid in path:
-            owners[pid] = owner
+        is_below = at is not None and at.pid in below
+        for one in path:
+            owners[one.pid] = owner
+        if is_below:
+            below.update(one.pid for one in path)
+        if owner is None and is_below:  # below an orphan that has given away all that tells whose it is
+            for one in path:
+                own = self._mark(one.pid) or signs.owner_by_output(one.pid)
+                above: Process | None = one
+                while own is not None and above is not None and owners.get(above.pid) is None and above.pid in below:
+                    owners[above.pid] = own
+                    above = found.get(above.parent)
 
-    def _owner_of(self, process: Process, leaders: Mapping[int, Owner]) -> Owner | None:
+    def _owner_of(self, process: Process, leaders: Mapping[int, Owner], signs: Signs) -> Owner | None:
         """The owner, as far as it can be told without a look at the parent."""
         leader = leaders.get(process.pid) or leaders.get(process.group)
         if leader is not None:
             return leader
         start, owner = self._known.get(process.pid, (0, None))
-        if start == process.start and owner is not None:
+        if start == process.start and owner is not None and any(owner == each for _, each in signs.begun):
             return owner
-        if process.parent == self._own:  # asked each time: while it executes something it has no environment to show
-            return next((mark for mark in marks_of(process.pid, self._run)), None)
-        return None
+        if process.parent != self._own:
+            return None
+        # Asked each time: while it executes something it has no environment to show.
+        found = self._mark(process.pid) or signs.owner_by_output(process.pid)
+        is_dead = process.state in (b"Z", b"X")
+        return found or (None if is_dead else signs.owner_by_time(process.start))
+
+    def _mark(self, pid: int) -> Owner | None:
+        return next(iter(marks_of(pid, self._run)), None)
 
     def owner_of_orphan(self, pid: int, leaders: Mapping[int, Owner]) -> Owner | None:
         """Whose process that was, which has ended and fallen to us."""

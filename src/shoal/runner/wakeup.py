@@ -11,12 +11,23 @@ import ctypes
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _SIGNAL_SET_BYTES = 128
+
+
+def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Those of these signals that this process may catch.
+
+    Who starts a program with an ignored hang-up (`nohup`) or interrupt (the background job of a shell without job
+    control) does not want it to be ended by that, so such a signal stays ignored.
+    """
+    spared = (signal.SIGHUP, signal.SIGINT)
+    return [number for number in numbers if number not in spared or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
@@ -38,14 +49,34 @@ def _child_descriptor() -> int:
     return descriptor
 
 
+class Interrupted(BaseException):  # like KeyboardInterrupt
+    """A signal has come that `signals_raise` turns into an exception."""
+
+
+@contextmanager
+def signals_raise(numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """While this lasts, those of these signals that are `heeded` raise `Interrupted`, whatever is being waited for."""
+    old = {number: signal.signal(number, _interrupt) for number in heeded(numbers)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
 class Wakeup:
     """One `poll` over signals and any number of other descriptors. Main thread only.
 
-    With `children`, SIGCHLD may be blocked in this process: what it starts must have its mask reset.
+    With `children`, SIGCHLD may be blocked in this process: what it starts must have its mask reset. Of `caught` only
+    what is `heeded` is caught.
     """
 
     def __init__(self, caught: Iterable[signal.Signals], *, children: bool = False) -> None:
-        caught = list(caught)
+        caught = heeded(caught)
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)

@@ -16,6 +16,7 @@ Start-up time counts, so this module imports only what the first call needs, and
 
 from __future__ import annotations
 
+import io
 import marshal
 import os
 import pickle
@@ -85,8 +86,10 @@ def _settle(directory: str) -> None:
         os.set_inheritable(descriptor, False)
     # A child that a call forks must not answer for this process.
     os.register_at_fork(after_in_child=_part_from_runner)
-    # Whole lines are written at once, so a crash loses none and the two streams stay in order.
+    # Whole lines are written at once, so a crash loses none and the two streams stay in order. Standard error keeps
+    # nothing back: a message without a line end would come after what the call's own processes print later.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True)
     os.chdir(directory)
 
 

@@ -120,9 +120,9 @@ def invocation(task: Task, way: str, directory: str) -> Invocation:
     spec = task.transition
     place = os.path.join(directory, spec.profile.directory or "")
     if spec.command is not None:
-        return run_command, (task.command_line(), {}, place), {}
+        return run_command, (task.command_line(), {}, place, spec.profile.shell), {}
     if isinstance(spec.action, str):
-        return run_command, (spec.action, {}, place), {}
+        return run_command, (spec.action, {}, place, spec.profile.shell), {}
     if isinstance(spec.action, Call):
         if spec.action.wants_task:
             raise InputError(f"{spec.name!r} is a rule's function, which job servers do not run")

@@ -1,4 +1,4 @@
-"""`python -m shoal.sim [--cluster] --seed 8123 [--trace]`: one simulated run, to see a seed of the tests again.
+"""`python -m shoal.sim [--cluster | --beginnings] --seed 8123 [--trace]`: one simulated run, to see a seed again.
 
 `--seeds 0..10000` plays many of them instead, and says what was met and which of them broke a rule.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 
-from shoal.sim.cluster.scenario import draw_cluster
+from shoal.sim.cluster.beginning import BeginningScenario, draw_beginning, run_beginning_seed
+from shoal.sim.cluster.scenario import ClusterScenario, draw_cluster
 from shoal.sim.cluster.strikes import ClusterSeedFailedError, run_cluster_seed
 from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.run import SeedFailedError, run_seed
@@ -27,15 +29,17 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", type=seed_range, metavar="FROM..TO", help="all of these, the last one left out")
-    parser.add_argument("--cluster", action="store_true", help="a cluster of nodes instead of one node")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--cluster", action="store_true", help="a cluster of nodes instead of one node")
+    kind.add_argument("--beginnings", action="store_true", help="a cluster whose first messages get lost")
     parser.add_argument("--trace", action="store_true", help="print every event with the commands that answered it")
     options = parser.parse_args()
+    describe, play = _family(cluster=options.cluster, beginnings=options.beginnings)
     if options.seeds is not None:
-        return play_many(options.seeds, options.cluster)
-    print(described_cluster(options.seed) if options.cluster else described(options.seed))
-    trace: Trace | ClusterTrace
+        return play_many(options.seeds, play)
+    print(describe(options.seed))
     try:
-        trace = run_cluster_seed(options.seed) if options.cluster else run_seed(options.seed)
+        trace = play(options.seed)
     except (SeedFailedError, ClusterSeedFailedError) as failure:
         if options.trace:
             show(failure.trace)
@@ -57,7 +61,16 @@ def seed_range(text: str) -> range:
     return range(int(first), int(last))
 
 
-def play_many(seeds: range, cluster: bool) -> int:
+def _family(*, cluster: bool, beginnings: bool) -> tuple[Callable[[int], str], Callable[[int], Trace | ClusterTrace]]:
+    """What describes a seed, and what plays it."""
+    if cluster:
+        return (lambda seed: described_cluster(draw_cluster(seed))), run_cluster_seed
+    if beginnings:
+        return (lambda seed: described_cluster(draw_beginning(seed))), run_beginning_seed
+    return described, run_seed
+
+
+def play_many(seeds: range, play: Callable[[int], Trace | ClusterTrace]) -> int:
     """Plays all of them; the first few that broke a rule are shown."""
     events = 0
     ends: Counter[str] = Counter()
@@ -65,7 +78,7 @@ def play_many(seeds: range, cluster: bool) -> int:
     broken: list[str] = []
     for seed in seeds:
         try:
-            trace = run_cluster_seed(seed) if cluster else run_seed(seed)
+            trace = play(seed)
         except (SeedFailedError, ClusterSeedFailedError) as failure:
             broken.append(str(failure))
             continue
@@ -93,13 +106,13 @@ def described(seed: int) -> str:
     return f"seed {seed}: {len(scenario.graph)} tasks on {scenario.node}, order {scenario.order}\n{scenario.faults}"
 
 
-def described_cluster(seed: int) -> str:
-    scenario = draw_cluster(seed)
+def described_cluster(scenario: ClusterScenario) -> str:
     work, spec = scenario.work, scenario.spec
-    return (
-        f"seed {seed}: {len(work)} tasks ({work.name}) on {spec.nodes} nodes with {spec.cores()} cores\n"
+    found = (
+        f"seed {scenario.seed}: {len(work)} tasks ({work.name}) on {spec.nodes} nodes with {spec.cores()} cores\n"
         f"{scenario.options}\n{scenario.faults}"
     )
+    return f"{found}\n{scenario.beginning}" if isinstance(scenario, BeginningScenario) else found
 
 
 def show(trace: Trace | ClusterTrace) -> None:

@@ -35,6 +35,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from shoal.broker.peers import Ticket
+from shoal.errors import InputError, RunError
 
 STRIDE = 1 << 16
 NOBODY = -1
@@ -44,6 +45,14 @@ LEASE = 10.0
 """Seconds that a node is taken for alive after it was last heard of."""
 
 UNEVEN = "there must be an entry for each result"
+
+
+class GoneError(RunError):
+    """The store has lost a run that it had: it was started anew without its data, or somebody has removed the run."""
+
+
+class UnknownRunError(InputError):
+    """The store has no run of that name."""
 
 
 class Standing(IntEnum):

@@ -17,6 +17,12 @@ local function is_there(number)
   return call('HEXISTS', NODES, number) == 1
 end
 
+-- The incarnation of the node that has a number; nil if nobody has it.
+local function incarnation_of(number)
+  local info = call('HGET', NODES, number)
+  return info and (cmsgpack.unpack(info).incarnation or '')
+end
+
 local function read_run(run)
   local text = call('HGET', RUNS, run)
   if not text then
@@ -33,20 +39,21 @@ end
 
 local operations = {}
 
--- info, milliseconds of a lease
-function operations.join(answer, info, lease)
-  local number = call('HINCRBY', COUNTS, 'nodes', 1) - 1
+-- info, milliseconds of a lease, a number above which this one shall be
+function operations.join(answer, info, lease, above)
+  local number = math.max(tonumber(call('HGET', COUNTS, 'nodes') or 0), tonumber(above) + 1)
+  call('HSET', COUNTS, 'nodes', number + 1)
   call('HSET', NODES, number, info)
   call('ZADD', LEASES, milliseconds() + lease, number)
   call('HINCRBY', COUNTS, 'nodes_version', 1)
   answer[1] = number
 end
 
--- number, milliseconds of a lease, note (empty: none)
-function operations.renew(answer, number, lease, note)
+-- number, milliseconds of a lease, note (empty: none), incarnation
+function operations.renew(answer, number, lease, note, incarnation)
   local versions = call('HMGET', COUNTS, 'nodes_version', 'runs_version')
   answer[1] = 0
-  if is_there(number) then
+  if incarnation_of(number) == incarnation then
     call('ZADD', LEASES, milliseconds() + lease, number)
     if note ~= '' then
       call('HSET', NOTES, number, note)
@@ -72,8 +79,11 @@ function operations.expired(answer)
   end
 end
 
--- number
-function operations.remove(_, number)
+-- number, incarnation (none: whichever it is)
+function operations.remove(_, number, incarnation)
+  if incarnation and incarnation_of(number) ~= incarnation then
+    return
+  end
   if call('HDEL', NODES, number) == 1 then
     call('ZREM', LEASES, number)
     call('HDEL', NOTES, number)
@@ -123,5 +133,5 @@ if earlier then
   return earlier
 end
 local answer = {}
-operations[ARGV[3]](answer, ARGV[4], ARGV[5], ARGV[6])
+operations[ARGV[3]](answer, ARGV[4], ARGV[5], ARGV[6], ARGV[7])
 return keep_answer(cmsgpack.pack(answer))

@@ -1,6 +1,8 @@
 """Who and what there is in a cluster: its nodes, and the runs that were submitted to it; protocol and form in memory.
 
-A node *joins* and gets a number that nobody had before it and nobody gets after it. It is alive while its lease lasts,
+A node *joins* and gets a number that nobody had before it and nobody gets after it. A directory that has lost its data
+counts from the beginning again, so a number alone does not name a node: each time it joins, a node makes up an
+*incarnation*, and only who knows that of a number can renew its lease or give it up. It is alive while its lease lasts,
 by the clock of the directory (the form in memory is told the time). A node whose lease is over stays listed until
 somebody removes it: whoever finds it expired first puts the books of the runs in order, and a node that was only slow
 may renew its lease until then. A node that was removed is told so when it renews, and must end or join anew.
@@ -23,7 +25,7 @@ import msgspec
 from shoal.errors import InputError
 from shoal.model.labels import carrying, labels_as_text
 from shoal.model.resources import Resources
-from shoal.store.base import LEASE
+from shoal.store.base import LEASE, NOBODY
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ class NodeInfo(msgspec.Struct, frozen=True):
     data: str
     """Address of its data port."""
     version: str
+    incarnation: str = ""
+    """Made up at random whenever it joins."""
 
     def capacity(self) -> Resources:
         """What it has for tasks: its resources, and the labels that they may require."""
@@ -48,7 +52,7 @@ class Beat(msgspec.Struct, frozen=True):
     """What a node hears when it renews its lease."""
 
     alive: bool
-    """False: it was removed."""
+    """False: it was removed, or the number is that of another incarnation."""
     nodes_version: int
     runs_version: int
     clock: float = 0.0
@@ -77,10 +81,14 @@ class RunInfo(msgspec.Struct, frozen=True):
 class Directory(Protocol):
     """The nodes and runs of one cluster. Every operation is one step, carried out once however often it is sent."""
 
-    def join(self, info: NodeInfo, now: float = 0.0) -> int:
-        """A new node: its number, counted from 0. Its lease begins."""
+    def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
+        """A new node: its number, counted from 0 and greater than `above`. Its lease begins.
 
-    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
+        With the greatest number that it has heard of, a node keeps a directory that has lost its data from giving the
+        same numbers to others.
+        """
+
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
         """A node is alive, from now on for the length of a lease, unless it was removed.
 
         With a `note` it says how it is doing; without, what it said last stands.
@@ -98,8 +106,8 @@ class Directory(Protocol):
     def expired(self, now: float = 0.0) -> list[int]:
         """Nodes whose lease is over and that nobody has removed yet, in order."""
 
-    def remove(self, number: int) -> None:
-        """A node is gone for good."""
+    def remove(self, number: int, incarnation: str | None = None) -> None:
+        """A node is gone for good. Nothing happens if an incarnation is given and the number is that of another."""
 
     def submit(self, run: str, about: bytes) -> None:
         """A new run, waiting; an InputError if there is one of that name."""
@@ -132,18 +140,18 @@ class MemoryDirectory:
 
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
-    def join(self, info: NodeInfo, now: float = 0.0) -> int:
+    def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
         """A new node: its number. Its lease begins."""
-        number = self._next
-        self._next += 1
+        number = max(self._next, above + 1)
+        self._next = number + 1
         self._nodes[number] = info
         self._alive_until[number] = now + self._lease
         self._nodes_version += 1
         return number
 
-    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
         """A node is alive, from now on for the length of a lease, unless it was removed."""
-        is_there = number in self._nodes
+        is_there = number in self._nodes and self._nodes[number].incarnation == incarnation
         if is_there:
             self._alive_until[number] = now + self._lease
             if note:
@@ -168,9 +176,11 @@ class MemoryDirectory:
         """Nodes whose lease is over and that nobody has removed yet, in order."""
         return [number for number in self._nodes if self._alive_until[number] < now]
 
-    def remove(self, number: int) -> None:
+    def remove(self, number: int, incarnation: str | None = None) -> None:
         """A node is gone for good."""
-        if self._nodes.pop(number, None) is not None:
+        found = self._nodes.get(number)
+        if found is not None and incarnation in (None, found.incarnation):
+            del self._nodes[number]
             del self._alive_until[number]
             self._notes.pop(number, None)
             self._nodes_version += 1

@@ -20,6 +20,7 @@ from redis.connection import ConnectionPool, parse_url
 from redis.retry import Retry
 
 from shoal.errors import InputError, RunError
+from shoal.store.base import GoneError
 from shoal.store.places import places_of
 
 FIRST_DELAY = 0.02
@@ -27,6 +28,7 @@ LONGEST_DELAY = 1.0
 ANSWER_SECONDS = 30.0
 """A server that does not answer for so long is connected to anew."""
 
+GONE = "the Redis server does not know this run any more: it was started anew without its data"
 _REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
 _PASSING = (
     redis.ConnectionError,
@@ -166,7 +168,7 @@ def _explained(error: redis.ResponseError) -> RunError:
         return RunError("the Redis server is out of memory (maxmemory): nothing more can be recorded")
     text = str(error)
     if text.startswith("NORUN"):
-        return RunError("the Redis server does not know this run any more: it was started anew without its data")
+        return GoneError(GONE)
     if text.startswith("MISCONF"):
         return RunError(f"the Redis server cannot write to its disk: {text}")
     return RunError(f"the Redis server refused: {text}")

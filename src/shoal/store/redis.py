@@ -33,9 +33,9 @@ import msgspec
 from shoal.errors import InputError
 from shoal.model.work import Work
 from shoal.store.asking import AskingStore
-from shoal.store.base import LEASE, Standing
+from shoal.store.base import LEASE, GoneError, Standing, UnknownRunError
 from shoal.store.columns import COLUMNS, PIECE, Summary, pack, summarize, unpack_rows, unpack_work
-from shoal.store.link import Link, Script
+from shoal.store.link import GONE, Link, Script
 from shoal.store.memory import MemoryStore
 
 PARTS = (
@@ -69,7 +69,9 @@ class RedisStore(AskingStore):
         self._complete = _script("rows", "tasks")
         self._other = _script("rows", "tasks", "files", "operations")
         counts = link.call("HMGET", key_of(run, "counts"), "left", "ready")
-        super().__init__(summary, *(int(count or 0) for count in counts))
+        if None in counts:
+            raise GoneError(GONE)
+        super().__init__(summary, *(int(count) for count in counts))
 
     @classmethod
     def bring(
@@ -88,6 +90,8 @@ class RedisStore(AskingStore):
         if link.call("EXISTS", key_of(run, "summary")):
             raise InputError(f"the store has a run {run!r} already", remedy="choose another name or forget that one")
         link.call("DEL", *_keys_of(run))
+        token = uuid4().hex
+        link.call("HSET", key_of(run, "counts"), "token", token)
         for name, column in pack(books).items():
             key = key_of(run, name)
             for at in range(0, len(column), PIECE):
@@ -95,6 +99,10 @@ class RedisStore(AskingStore):
         summary = summarize(books)
         link.call("HSET", key_of(run, "counts"), "left", books.left, "ready", books.ready_count)
         link.call("SET", key_of(run, "summary"), _encode(summary))
+        if link.call("HGET", key_of(run, "counts"), "token") != token.encode():
+            # The server was started without its data while the columns were sent: some of them are missing.
+            link.call("DEL", *_keys_of(run))
+            raise GoneError(GONE)
         store = cls(link, run, summary, lease=lease)
         store._first = first
         return store
@@ -104,7 +112,7 @@ class RedisStore(AskingStore):
         """A run that somebody has brought."""
         found = link.call("GET", key_of(run, "summary"))
         if found is None:
-            raise InputError(f"the store has no run {run!r}")
+            raise UnknownRunError(f"the store has no run {run!r}")
         try:
             summary = msgspec.msgpack.decode(found, type=Summary)
         except msgspec.MsgspecError:
@@ -113,7 +121,9 @@ class RedisStore(AskingStore):
 
     def work(self) -> Work:
         """The work, as it was brought."""
-        return unpack_work(self.summary, {name: self._column(name) for name in COLUMNS})
+        columns = {name: self._column(name) for name in COLUMNS}
+        self._counted("left")  # columns that are not there count as empty: make sure that the run still is
+        return unpack_work(self.summary, columns)
 
     def forget(self) -> None:
         """Removes the run from the store, with all its keys."""
@@ -137,17 +147,26 @@ class RedisStore(AskingStore):
     @property
     def left(self) -> int:
         """Tasks that are neither done nor given up."""
-        return int(self._link.call("HGET", key_of(self._run, "counts"), "left") or 0)
+        return self._counted("left")
 
     @property
     def ready_count(self) -> int:
         """Tasks that could run or do."""
-        return int(self._link.call("HGET", key_of(self._run, "counts"), "ready") or 0)
+        return self._counted("ready")
+
+    def _counted(self, name: str) -> int:
+        found = self._link.call("HGET", key_of(self._run, "counts"), name)
+        if found is None:
+            raise GoneError(GONE)
+        return int(found)
 
     def standing_of(self, task: int) -> Standing:
         """Where a task stands."""
         at = task * ROW_BYTES + STANDING_AT
-        return Standing(self._link.call("GETRANGE", key_of(self._run, "rows"), at, at)[0])
+        found = self._link.call("GETRANGE", key_of(self._run, "rows"), at, at)
+        if not found:
+            raise GoneError(GONE)
+        return Standing(found[0])
 
     def standings(self) -> bytes:
         """Where all tasks stand, a byte each."""

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 
-from shoal.store.base import LEASE
+from shoal.store.base import LEASE, NOBODY
 from shoal.store.directory import Beat, NodeInfo, RunInfo, RunState, name_is_taken
 from shoal.store.link import Link, Script
 
@@ -77,13 +77,14 @@ class RedisDirectory:
 
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
-    def join(self, info: NodeInfo, now: float = 0.0) -> int:
+    def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
         """A new node: its number. Its lease begins, by the server's clock."""
-        return self._ask("join", _encode(info), self._lease)[0]
+        return self._ask("join", _encode(info), self._lease, above)[0]
 
-    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
         """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
-        alive, nodes_version, runs_version, clock = self._look("renew", number, self._lease, note)
+        found = self._look("renew", number, self._lease, note, incarnation)
+        alive, nodes_version, runs_version, clock = found
         return Beat(bool(alive), nodes_version, runs_version, clock / 1000)
 
     def notes(self) -> dict[int, bytes]:
@@ -104,9 +105,9 @@ class RedisDirectory:
         """Nodes whose lease is over, by the server's clock, and that nobody has removed yet, in order."""
         return sorted(self._look("expired"))
 
-    def remove(self, number: int) -> None:
+    def remove(self, number: int, incarnation: str | None = None) -> None:
         """A node is gone for good."""
-        self._ask("remove", number)
+        self._ask("remove", number, *(() if incarnation is None else (incarnation,)))
 
     # ---- runs ----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import msgspec
 from shoal.errors import InputError, RunError
 from shoal.model.work import Work
 from shoal.store.asking import AskingStore
-from shoal.store.base import Standing
+from shoal.store.base import NOBODY, GoneError, Standing, UnknownRunError
 from shoal.store.columns import COLUMNS, PIECE, Summary, pack, summarize, unpack_work
 from shoal.store.directory import Beat, NodeInfo, RunInfo
 from shoal.store.memory import MemoryStore
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, array_like=True):
     """What comes back."""
 
     fault: str
-    """Empty: `value` is what was asked for. `input`, `run`: it is the message of such an error."""
+    """Empty: `value` is what was asked for. `input`, `run`, `gone`: it is the message of such an error."""
     value: msgspec.Raw
     remedy: str = ""
 
@@ -73,7 +73,7 @@ class Client:
         message = msgspec.msgpack.decode(answer.value, type=str)
         if answer.fault == "input":
             raise InputError(message, remedy=answer.remedy or None)
-        raise RunError(message)
+        raise (GoneError if answer.fault == "gone" else RunError)(message)
 
     def look(self, kind: type[T], operation: str, *arguments: Any) -> T:
         """The same for what changes nothing, or may be done several times."""
@@ -129,7 +129,7 @@ class RemoteStore(AskingStore):
         client = Client(transport, run, patience)
         found = client.look(list[bytes], "summary", [], [])
         if not found:
-            raise InputError(f"the store has no run {run!r}")
+            raise UnknownRunError(f"the store has no run {run!r}")
         try:
             summary = msgspec.msgpack.decode(found[0], type=Summary)
         except msgspec.MsgspecError:
@@ -221,13 +221,13 @@ class RemoteDirectory:
         """This client asks for nothing any more."""
         self._client.look(type(None), "leave")
 
-    def join(self, info: NodeInfo, now: float = 0.0) -> int:
+    def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
         """A new node: its number. Its lease begins, by the server's clock."""
-        return self._client.ask(int, "join", info)
+        return self._client.ask(int, "join", info, above)
 
-    def renew(self, number: int, now: float = 0.0, note: bytes = b"") -> Beat:
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
         """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
-        return self._client.look(Beat, "renew", number, note)
+        return self._client.look(Beat, "renew", number, note, incarnation)
 
     def notes(self) -> dict[int, bytes]:
         """What the nodes said last of how they are doing."""
@@ -245,9 +245,9 @@ class RemoteDirectory:
         """Nodes whose lease is over, by the server's clock, and that nobody has removed yet, in order."""
         return self._client.look(list[int], "expired")
 
-    def remove(self, number: int) -> None:
+    def remove(self, number: int, incarnation: str | None = None) -> None:
         """A node is gone for good."""
-        self._client.ask(type(None), "remove", number)
+        self._client.ask(type(None), "remove", number, incarnation)
 
     def submit(self, run: str, about: bytes) -> None:
         """A new run, waiting."""

@@ -17,26 +17,27 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from shoal.errors import InputError, RunError
+from shoal.store.base import GoneError
 from shoal.store.columns import COLUMNS, PIECE, Summary, flaw, unpack_work
 from shoal.store.directory import MemoryDirectory, NodeInfo
 from shoal.store.journal import Journal
 from shoal.store.memory import MemoryStore
 from shoal.store.operations import CHANGING, MOST, BadRequest, carry_out, check
 
-FORMAT = 1
+FORMAT = 2
 MOST_NOTED = 4096
 """Bytes that a node may say of how it is doing."""
 FORGOTTEN = "the store does not know this run any more"
 
 _DIRECTORY: dict[str, Any] = {
-    "join": tuple[NodeInfo],
+    "join": tuple[NodeInfo, int],
     "update": tuple[int, NodeInfo],
-    "remove": tuple[int],
+    "remove": tuple[int, str | None],
     "submit": tuple[str, bytes],
     "begin": tuple[str],
     "end": tuple[str, str],
     "forget": tuple[str],
-    "renew": tuple[int, Annotated[bytes, msgspec.Meta(max_length=MOST_NOTED)]],
+    "renew": tuple[int, Annotated[bytes, msgspec.Meta(max_length=MOST_NOTED)], str],
     "notes": tuple[()],
     "nodes": tuple[()],
     "expired": tuple[()],
@@ -45,8 +46,6 @@ _DIRECTORY: dict[str, Any] = {
 }
 """By operation of the directory, its arguments."""
 _LOOKING = ("renew", "notes", "nodes", "expired", "runs", "leave")
-_TIMED = ("join", "expired")
-"""These are told the time."""
 _PARTS = ("put_piece", "get_piece", "get_column")
 """Operations of a run that are not about its books."""
 _OTHER_LOOKS = ("renew", "expired", "log", "about", "standings")
@@ -169,10 +168,9 @@ class DirectoryScope(Scope):
         if operation == "leave":
             return False, lambda now: self.leave(request.client)
         method = getattr(self.directory, operation)
-        if operation == "renew":
-            number, note = given
-            return False, lambda now: method(number, now, note)
-        return changes, (lambda now: method(*given, now)) if operation in _TIMED else (lambda now: method(*given))
+        if operation in ("join", "renew", "expired"):  # these are told the time
+            return changes, lambda now: method(*given[:1], now, *given[1:])
+        return changes, lambda now: method(*given)
 
     def start_leases(self, now: float) -> None:
         """All nodes are alive from now on."""
@@ -211,7 +209,7 @@ class RunScope(Scope):
         if request.operation == "summary":
             return False, lambda now: [self._summary] if self.store is not None else []
         if self.store is None:
-            raise RunError(FORGOTTEN)
+            raise GoneError(FORGOTTEN)
         if request.operation in _PARTS:
             return self._prepare_part(self.store, request, given, texts)
         _must_count(request, request.operation in CHANGING)

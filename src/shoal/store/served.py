@@ -18,7 +18,7 @@ from hashlib import sha256
 import msgspec
 
 from shoal.errors import InputError, RunError
-from shoal.store.base import LEASE
+from shoal.store.base import LEASE, GoneError
 from shoal.store.operations import BadRequest
 from shoal.store.remote import DIRECTORY, RemoteDirectory, RemoteStore, Transport
 from shoal.store.scopes import FORGOTTEN, DirectoryScope, Request, RunScope, Scope, read_request, refusal
@@ -54,7 +54,7 @@ class StoreServer:
         except (BadRequest, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _encode(("run", f"the store was asked for something that cannot be done: {error}"))
         except RunError as error:
-            return _encode(("run", str(error)))
+            return _encode(("gone" if isinstance(error, GoneError) else "run", str(error)))
         except InputError as error:
             return refusal(error)
 
@@ -75,7 +75,7 @@ class StoreServer:
             case "summary" if run is None:
                 return _NOTHING
         if run is None:
-            raise RunError(FORGOTTEN)
+            raise GoneError(FORGOTTEN)
         return run.perform(asked, record, now)
 
     def _run(self, name: str, is_new: bool) -> RunScope | None:

@@ -63,7 +63,7 @@ def run_data(
         "summary": summary(known),
         "advice": advice(known),
         "progress": msgspec.to_builtins(known.progress),
-        "figures": _figures(known.figures),
+        "figures": _figures(known.figures) | {"utilisation": short(known.utilisation)},
         "shown": shown.names,
         "timeline": timeline_data(over_time),
         "gantt": gantt_data(view, shown, slots, now),
@@ -82,7 +82,7 @@ def _trimmed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _figures(found: Figures) -> dict[str, Any]:
-    return {**_trimmed(msgspec.structs.asdict(found)), "utilisation": short(found.utilisation)}
+    return _trimmed(msgspec.structs.asdict(found))
 
 
 def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from shoal.ledger.records import TaskEnded
+from shoal.ledger.records import UNSAID, TaskEnded
 from shoal.view.columns import Array
 
 
@@ -56,6 +56,8 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="end"):
     usage: Used = Used()
     memory_limit: int = 0
     node: int = 0
+    check: int = UNSAID
+    listing: msgspec.Raw = msgspec.Raw()
 
 
 AnyEnd: TypeAlias = TaskEnded | End

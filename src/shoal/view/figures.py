@@ -25,6 +25,8 @@ class Figures(msgspec.Struct, frozen=True):
     """Of the idle time: no task could have run. None if it is not known what tasks wait for."""
     idle_although_ready: float | None
     """Of the idle time: a task could have run, as far as dependencies go."""
+    idle_within_tasks: float
+    """Of the idle time: a task had the core and did not keep it busy. Only known where processor time counts."""
     cpu: float
     """Seconds of processors that attempts used."""
     tail: float
@@ -38,7 +40,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        return (self.busy + self.lost) / self.capacity if self.capacity else 0.0
+        return min(1.0, (self.busy + self.lost) / self.capacity) if self.capacity else 0.0
 
 
 def figures(view: RunView, over_time: Timeline) -> Figures:
@@ -46,11 +48,12 @@ def figures(view: RunView, over_time: Timeline) -> Figures:
     width = float(over_time.edges[1] - over_time.edges[0])
     held, there = over_time.held(), over_time.capacity
     gap = np.maximum(0.0, there - held)
+    within = np.minimum(gap, np.maximum(0.0, over_time.running - held)) if over_time.crowded else np.zeros(len(gap))
     nothing_ready = although = None
     if len(over_time.ready):
-        with_ready = np.minimum(gap, over_time.ready)
+        with_ready = np.minimum(gap - within, over_time.ready)
         although = float(with_ready.sum()) * width
-        nothing_ready = float((gap - with_ready).sum()) * width
+        nothing_ready = float((gap - within - with_ready).sum()) * width
     rows = view.attempts
     held_all, lost = float(held.sum()) * width, float(over_time.lost.sum()) * width
     return Figures(
@@ -62,6 +65,7 @@ def figures(view: RunView, over_time: Timeline) -> Figures:
         float(gap.sum()) * width,
         nothing_ready,
         although,
+        float(within.sum()) * width,
         float(rows.cpu.sum(dtype=np.float64)),
         _tail(over_time, width),
         float(over_time.running.max(initial=0.0)),

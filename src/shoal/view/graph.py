@@ -55,14 +55,14 @@ class Needs:
         rows, size = view.attempts, len(self.tasks)
         place = self._row[rows.task]
         first = np.full(size, np.inf)
-        np.minimum.at(first, place, rows.started - view.origin)
+        np.minimum.at(first, place, view.after(rows.started))
         self.first_started: Floats = first
         """Of the first attempt; infinite for tasks that have not run."""
         self.started: Floats = np.full(size, np.nan)
         self.ended: Floats = np.full(size, np.nan)
         """Of the last attempt."""
-        self.started[place] = rows.started - view.origin
-        self.ended[place] = rows.ended - view.origin
+        self.started[place] = view.after(rows.started)
+        self.ended[place] = view.after(rows.ended)
         self.ok: Array = np.zeros(size, bool)
         self.ok[place] = rows.outcome == 0
         self.seconds: Floats = np.nan_to_num(self.ended - self.started)
@@ -105,7 +105,7 @@ class Needs:
         ready = self.ready_at()
         started = np.where(np.isfinite(self.first_started), self.first_started, view.until(until) - view.origin)
         if view.end is None:
-            begun = np.array([record.time - view.origin for record in view.running.values()])
+            begun = view.after(np.array([record.time for record in view.running.values()]))
             rows, known = self._going(view)
             np.minimum.at(started, rows, begun[known])
         runs = self.ran | (self._can_start() & ~self._cancelled(view) if view.end is None else False)

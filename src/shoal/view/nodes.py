@@ -31,8 +31,8 @@ class NodeRow(msgspec.Struct, frozen=True):
     failed: int
     busy: float
     """Core seconds of its attempts."""
-    share: float
-    """Of its cores, while it was there."""
+    share: float | None
+    """Of its cores, while it was there; None if it was gone before anybody knew how many it has."""
     made: float
     fetched: int
     stolen: int
@@ -77,10 +77,10 @@ def node_rows(view: RunView, until: float | None = None, needs: Needs | None = N
     """Every machine that took part. `until` is given for a run that goes on; with `needs` it is known what is ready."""
     view.settle()
     rows, last = view.attempts, view.until(until)
-    is_live = view.goes_on(until)
+    there, is_live = view.there(last), view.goes_on(until)
     size = 1 + max((*view.nodes, int(rows.node.max(initial=0))), default=0)
-    ok = rows.outcome == 0
-    work = np.bincount(rows.node, view.held() * (rows.ended - rows.started), size)
+    ok = (rows.outcome == 0) & rows.final
+    work = np.bincount(rows.node, view.held() * view.within(), size)
     done, failed = np.bincount(rows.node[ok], minlength=size), np.bincount(rows.node[~ok], minlength=size)
     made = np.bincount(rows.node[ok], rows.made[ok], size)
     found = []
@@ -89,7 +89,7 @@ def node_rows(view: RunView, until: float | None = None, needs: Needs | None = N
         if node is None and not done[number] + failed[number]:
             continue
         spans = node.present if node is not None else []
-        present = sum((last if end is None else end) - begin for begin, end in spans)
+        present = sum(end - begin for at, _, begin, end in there if at == number)
         cores, busy = node.cores if node is not None else 0.0, float(work[number])
         found.append(
             NodeRow(
@@ -99,7 +99,7 @@ def node_rows(view: RunView, until: float | None = None, needs: Needs | None = N
                 int(done[number]),
                 int(failed[number]),
                 busy,
-                busy / (cores * present) if cores and present > 0 else 0.0,
+                min(1.0, busy / (cores * present)) if cores and present > 0 else None,
                 float(made[number]),
                 present=present,
                 left=bool(spans) and spans[-1][1] is not None,
@@ -142,9 +142,8 @@ def _standing(view: RunView, number: int, node: Node, needs: Needs | None) -> di
 
 def _alone(view: RunView, needs: Needs | None) -> dict[str, Any]:
     """Of a run on one machine: what waits is in no queue of a node, and what is ready stays here."""
-    over = int(view.attempts.final.sum()) + view.cancelled_now() + view.cannot_run()
     running = view.running_now()
-    open_ones = max(0, (view.start.to_run if view.start else 0) - over - running)
+    open_ones = max(0, view.to_run() - view.over() - running)
     ready = min(open_ones, int(needs.ready(view).sum())) if needs is not None else None
     return {
         "running": running,

@@ -151,7 +151,9 @@ def progress_of(known: Known) -> Progress:
     """The model at one moment."""
     done = sum(tally.done for tally in known.tallies)
     failed = sum(tally.failed for tally in known.tallies)
-    waiting = max(0, known.to_run - done - failed - known.running - known.cannot_run - known.cancelled)
+    open_ones = max(0, known.to_run - done - failed - known.cannot_run - known.cancelled)
+    # Who says what runs may have said it a moment ago: of a task that is over none runs.
+    running = min(known.running, open_ones) if known.to_run else known.running
     # Of a net nobody knows how many tasks there will be: what was handed out is no measure of what is left.
     likely, least, most = (0.0, 0.0, 0.0) if known.over else _left(known) if known.to_run else _UNSAID
     rate = known.rate
@@ -162,8 +164,8 @@ def progress_of(known: Known) -> Progress:
         known.up_to_date,
         done,
         failed,
-        known.running,
-        waiting,
+        running,
+        open_ones - running if known.to_run else 0,
         known.elapsed,
         likely,
         least,

@@ -62,7 +62,7 @@ def throttle_data(view: RunView) -> list[dict[str, Any]]:
         last = curve.last
         points = [
             [
-                short(point.time - view.origin),
+                short(max(0.0, point.time - view.origin)),
                 None if point.cap < 0 else point.cap,
                 point.running,
                 point.waiting,

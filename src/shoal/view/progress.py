@@ -7,6 +7,7 @@ import numpy as np
 from shoal.view.critical import quick_steps
 from shoal.view.longest import chain_of
 from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Known, Progress, Tally, progress_of
+from shoal.view.parts import within
 from shoal.view.run import RunView
 from shoal.view.spread import even_edges, total_over
 from shoal.view.timeline import held_now
@@ -19,12 +20,12 @@ def progress(view: RunView, now: float | None = None) -> Progress:
     view.settle()
     last = view.until(now)
     over = not view.goes_on(now)
-    to_run = view.start.to_run if view.start else 0
+    to_run = view.to_run()
     tallies = _tallies(view)
     return progress_of(
         Known(
             to_run,
-            (view.start.total if view.start else 0) - to_run,
+            max(0, view.start.total - to_run) if view.start else 0,
             0 if over else view.running_now(),
             max(0.0, last - view.origin),
             over,
@@ -95,7 +96,8 @@ def _rate(view: RunView, last: float) -> float:
         return 0.0
     # The last ones in the order of the ledger are about the last in the order of time.
     since = min(last - RATE_SECONDS, float(ends[-RATE_TASKS:].min())) if len(ends) >= RATE_TASKS else view.origin
-    since = max(since, view.origin)
+    if since <= view.origin:  # clocks of nodes may be behind
+        return len(ends) / (last - view.origin) if last > view.origin else 0.0
     return float((ends > since).sum()) / (last - since) if last > since else 0.0
 
 
@@ -105,8 +107,8 @@ def _widths(view: RunView, last: float) -> list[float]:
     if view.is_cluster() and len(rows) and not view.running:  # what is short there is known only when it ends
         last = max(view.origin + (last - view.origin) / 2, last - float((rows.ended - rows.started).mean()))
     begun = np.array([record.time for record in view.running.values()])
-    begins = np.concatenate((rows.started, begun)) - view.origin
-    ends = np.concatenate((rows.ended, np.maximum(begun, last))) - view.origin
+    begins = view.after(np.concatenate((rows.started, begun)))
+    ends = view.after(np.concatenate((rows.ended, np.maximum(begun, last))))
     edges = even_edges(0.0, last - view.origin, SLICES)
     widths: list[float] = total_over(begins, ends, np.ones(len(begins)), edges).tolist()
     return widths
@@ -115,16 +117,12 @@ def _widths(view: RunView, last: float) -> list[float]:
 def _utilisation(view: RunView, now: float | None) -> float | None:
     """The same as of a timeline of the whole run."""
     last = view.until(now)
-    spans = [(node.cores, *span) for node in view.nodes.values() for span in node.present]
-    there = sum(
-        cores * max(0.0, (last if end is None else end) - max(begin, view.origin)) for cores, begin, end in spans
-    )
+    there = sum(cores * (end - begin) for _, cores, begin, end in view.there(last))
     if there <= 0:
         return None
-    rows = view.attempts
-    total = float((view.held() * (rows.ended - rows.started)).sum())
+    total = float((view.held() * view.within()).sum())
     if view.running and view.end is None:
-        begun = np.array([max(0.0, last - record.time) for record in view.running.values()])
+        begun = np.array([within(record.time, last, view.origin) for record in view.running.values()])
         codes = view.category_of(np.array(list(view.running), np.int64))
         total += float((begun * held_now(view, codes))[codes >= 0].sum())
     if view.goes_on(now) and view.is_cluster():  # what is short and has not ended there is in no record

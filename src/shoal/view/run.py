@@ -15,6 +15,8 @@ from shoal.ledger.records import (
     DETACHED,
     CategoriesDeclared,
     CoresAsked,
+    NetBegun,
+    NetMarked,
     NodeLeft,
     NodeSeen,
     NodeTold,
@@ -37,6 +39,7 @@ from shoal.view.cores import Apart, are_declared, as_cores
 from shoal.view.doomed import Doomed
 from shoal.view.ends import EndColumns, columns_of
 from shoal.view.pace import CROWDED
+from shoal.view.parts import There, passes, since_before, there
 from shoal.view.throttled import Throttled
 from shoal.view.together import Together
 from shoal.view.underway import Underway
@@ -45,11 +48,6 @@ UNKNOWN = "unknown"
 _BATCH = 4096
 _NUMBER_BYTES = 4
 """Of a task in a column of a record."""
-
-
-def _has_nothing_to_do(start: RunStarted) -> bool:
-    """Everything is up to date; a net, of which nobody knows how many tasks it will have, counts none at all."""
-    return start.total > 0 and start.to_run == 0
 
 
 class Node(msgspec.Struct):
@@ -91,6 +89,7 @@ class RunView:
         self.passes_idle = passes_idle
         self.runs = 0
         """How many runs have begun in what was fed."""
+        self.net_before: NetBegun | None = None
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
@@ -118,16 +117,27 @@ class RunView:
         self.underway = Underway()
         self.said_running = 0
         """Tasks that the run itself says run at this moment: of short ones the ledger tells when they have ended."""
+        self.said_crowded: bool | None = None
+        """Whether the run itself says that tasks share cores; None: it says nothing."""
         self.throttle = Throttled()
         self.links: list[TasksLinked] = []
         self.dependencies = 0
         """How many they have."""
         self.depths: tuple[tuple[int, int], Ints] | None = None
         """Of tasks in the graph, when that had so many links and tasks; see `shoal.view.critical`."""
+        self.net: NetBegun | None = None
+        """Of a run of a net: which one."""
+        self.mark: NetMarked | None = None
+        """Of a run of a net: how it stood last."""
         self.cancelled: set[int] = set()
         """Tasks that somebody cancelled, and that are not over otherwise."""
+        self._gone: dict[int, None] = {}
+        """Tasks that somebody cancelled, whatever became of them: what needs them is given up at that moment."""
+        self._word = Column("i4")
+        """By task: the row of the attempt that was the last word on it, and one; 0 for a task that is not over."""
         self.doomed: Doomed | None = None
-        self._cannot_run = 0
+        self._cannot_run: list[Ints] = []
+        """Tasks that need one that failed or was cancelled."""
         self._held: tuple[int, bool, Floats] | None = None
         """For so many attempts, and whether they shared cores."""
         self._together, self._most_memory = Together(), Together()
@@ -155,6 +165,7 @@ class RunView:
                 self.last_time = max(self.last_time, record.time)
             case TasksCancelled():
                 self.cancelled.update(record.tasks)
+                self._gone |= dict.fromkeys(record.tasks)
             case TasksVanished():
                 for task in record.tasks:
                     self.running.pop(task, None)
@@ -178,11 +189,17 @@ class RunView:
                 self.last_time = max(self.last_time, record.time)
             case NodeSeen() | NodeLeft() | NodeTold():
                 self._note_node(record)
+            case NetBegun():
+                self.net = self.net_before = record
+            case NetMarked():
+                self.net, self.mark = self.net_before, record  # a run that goes on does not say again of which net
+                self.last_time = max(self.last_time, record.time)
             case RunStarted():
+                self.settle()
                 self.runs += 1
-                self.is_passing = self.passes_idle and _has_nothing_to_do(record) and self._is_over(record)
+                self.is_passing = self.passes_idle and passes(record, self.start, self.end)
                 if not self.is_passing:
-                    self._begin(record)
+                    self._begin(since_before(record, self.start, self.last_time))
             case RunEnded():
                 self.settle()
                 self.end = record
@@ -201,12 +218,6 @@ class RunView:
             for task, number in zip(batch.task.tolist(), batch.number.tolist(), strict=True):
                 self._ended(task, number)
         self._add(batch)
-
-    def _is_over(self, follows: RunStarted) -> bool:
-        """Whether the run in sight came to its own end: what goes on with one that did not is a part of it."""
-        if self.start is None or self.end is None:
-            return False
-        return self.end.outcome != DETACHED and self.start.run != follows.run
 
     def _ended(self, task: int, attempt: int) -> None:
         """An attempt runs no more, nor do those before it; a later one may have been told of already."""
@@ -227,10 +238,27 @@ class RunView:
         codes = self._category_of.values[batch.task] - 1
         if (codes < 0).any():
             codes[codes < 0] = self._code(UNKNOWN)
+        first = len(self.attempts)
         self.attempts.add(batch, codes)
+        self._note_words(batch, first)
         if self.cancelled:
             self.cancelled.difference_update(batch.task[batch.final].tolist())
         self.last_time = max(self.last_time, float(batch.ended.max()))
+
+    def _note_words(self, batch: EndColumns, first: int) -> None:
+        """The last word on a task counts: what was done may be lost with a node, and fail when it is made again."""
+        rows = np.flatnonzero(batch.final)
+        if not len(rows):
+            return
+        tasks, places = batch.task[rows], first + rows + 1
+        self._word.reach(int(tasks.max()) + 1)
+        words = self._word.values
+        before = words[tasks]
+        words[tasks] = places
+        again = words[tasks] != places
+        if before.any() or again.any():
+            self.attempts.final[before[before > 0] - 1] = False
+            self.attempts.final[places[again] - 1] = False
 
     def _plan(self, record: TasksPlanned) -> None:
         self.settle()
@@ -286,16 +314,38 @@ class RunView:
         return 0 not in self.nodes and bool(self.nodes)
 
     def running_now(self) -> int:
-        """How many tasks run, if the run goes on: by what was started here, or by what run or nodes say."""
+        """How many tasks run, if the run goes on: by what was started here, or by what run or nodes say. What they said
+        a moment ago may be behind the ledger: of a task that is over none runs."""
         if self.end is not None:
             return 0
+        if self.mark is not None:
+            return self.mark.running_now()
         told = [node.told.running or 0 for node in self.nodes.values() if node.told is not None and node.is_there]
-        return max(len(self.running), self.said_running, sum(told))
+        found = max(len(self.running), self.said_running, sum(told))
+        total = self.to_run()
+        return max(0, min(found, total - self.over())) if total else found
+
+    def to_run(self) -> int:
+        """Tasks of the run; 0 of a net, of which nobody knows it. A ledger that was mended has results of earlier runs
+        behind the head of the last one."""
+        if self.start is None or not self.start.total:
+            return 0
+        self.settle()
+        return max(self.start.to_run, int(self.attempts.final.sum()))
+
+    def over(self) -> int:
+        """Tasks that will not run any more."""
+        self.settle()
+        return int(self.attempts.final.sum()) + self.cancelled_now() + self.cannot_run()
 
     def goes_on(self, now: float | None) -> bool:
         """Whether anybody still writes it. `now` is given for a run that somebody has: without it, one that has not
         ended was killed, and nothing of it runs."""
         return self.end is None and now is not None
+
+    def goes_on_elsewhere(self) -> bool:
+        """Whether a cluster may go on with it: nobody has written its end here."""
+        return self.end is None or self.end.outcome == DETACHED
 
     def until(self, now: float | None = None) -> float:
         """The end of the run; of one that goes on, now; of one that was killed, the last moment that is known."""
@@ -332,6 +382,8 @@ class RunView:
     def is_crowded(self) -> bool:
         """Whether more attempts ran together than there are cores, as a throttle may allow: those that declare no cores
         then share them, and count with the processor time that they used."""
+        if self.said_crowded is not None:
+            return self.said_crowded
         return bool(self.throttle) and self._most_together() > CROWDED * self.total_cores() > 0
 
     def _most_together(self) -> float:
@@ -359,16 +411,30 @@ class RunView:
 
     def cannot_run(self) -> int:
         """How many tasks need one that failed or was cancelled, as far as the ledger says what tasks wait for."""
+        return int(self.are_doomed().sum())
+
+    def are_doomed(self) -> Array:
+        """By task: whether it needs one that failed or was cancelled, and has not come to another end."""
         self.settle()
         rows = self.attempts
         failed = rows.task[rows.final & (rows.outcome != 0)]
-        lost = np.concatenate((failed, np.array(sorted(self.cancelled), failed.dtype))) if self.cancelled else failed
+        lost = np.concatenate((failed, np.array(list(self._gone), failed.dtype))) if self._gone else failed
+        found: Array = np.zeros(len(self._category_of), bool)
         if not len(lost) or not self.links:
-            return 0
+            return found
         if self.doomed is None or self.doomed.links != len(self.links):
-            self.doomed, self._cannot_run = Doomed(self.links), 0
-        self._cannot_run += int((self.category_of(self.doomed.follow(lost)) >= 0).sum())
-        return self._cannot_run
+            self.doomed, self._cannot_run = Doomed(self.links), []
+        more = self.doomed.follow(lost)
+        if len(more):
+            self._cannot_run.append(more)
+        for tasks in self._cannot_run:
+            found[tasks[tasks < len(found)]] = True
+        found &= self._category_of.values > 0
+        word = self._word.values[: len(found)]
+        found[: len(word)] &= word == 0
+        if self.cancelled:
+            found[[task for task in self.cancelled if task < len(found)]] = False
+        return found
 
     def cancelled_now(self) -> int:
         """How many tasks were cancelled, and do not run any more."""
@@ -381,6 +447,22 @@ class RunView:
     def total_cores(self) -> float:
         """Of all nodes that took part."""
         return sum(node.cores for node in self.nodes.values())
+
+    def there(self, last: float) -> list[There]:
+        """When machines were there."""
+        spans = [(number, node.cores, span) for number, node in self.nodes.items() for span in node.present]
+        return there(spans, self.origin, last)
+
+    def within(self) -> Floats:
+        """What each attempt took of the run: what is attached to began before its record, and clocks differ."""
+        rows = self.attempts
+        found: Floats = np.maximum(0.0, rows.ended - np.maximum(rows.started, self.origin))
+        return found
+
+    def after(self, moments: Floats) -> Floats:
+        """Moments as seconds since the run began."""
+        found: Floats = np.maximum(0.0, moments - self.origin)
+        return found
 
     def total_memory(self) -> int:
         return sum(node.resources.get("memory", 0) for node in self.nodes.values())

@@ -54,7 +54,7 @@ def _on_one_node(view: RunView, needs: Needs, cores: float) -> float:
     kind, kinds = needs.kinds(view)
     names = [*view.categories, "(groups)"]
     profiles = [_profile(view, names[code], cores, node) for code, cores in kinds]
-    builder = GraphBuilder()
+    builder = GraphBuilder(as_written=True)
     start, parents = needs.parent_start.tolist(), needs.parents.tolist()
     groups = len(view.categories)
     for row, (mine, ran) in enumerate(zip(kind.tolist(), needs.ran.tolist(), strict=True)):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from shoal.ledger.records import ThrottleDecided
 from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import CriticalPath
 from shoal.view.figures import Figures
@@ -47,6 +48,13 @@ class Known(msgspec.Struct, frozen=True):
     """Seconds that were predicted from earlier runs, if any."""
     goes_on: bool = False
 
+    @property
+    def utilisation(self) -> float:
+        """The share of the cores that was held, as everybody tells it; of nodes that have just spoken the sums over
+        time know less."""
+        told = self.progress.utilisation
+        return told if told is not None else self.figures.utilisation
+
 
 def summary(known: Known) -> list[str]:
     """What happened."""
@@ -56,7 +64,7 @@ def summary(known: Known) -> list[str]:
         verb = "kept" if figures.crowded else "held"
         busy = " busy" if figures.crowded else ""
         sentence = (
-            f"Tasks {verb} {percent(figures.utilisation)} of {_cores(figures.cores)}{busy} over that time and used "
+            f"Tasks {verb} {percent(known.utilisation)} of {_cores(figures.cores)}{busy} over that time and used "
             f"{seconds(figures.cpu)} of processor time."
         )
         if figures.memory_most:
@@ -77,7 +85,7 @@ def summary(known: Known) -> list[str]:
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
-        found.append(f"{count(bad, 'attempt')} did not succeed, {_most_of(main.attempts, bad)}: {main.text}.")
+        found.append(f"{count(bad, 'attempt')} did not succeed, {_most_of(main.attempts, bad)}: {main.sentence()}.")
     return found
 
 
@@ -120,7 +128,7 @@ def _headline(known: Known) -> str:
     if left and not known.goes_on:
         parts.append(f"{left:,} not run")
     elif left:
-        parts.append(f"{told.running:,} running and {told.waiting:,} waiting")
+        parts.append(f"{told.running:,} running and {told.waiting:,} not started")
         if told.cannot_run:
             parts.append(f"{told.cannot_run:,} cannot run")
     return f"{', '.join(parts)} {where} in {seconds(told.elapsed)}."
@@ -149,11 +157,11 @@ def _failing(known: Known) -> str:
     main, others = ending[0], len(ending) - 1
     failed = f"{count(known.progress.failed, 'task')} failed"
     if not others:
-        return f"{failed}. Mend the cause ({main.text}) and run it again: only what is left will run."
+        return f"{failed}. Mend the cause ({main.sentence()}) and run it again: only what is left will run."
     also = "is 1 other cause" if others == 1 else f"are {others:,} other causes"
     return (
-        f"{failed}, {main.given_up:,} of them for this reason: {main.text}. There {also}. Mend them and run it again: "
-        "only what is left will run."
+        f"{failed}, {main.given_up:,} of them for this reason: {main.sentence()}. There {also}. Mend them and "
+        "run it again: only what is left will run."
     )
 
 
@@ -170,6 +178,14 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         )
     if figures.idle_although_ready is not None and figures.idle_although_ready > _MUCH * figures.capacity:
         found.append((figures.idle_although_ready / figures.cores, _why_idle(known)))
+    if figures.idle_within_tasks > _MUCH * figures.capacity:
+        found.append(
+            (
+                figures.idle_within_tasks / figures.cores / 4,
+                f"For {percent(figures.idle_within_tasks, figures.capacity)} of the core time tasks had cores that "
+                "they did not keep busy: other programs used the machine, or tasks waited for files or the network.",
+            )
+        )
     gain = min(figures.tail, _by_order(known))
     if figures.tail > _MUCH * figures.makespan and gain > _SOME * figures.makespan and figures.makespan > 1.0:
         found.append(
@@ -189,7 +205,7 @@ def _by_order(known: Known) -> float:
     if known.path is not None:
         waited = known.path.waited
     else:  # tasks that need nothing: each waits from the beginning on
-        waited = float(rows.started[np.argmax(rows.ended)]) - known.view.origin if len(rows) else 0.0
+        waited = float(known.view.after(rows.started[np.argmax(rows.ended)])) if len(rows) else 0.0
     replayed = known.replayed
     return waited if replayed is None else min(waited, replayed.actual - replayed.bound)
 
@@ -203,10 +219,13 @@ def _why_idle(known: Known) -> str:
             f"For {share} of the core time cores were idle although tasks were ready: tasks of {short[0].name} take "
             f"{seconds(short[0].median)}, and starting one takes as long. Let each do more, or call a Python function."
         )
-    if known.view.throttle:
+    limit = _throttled(known)
+    if limit is not None:
+        what = f"of {limit.category} " if limit.category else ""
+        why = f" ({limit.reason})" if limit.reason else ""
         return (
-            f"For {share} of the core time cores were idle although tasks were ready: a throttle said how many run "
-            f"together, at most {figures.most_running:.0f}. The next run begins with what it has learned."
+            f"For {share} of the core time cores were idle although tasks were ready: the throttle let at most "
+            f"{limit.cap:,} {what}run together{why}. The next run begins with what it has learned."
         )
     idle = f"For {share} of the core time cores were idle although tasks were ready"
     wide = [row for row in known.categories if row.cores_most > 1 and row.done + row.failed]
@@ -227,6 +246,14 @@ def _why_idle(known: Known) -> str:
         f"For {share} of the core time cores were idle although tasks were ready: something else than cores held them "
         "back, such as memory, a throttle or the time between two tasks."
     )
+
+
+def _throttled(known: Known) -> ThrottleDecided | None:
+    """The decision of a throttle that kept most tasks waiting while fewer ran than there are cores; None if no decision
+    did: a throttle that always allowed more tasks than ran is not the reason."""
+    found = [curve.strictest for curve in known.view.throttle.curves() if curve.strictest is not None]
+    limiting = [record for record in found if record.cap < known.figures.cores]
+    return max(limiting, key=lambda record: record.waiting, default=None)
 
 
 def _is_explained(replayed: Replayed | None) -> bool:
@@ -266,7 +293,7 @@ def _losses(known: Known) -> list[tuple[float, str]]:
     sentence = (
         f"Attempts that did not succeed took {percent(figures.lost, figures.busy + figures.lost)} of the work. "
         f"{count(worst.attempts, 'attempt')} of {listed(worst.categories, worst.other_categories)} lost "
-        f"{seconds(worst.seconds)}: {worst.text}."
+        f"{seconds(worst.seconds)}: {worst.sentence()}."
     )
     return [(figures.lost / figures.cores, sentence)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from shoal.view.causes import cause_of
+from shoal.view.causes import cause_of, common_text
 from shoal.view.columns import Floats, Ints
 from shoal.view.cores import as_cores
 from shoal.view.run import RunView
 
+CANCELLED = "cancelled"
+"""The outcome of an attempt that was ended with its task: it is not made again."""
 MOST_CAUSES = 40
 EXAMPLES = 3
 _UNDECLARED = -1.0
@@ -84,6 +86,12 @@ class Cause(msgspec.Struct, frozen=True):
     """Those with most of these attempts."""
     other_categories: int = 0
     """How many more there are."""
+    such_as: str = ""
+    """A name in which their messages differ, as one of them has it; empty if they differ in none."""
+
+    def sentence(self) -> str:
+        """What went wrong, for the middle of a sentence."""
+        return f"{self.text} (such as {self.such_as})" if self.such_as else self.text
 
 
 def category_rows(view: RunView) -> list[CategoryRow]:
@@ -141,7 +149,10 @@ def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
 
 def _category(view: RunView, code: int, asked: tuple[float, float, float], mine: Ints) -> CategoryRow:
     rows, name = view.attempts, view.categories[code]
-    ok, final = rows.outcome[mine] == 0, rows.final[mine]
+    final = rows.final[mine]
+    ok = (rows.outcome[mine] == 0) & final
+    bad = ~ok & (rows.outcome[mine] != 0)
+    cancelled = rows.outcome[mine] == (rows.outcomes.index(CANCELLED) if CANCELLED in rows.outcomes else -1)
     seconds = np.maximum(0.0, rows.ended[mine] - rows.started[mine])
     good, memory, limit = seconds[ok], rows.memory[mine], rows.limit[mine].astype(np.float64)
     declared = view.declared.get(name, {})
@@ -155,8 +166,8 @@ def _category(view: RunView, code: int, asked: tuple[float, float, float], mine:
         name,
         view.planned[code],
         int(ok.sum()),
-        int((~ok & final).sum()),
-        int((~final).sum()),
+        int((bad & final).sum()),
+        int((bad & ~final & ~cancelled).sum()),
         float(seconds.sum()),
         float(seconds[~ok].sum()),
         float(good.mean()) if len(good) else 0.0,
@@ -207,12 +218,14 @@ def failure_causes(view: RunView) -> list[Cause]:
     frequent = [at for *_, at in sorted(ranks)[:MOST_CAUSES]]
     ordered = bad[np.argsort(group_of, kind="stable")]
     ends = np.cumsum(attempts).tolist()
-    return [_cause(view, *kinds[at], ordered[ends[at] - attempts[at] : ends[at]]) for at in frequent]
+    return [_cause(view, kinds[at][0], ordered[ends[at] - attempts[at] : ends[at]]) for at in frequent]
 
 
-def _cause(view: RunView, outcome: str, text: str, mine: Ints) -> Cause:
+def _cause(view: RunView, outcome: str, mine: Ints) -> Cause:
     rows = view.attempts
     seconds = float((rows.ended[mine] - rows.started[mine]).sum())
+    told = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
+    text, such_as = common_text(told)
     examples = [
         (view.names.of(int(rows.task[at])), rows.messages[int(rows.message[at])] or outcome) for at in mine[:EXAMPLES]
     ]
@@ -220,4 +233,4 @@ def _cause(view: RunView, outcome: str, text: str, mine: Ints) -> Cause:
     names = [view.categories[int(code)] for code in np.argsort(-codes, kind="stable")[:EXAMPLES] if codes[code]]
     others = int((codes > 0).sum()) - len(names)
     tasks, given_up = len(np.unique(rows.task[mine])), int(rows.final[mine].sum())
-    return Cause(outcome, text or outcome, len(mine), tasks, given_up, seconds, examples, names, others)
+    return Cause(outcome, text or outcome, len(mine), tasks, given_up, seconds, examples, names, others, such_as)

@@ -38,12 +38,18 @@ class Curve:
         self.last = first
         self.decided = 0
         """How many there were."""
+        self.strictest: ThrottleDecided | None = None
+        """The decision that kept most tasks waiting: as many ran as it allowed. None if no decision did. A limit for
+        all categories together is told once, without these counts, and holds all the time."""
         self._points: list[Point] = []
         self._step = 1
         """Every so many-th is kept."""
 
     def add(self, record: ThrottleDecided, most: int) -> None:
         self.last = record
+        limits = record.cap >= 0 and (not record.category or (record.cap <= record.running and record.waiting > 0))
+        if limits and (self.strictest is None or record.waiting > self.strictest.waiting):
+            self.strictest = record
         if self.decided % self._step == 0:
             self._points.append(_point(record))
             while len(self._points) > most:

@@ -66,7 +66,7 @@ def shown_categories(view: RunView) -> Shown:
     view.settle()
     rows = view.attempts
     size = len(view.categories)
-    work = np.bincount(rows.category, view.held() * (rows.ended - rows.started), size) if len(rows) else np.zeros(size)
+    work = np.bincount(rows.category, view.held() * view.within(), size) if len(rows) else np.zeros(size)
     place, count = rank_of(work, MOST_SHOWN)
     names = [""] * count
     for code, at in enumerate(place):
@@ -77,14 +77,14 @@ def shown_categories(view: RunView) -> Shown:
 def intervals(view: RunView, until: float) -> tuple[Floats, Floats, Ints, Ints]:
     """Begin, end, category and node of every attempt, those under way included; times from the run's beginning."""
     view.settle()
-    rows, origin = view.attempts, view.origin
+    rows = view.attempts
     if not view.running or view.end is not None:
-        return rows.started - origin, rows.ended - origin, rows.category, rows.node
+        return view.after(rows.started), view.after(rows.ended), rows.category, rows.node
     tasks = np.array(list(view.running), np.int64)
     begun = np.array([record.time for record in view.running.values()])
     codes = np.maximum(view.category_of(tasks), 0)
-    begins = np.concatenate((rows.started, begun)) - origin
-    ends = np.concatenate((rows.ended, np.maximum(begun, until))) - origin
+    begins = view.after(np.concatenate((rows.started, begun)))
+    ends = view.after(np.concatenate((rows.ended, np.maximum(begun, until))))
     nodes = np.concatenate((rows.node, np.array([record.node for record in view.running.values()], np.int64)))
     return begins, ends, np.concatenate((rows.category, codes)), nodes
 
@@ -112,8 +112,8 @@ def timeline(
         held = np.concatenate((held, held_now(view, codes[ended:])))
         memory = np.concatenate((memory, _means(view, memory)[codes[ended:]]))
     bad = np.flatnonzero(rows.outcome != 0)
-    final = rows.ended[(rows.outcome == 0) & rows.final] - view.origin
-    given_up = rows.ended[(rows.outcome != 0) & rows.final] - view.origin
+    final = view.after(rows.ended[(rows.outcome == 0) & rows.final])
+    given_up = view.after(rows.ended[(rows.outcome != 0) & rows.final])
     cores = spread(begins, ends, held, places, count, edges)
     there, running = capacity_over(view, edges), total_over(begins, ends, np.ones(len(begins)), edges)
     more, untold = np.zeros(buckets), np.zeros(buckets)
@@ -122,7 +122,7 @@ def timeline(
         more, untold = not_told(said_running, running, there), not_told(said_cores, cores.sum(axis=0), there)
     running += more
     ready = np.maximum(0.0, ready_over(view, needs, edges, until) - more) if needs is not None else np.zeros(0)
-    total = view.start.to_run if view.start else 0
+    total = view.to_run()
     done, failed = _so_far(final, edges), _so_far(given_up, edges)
     if total:  # of a net nobody knows it
         left = total - done[-1] - failed[-1] if view.end is None or edges[-1] < last - view.origin else 0.0
@@ -172,7 +172,9 @@ def held_now(view: RunView, codes: Ints) -> Floats:
     tasks = np.array(list(view.running), np.int64)
     found = view.cores_of(tasks, codes)
     if view.is_crowded():
-        found = np.where(view.declare_cores(tasks, codes), found, _means(view, view.held())[codes])
+        usual = _means(view, view.held())
+        usual[np.bincount(view.attempts.category, view.within(), len(usual)) <= 0] = 1.0  # nobody knows what it uses
+        found = np.where(view.declare_cores(tasks, codes), found, usual[codes])
     return found
 
 
@@ -185,12 +187,9 @@ def _means(view: RunView, values: Floats) -> Floats:
 
 def capacity_over(view: RunView, edges: Floats) -> Floats:
     """Cores of the nodes that were there."""
-    spans = [(node.cores, span) for node in view.nodes.values() for span in node.present]
-    begins = np.array([span[0] - view.origin for _, span in spans])
-    ends = np.array([edges[-1] if span[1] is None else span[1] - view.origin for _, span in spans])
-    begins[begins == begins.min(initial=np.inf)] = 0.0  # those found first had been there before
-    cores = np.array([cores for cores, _ in spans])
-    return total_over(np.minimum(begins, ends), ends, cores, edges)
+    found = np.array(view.there(view.origin + float(edges[-1]))).reshape(-1, 4)
+    cores, begins, ends = found[:, 1], view.after(found[:, 2]), view.after(found[:, 3])
+    return total_over(begins, ends, cores, edges)
 
 
 def ready_over(view: RunView, needs: Needs, edges: Floats, until: float | None = None) -> Floats:

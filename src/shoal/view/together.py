@@ -28,12 +28,12 @@ class Together:
             upto = min(len(rows), self._known + _PIECE)
             began = rows.started[self._known : upto].min()
             late = np.flatnonzero(rows.ended[:upto] >= began)[-_MOST_LOOKED_AT:]
-            self._most = max(self._most, _most_of(rows.started[late], rows.ended[late], weigh(late)))
+            self._most = max(self._most, most_of(rows.started[late], rows.ended[late], weigh(late)))
             self._known = upto
         return self._most
 
 
-def _most_of(begins: Floats, ends: Floats, held: Floats) -> float:
+def most_of(begins: Floats, ends: Floats, held: Floats) -> float:
     if (held == 1.0).all():
         begins.sort()
         ends.sort()

@@ -6,12 +6,13 @@ All nodes are added up, at moments that lie ever further apart the longer a run 
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from shoal.ledger.records import NodeTold
 from shoal.model.resources import FRACTION
-from shoal.view.columns import Floats
-from shoal.view.spread import total_over
+
+if TYPE_CHECKING:
+    from shoal.view.columns import Floats
 
 MOST_MOMENTS = 2048
 _APART = 0.5
@@ -56,6 +57,10 @@ class Underway:
 
     def over(self, edges: Floats, origin: float, until: float) -> tuple[Floats, Floats]:
         """Tasks that ran and cores that were held, on average in each bucket up to a moment of the clock."""
+        import numpy as np  # seldom needed by those who only add up
+
+        from shoal.view.spread import total_over
+
         begins = np.array([moment for moment, _, _ in self._moments]) - origin
         ends = np.append(begins[1:], max(until - origin, begins[-1] if len(begins) else 0.0))[: len(begins)]
         running, cores = (np.array([moment[at] for moment in self._moments], np.float64) for at in (1, 2))
@@ -64,6 +69,8 @@ class Underway:
 
 def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
     """What is missing of what nodes said in the last buckets: further back everything has ended and is known."""
+    import numpy as np
+
     missing = said - known
     enough = missing <= _LITTLE * np.maximum(there, 1.0)
     enough[-1:] = False  # what began a moment ago

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.view.graph import Needs
-from shoal.web.tasks import state_names, states_of
+from shoal.web.tasks import STATES, state_names, states_of
 from shoal.web.watch import GROUPS, Watch
 
 MOST_CATEGORIES = 200
@@ -69,11 +69,18 @@ def _by_task(watch: Watch, needs: Needs | None) -> dict[str, Any] | None:
             "task": (task := int(needs.tasks[row])),
             "name": view.names.of(task)[:200],
             "category": view.categories[code] if code >= 0 else None,
-            "state": "ready" if ready[row] else names[states[task]] if states[task] < len(names) else names[0],
+            "state": _state(names[states[task]] if states[task] < len(names) else names[0], bool(ready[row])),
         }
         for row, code in zip(rows, codes, strict=True)
     ]
     return {"nodes": nodes, "edges": [[at[came], at[goes]] for came, goes in edges]}
+
+
+def _state(name: str, is_ready: bool) -> str:
+    """Of a task that is not started it is known here whether it waits for others."""
+    if name != STATES[0]:
+        return name
+    return "ready" if is_ready else "waiting"
 
 
 def _needed(needs: Needs, row: int) -> set[int]:

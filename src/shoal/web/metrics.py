@@ -26,7 +26,7 @@ def metrics(watch: Watch) -> str:
         who = {"workflow": watch.name, "run": view.start.run, "outcome": watch.outcome()}
         states = [("done", told.done), ("failed", told.failed), ("running", told.running)]
         if watch.live:
-            states += [("waiting", told.waiting), ("cannot run", told.cannot_run)]
+            states += [("not started", told.waiting), ("cannot run", told.cannot_run)]
         else:
             states.append((NOT_RUN, told.waiting + told.cannot_run))
         states += [("cancelled", told.cancelled), ("up to date", told.up_to_date)]

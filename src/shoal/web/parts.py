@@ -62,7 +62,7 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
                 "task": record.task,
                 "name": view.names.of(record.task)[:200],
                 "attempt": record.attempt,
-                "since": round(record.time - view.origin, 3),
+                "since": round(max(0.0, record.time - view.origin), 3),
                 "node": node_name(view, record.node) if view.is_cluster() else None,
             }
             for record in longest

@@ -21,7 +21,7 @@ from email.message import Message
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shoal.errors import ShoalError
@@ -335,7 +335,13 @@ def _prepare(server: Server) -> None:
         server.api.prepare()
 
 
-def serve_until(server: Server, is_over: threading.Event, *, at_once: bool = False) -> None:
+class Awaited(Protocol):
+    """Something that is waited for, such as an event."""
+
+    def wait(self) -> object: ...
+
+
+def serve_until(server: Server, is_over: Awaited, *, at_once: bool = False) -> None:
     """Serves until it is over, and if anybody looks for a moment longer, so that everybody hears how it ended and can
     ask for the rest; `at_once` is to read the ledger before anybody asks."""
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="server", daemon=True)

@@ -14,9 +14,9 @@ from shoal.view.columns import Array, Ints
 from shoal.view.gantt import node_name
 from shoal.web.watch import Watch, WatchedRun
 
-STATES = ("waiting", "running", "done", "failed", "cancelled")
+STATES = ("not started", "running", "done", "failed", "cancelled", "cannot run")
 NOT_RUN = "not run"
-"""What is waiting while a run goes on is not run when it is over."""
+"""What is not started or cannot run while a run goes on is not run when it is over."""
 MOST_LISTED, MOST_LINKS, MOST_OUTPUT = 200, 50, 1 << 16
 
 
@@ -35,6 +35,7 @@ def states_of(watch: Watch) -> Array:
     cancelled = cancelled[cancelled < size]
     found[cancelled[known[cancelled]]] = 4
     if watch.live:
+        found[np.flatnonzero(view.are_doomed())] = STATES.index("cannot run")
         found[list(view.running)] = 1
     return found
 
@@ -124,8 +125,8 @@ def _attempt(view: WatchedRun, at: int) -> dict[str, Any]:
         "final": bool(rows.final[at]),
         "message": rows.messages[int(rows.message[at])],
         "node": node_name(view, int(rows.node[at])),
-        "started": round(float(rows.started[at] - view.origin), 6),
-        "ended": round(float(rows.ended[at] - view.origin), 6),
+        "started": round(float(view.after(rows.started[at])), 6),
+        "ended": round(float(view.after(rows.ended[at])), 6),
         "cpu": round(float(rows.cpu[at]), 6),
         "memory": int(rows.memory[at]),
         "memory_limit": int(rows.limit[at]),
@@ -137,7 +138,7 @@ def _running(watch: Watch, task: int) -> dict[str, Any] | None:
     record = watch.view.running.get(task)
     if record is None or not watch.live:
         return None
-    since = round(record.time - watch.view.origin, 6)
+    since = round(max(0.0, record.time - watch.view.origin), 6)
     node = node_name(watch.view, record.node)
     return {"attempt": record.attempt, "since": since, "pid": record.pid or None, "node": node}
 

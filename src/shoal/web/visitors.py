@@ -15,50 +15,61 @@ class Visitors:
         self._most = most
         self._strangers: dict[socket.socket, None] = {}
         """In the order in which they came."""
-        self._idle: dict[socket.socket, None] = {}
-        """Known, in the order of their last answers."""
-        self._busy: set[socket.socket] = set()
-        """Known, and waiting for an answer or listening."""
+        self._known: dict[socket.socket, bool] = {}
+        """In the order in which they asked last, and whether they have been answered; others wait or listen."""
         self._changing = threading.Lock()
 
     @property
     def known(self) -> int:
         """How many are here who have shown the token."""
         with self._changing:
-            return len(self._idle) + len(self._busy)
+            return len(self._known)
+
+    @property
+    def idle(self) -> int:
+        """How many of those have been answered, and ask for nothing."""
+        with self._changing:
+            return sum(self._known.values())
 
     def admit(self, visitor: socket.socket) -> bool:
         """Somebody has come; whether there is room."""
         with self._changing:
-            if len(self._strangers) + len(self._idle) + len(self._busy) >= self._most:
-                line = self._strangers or self._idle
-                if not line:
+            if len(self._strangers) + len(self._known) >= self._most:
+                first = self._first_to_go()
+                if first is None:
                     return False
-                first = next(iter(line))
-                del line[first]
                 with suppress(OSError):  # it has gone by itself
                     first.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, and closes it
             self._strangers[visitor] = None
             return True
 
+    def _first_to_go(self) -> socket.socket | None:
+        """Takes somebody off; None: all are known, and wait for an answer or listen."""
+        for stranger in self._strangers:
+            del self._strangers[stranger]
+            return stranger
+        for visitor, is_answered in self._known.items():
+            if is_answered:
+                del self._known[visitor]
+                return visitor
+        return None
+
     def know(self, visitor: socket.socket) -> None:
         """One who is here has shown the token, and asks for something."""
         with self._changing:
-            for line in (self._strangers, self._idle):
-                if visitor in line:
-                    del line[visitor]
-                    self._busy.add(visitor)
+            if visitor in self._strangers or visitor in self._known:
+                self._strangers.pop(visitor, None)
+                self._known.pop(visitor, None)
+                self._known[visitor] = False
 
     def rest(self, visitor: socket.socket) -> None:
         """One has been answered, and may ask again."""
         with self._changing:
-            if visitor in self._busy:
-                self._busy.discard(visitor)
-                self._idle[visitor] = None
+            if visitor in self._known:
+                self._known[visitor] = True
 
     def leave(self, visitor: socket.socket) -> None:
         """One has gone."""
         with self._changing:
-            self._busy.discard(visitor)
-            self._idle.pop(visitor, None)
+            self._known.pop(visitor, None)
             self._strangers.pop(visitor, None)

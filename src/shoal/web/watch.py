@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shoal.engine.follow import running_now
+from shoal.engine.brought import is_brought
+from shoal.engine.follow import Phase, listen
 from shoal.engine.workspace import Workspace
-from shoal.ledger.records import NetBegun, NetMarked, Record, RunStarted, TasksLinked, TasksPlanned, printable
+from shoal.ledger.records import Record, RunStarted, TasksLinked, TasksPlanned, printable
 from shoal.report.finding import last_run
 from shoal.report.frames import Frames
 from shoal.report.reading import LedgerTail, read_into
@@ -26,14 +27,10 @@ GROUPS = -1
 
 
 class WatchedRun(RunView):
-    """The model, with what only a live page shows: the marking of a net, and the graph by category."""
-
-    net_before: NetBegun | None = None
+    """The model, with what only a live page shows: the graph by category."""
 
     def _begin(self, start: RunStarted | None) -> None:
         super()._begin(start)
-        self.net: NetBegun | None = None
-        self.mark: NetMarked | None = None
         self.edges: dict[tuple[int, int], int] = {}
         """From category to category: how often a task of the second needs one of the first."""
         self.highest = -1
@@ -43,11 +40,6 @@ class WatchedRun(RunView):
         if self.is_passing and not isinstance(record, RunStarted):
             return
         match record:
-            case NetBegun():
-                self.net = self.net_before = record
-            case NetMarked():
-                self.net, self.mark = self.net_before, record  # a run that goes on does not say again of which net
-                self.last_time = max(self.last_time, record.time)
             case TasksLinked():
                 self._count_edges(record)
                 super().feed(record)
@@ -134,12 +126,7 @@ class Watch:
         live = bool(holder and start and holder.run == start.run and self.view.end is None)
         self.version += self._tail.offset != before or live != self.live
         self.live = live
-        self.view.said_running = self._said_running() if live else 0
-
-    def _said_running(self) -> int:
-        if self.view.mark is not None:
-            return self.view.mark.running_now()
-        return running_now(self.workspace) or 0
+        listen(self.view, self.workspace, live)
 
     def _pass_over_earlier_runs(self) -> None:
         """What somebody sees who looks at a run that goes on shall not wait for those that were before it."""
@@ -171,6 +158,8 @@ class Watch:
         """What has become of the run."""
         if self.view.start is None:
             return "never run"
+        if not self.live and self.is_last and self.view.goes_on_elsewhere() and is_brought(self.workspace):
+            return Phase.AWAY.value
         if self.view.end is not None:
             return self.view.end.outcome
         return "running" if self.live else "killed"

@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import struct
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -25,6 +26,7 @@ from shoal.errors import InputError
 
 KIND = "shoal-access"
 FORMAT = 1
+MOST_SPARE = 16
 _MOST_BYTES = 1 << 20
 _CONTACT = re.compile(r"tcp://(?P<host>[^\s/:]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
 _LETTERS = frozenset(bytes(z85.Z85CHARS).decode())
@@ -66,6 +68,8 @@ class Access(msgspec.Struct, frozen=True):
     """Agents to begin with, as `tcp://host:port`."""
     store: str | None = None
     """URL of the store, which may hold a password: only workers get it."""
+    spare: list[str] = []
+    """Further agents that answer clients, asked when no contact does."""
     kind: str = KIND
     format: int = FORMAT
 
@@ -97,8 +101,8 @@ class Access(msgspec.Struct, frozen=True):
         return self.server.public.encode(), self.server.secret.encode()
 
     def at(self, contacts: list[str], store: str | None = None) -> Access:
-        """The same cluster, found elsewhere; without `store` that stays as it is."""
-        return msgspec.structs.replace(self, contacts=list(contacts), store=store or self.store)
+        """The same cluster, found there and nowhere else; without `store` that stays as it is."""
+        return msgspec.structs.replace(self, contacts=list(contacts), store=store or self.store, spare=[])
 
 
 def make_access(name: str) -> Access:
@@ -142,6 +146,16 @@ def write(access: Access, path: str) -> None:
         raise InputError(f"the access file cannot be written: {error.strerror}", file=path) from None
 
 
+def publish_nodes(path: str, cluster: str, addresses: Sequence[str]) -> None:
+    """Notes in an access file which agents answer clients when no contact does; only in that of this cluster."""
+    try:
+        access = read(path)
+        if access.cluster == cluster:
+            write(msgspec.structs.replace(access, spare=list(addresses)[:MOST_SPARE]), path)
+    except InputError:
+        pass  # the file is gone or cannot be written: the contacts that are there still hold
+
+
 def read(path: str) -> Access:
     """The access that a file gives; one sentence of `InputError` if it gives none."""
     return parse(_contents(path), path)
@@ -180,7 +194,7 @@ def parse(data: bytes, path: str) -> Access:
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         raise InputError(f"the access file is damaged: {error}", file=path, remedy=_ANEW) from None
     _check_keys(access, path)
-    for contact in access.contacts:
+    for contact in (*access.contacts, *access.spare):
         found = _CONTACT.fullmatch(contact)
         if found is None or not 0 < int(found["port"]) < 65536:
             raise InputError(

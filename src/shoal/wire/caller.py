@@ -2,13 +2,14 @@
 
 All contacts of the access file are tried at once, and the first agent that lets us in is the one that is asked. CURVE
 itself meets a wrong key with silence, so the sockets' monitors are listened to: they tell an agent that refuses our key
-from a host where nobody is. After a failure the next question looks for an agent anew.
+from a host where nobody is. After a failure the next question looks for an agent anew. When no contact answers soon,
+those agents are tried that the access file names as spare, or that the caller has heard of while it was connected.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Generic
 
@@ -22,6 +23,8 @@ from shoal.wire.gate import Context, client_socket
 
 AT_ONCE = 16
 """How many contacts are tried at the same time."""
+SPARE_AFTER = 0.5
+"""Seconds that contacts have to answer before others are tried as well."""
 _SHOWN = 5
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _EVENTS = (
@@ -31,6 +34,10 @@ _EVENTS = (
     | zmq.EVENT_CONNECTED
     | zmq.EVENT_DISCONNECTED
 )
+
+
+class VersionError(InputError):
+    """The agent that is asked speaks another version of the protocol: asking again does not help."""
 
 
 class _Line:
@@ -97,6 +104,7 @@ class Caller(Generic[M]):
         self._context: Context = zmq.Context()
         self._line: _Line | None = None
         self._serial = 0
+        self._spare = list(access.spare)
 
     def __enter__(self) -> Caller[M]:
         return self
@@ -114,6 +122,10 @@ class Caller(Generic[M]):
     def agent(self) -> str | None:
         """The address of the agent that is being asked."""
         return self._line.contact if self._line else None
+
+    def learn(self, addresses: Iterable[str]) -> None:
+        """These agents of the cluster answer as well, from now on; no others than these and the contacts do."""
+        self._spare = list(addresses)[:AT_ONCE]
 
     def ask(self, message: M, timeout: float = 30.0) -> M:
         """The first message of the answer. A late answer is not taken for that of the next question."""
@@ -158,7 +170,7 @@ class Caller(Generic[M]):
             return self._codec.decode(line.socket.recv())
         except OtherVersion as error:
             self._hang_up()
-            raise InputError(
+            raise VersionError(
                 f"the agent at {line.contact} speaks version {error.version} of Shoal's protocol,"
                 f" this program version {self._codec.version}",
                 remedy="use the same Shoal on both sides",
@@ -185,26 +197,35 @@ class Caller(Generic[M]):
             )
         groups = [contacts[begin : begin + AT_ONCE] for begin in range(0, len(contacts), AT_ONCE)]
         refusing: list[str] = []
+        spare = [address for address in self._spare if address not in contacts]
         for group in groups:
-            self._line, refused = self._race(group, time.monotonic() + self._patience / len(groups))
+            deadline = time.monotonic() + self._patience / len(groups)
+            self._line, refused = self._race(group, deadline, spare if group is groups[-1] else ())
             if self._line is not None:
                 return self._line
             refusing += refused
         raise _nobody(contacts, refusing)
 
-    def _race(self, contacts: Sequence[str], deadline: float) -> tuple[_Line | None, list[str]]:
-        """The first line that is open, or none and who refused us."""
+    def _race(self, contacts: Sequence[str], deadline: float, spare: Sequence[str]) -> tuple[_Line | None, list[str]]:
+        """The first line that is open, or none and who refused us; `spare` joins when the contacts are slow."""
         lines: list[_Line] = []
         winner: _Line | None = None
+        waiting = list(contacts)
+        until = time.monotonic() + min(SPARE_AFTER, self._patience / 2) if spare else deadline
         try:
-            for contact in contacts:
-                lines.append(_Line(self._context, self._access, self._role, contact, self._codec.limit_bytes))
-            while winner is None and not all(line.is_refused for line in lines):
-                if not _poll([line.monitor for line in lines], deadline):
-                    break
+            while winner is None:
+                while waiting:
+                    contact = waiting.pop(0)
+                    lines.append(_Line(self._context, self._access, self._role, contact, self._codec.limit_bytes))
+                has_news = not all(line.is_refused for line in lines)
+                has_news = has_news and bool(_poll([line.monitor for line in lines], until))
                 for line in lines:
                     line.hear()
                 winner = next((line for line in lines if line.is_open), None)
+                if not has_news and winner is None:
+                    if not spare:
+                        break
+                    waiting, spare, until = list(spare), (), deadline
             return winner, [line.contact for line in lines if line.is_refused]
         finally:
             for line in lines:

@@ -25,7 +25,7 @@ _WAITING_ENVELOPES = 16
 _SILENCE_SECONDS = 20
 """A connection whose other end does not take or acknowledge anything for so long is given up. The system sees to that:
 heartbeats of libzmq 4.3.5 end the whole process when a connection is lost whose queue is full."""
-_HANDSHAKE_MS = 10_000
+_HANDSHAKE_MS = 5_000
 """Whoever connects and does not prove who they are is put out after so long."""
 _BACKLOG = 1024
 

@@ -20,11 +20,13 @@ from typing import Generic, NamedTuple, TypeAlias
 
 import zmq
 
+from shoal.descriptors import OUT_OF_DESCRIPTORS
 from shoal.errors import InputError
 from shoal.wire.access import Access, Role
 from shoal.wire.envelope import HEADER_BYTES, NAME_LENGTH, BadFrame, Codec, Envelope, M, OtherVersion
 from shoal.wire.gate import Context, Gate, Socket, client_socket, server_socket
 from shoal.wire.outbox import Outbox
+from shoal.wire.pause import Pause
 
 MOST_FRAMES = 1_000
 MOST_BYTES = 32 * 1024 * 1024
@@ -121,6 +123,7 @@ class Post(Generic[M]):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.refused: Counter[str] = Counter()
         """How many callers and frames were turned away, by cause."""
+        self._pause: Pause | None = None
         self.dropped = 0
         """How many messages made room for newer ones, or had nobody left to go to."""
         self._gate = Gate(self._context, access)
@@ -130,6 +133,9 @@ class Post(Generic[M]):
             self._epoll.register(fd, select.EPOLLIN)
         self._bind(bind)
         self.address = str(self._router.get_string(zmq.LAST_ENDPOINT))
+        self._pause = Pause(self.address)
+        if self._pause.fd() >= 0:
+            self._epoll.register(self._pause.fd(), select.EPOLLIN | select.EPOLLET)
 
     def _bind(self, bind: str) -> None:
         try:
@@ -147,6 +153,8 @@ class Post(Generic[M]):
     def receive(self) -> list[Received[M]]:
         """Everything that has arrived, and keys looked at. To be called in every turn."""
         ready = dict.fromkeys(fd for fd, _ in self._epoll.poll(0)) | self._restless
+        if self._pause is not None:
+            self._pause.look(at_once=self._pause.fd() in ready)
         self._restless = {}
         rung = self._bell in ready
         if rung:
@@ -222,11 +230,17 @@ class Post(Generic[M]):
             self.dropped += 1
 
     def send(self, address: str, message: M) -> None:
-        """Queue a message for an agent; `BadFrame` if it is too large for any frame."""
+        """Queue a message for an agent; `BadFrame` if it is too large for any frame.
+
+        It is dropped if the agent is a new one and there are no descriptors for another connection.
+        """
         packed = self._codec.packed(message)
         peer = self._peers.get(address)
         if peer is None:
-            socket = self._connected(address)
+            socket = None if self._pause is not None and self._pause.is_on else self._connected(address)
+            if socket is None:
+                self.dropped += 1
+                return
             peer = self._peers[address] = _Peer(address, socket, _fd(socket), Outbox(self._outbox_bytes))
             self._watch(peer)
         self.dropped += peer.outbox.put(packed)
@@ -289,17 +303,28 @@ class Post(Generic[M]):
             peer.blocked_since = now
         elif now - peer.blocked_since > self._renewal:
             self._renew(peer)
-        return False
+        return peer.address not in self._peers
 
     def _renew(self, peer: _Peer) -> None:
         self._drop_socket(peer)
-        peer.socket = self._connected(peer.address)
+        socket = self._connected(peer.address)
+        if socket is None:
+            self.dropped += len(peer.outbox)
+            del self._peers[peer.address]
+            return
+        peer.socket = socket
         peer.fd = _fd(peer.socket)
         peer.blocked_since = None
         self._watch(peer)
 
-    def _connected(self, address: str) -> Socket:
-        socket = client_socket(self._context, self._access, Role.WORKER, self._codec.limit_bytes)
+    def _connected(self, address: str) -> Socket | None:
+        """A connection that is being made; None if there is no descriptor for it."""
+        try:
+            socket = client_socket(self._context, self._access, Role.WORKER, self._codec.limit_bytes)
+        except zmq.ZMQError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                return None
+            raise
         try:
             socket.connect(address)
         except zmq.ZMQError as error:
@@ -342,6 +367,8 @@ class Post(Generic[M]):
         if not self._epoll.closed:
             self._epoll.close()
             os.close(self._bell)
+            if self._pause is not None:
+                self._pause.close()
 
     def _framed(self, serial: int, messages: list[bytes]) -> bytes:
         return self._codec.frame(self._access.cluster, self._sender, serial, messages)

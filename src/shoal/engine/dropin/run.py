@@ -7,10 +7,10 @@ import signal
 import sys
 import time
 
-from shoal.engine.dropin.adopt import adopt
 from shoal.engine.dropin.attendant import StandIn
 from shoal.engine.dropin.collector import remove_file
 from shoal.engine.dropin.failed import failed_directory
+from shoal.engine.dropin.foreign_log import take_over
 from shoal.engine.dropin.log import MakeflowLog, RuleState, begun_files, check_log, on_one_line
 from shoal.engine.dropin.script import script_of, write_script
 from shoal.engine.dropin.settings import Settings
@@ -44,7 +44,7 @@ def run(settings: Settings, document: Makeflow, language: str, node: Resources) 
         _options(settings, node, stand_in),
         stand_in,
         afresh=is_new,
-        before=lambda _: _adopt(settings, workflow, workspace),
+        before=lambda _: _take_over(settings, workflow, workspace),
     )
     try:
         log = MakeflowLog(settings.log, graph)
@@ -93,10 +93,10 @@ def _options(settings: Settings, node: Resources, stand_in: StandIn) -> RunOptio
     )
 
 
-def _adopt(settings: Settings, workflow: Workflow, workspace: Workspace) -> None:
-    adopted = adopt(settings.log, workflow.graph, workspace)
-    if adopted:
-        print(f"{adopted} of {len(workflow.graph)} rules were done by another program, according to its log.")
+def _take_over(settings: Settings, workflow: Workflow, workspace: Workspace) -> None:
+    taken = take_over(settings.log, workflow.graph, workspace)
+    if taken:
+        print(f"{taken} of {len(workflow.graph)} rules were done by another program, according to its log.")
 
 
 def write_dry_run(settings: Settings, document: Makeflow, language: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from urllib.parse import quote as percent_encoded
 
 from shoal.engine.dropin.settings import Settings
+from shoal.engine.filenames import relative_here
 from shoal.engine.load import Workflow, output_files
 from shoal.engine.workspace import Workspace
 from shoal.frontend.makeflow import Makeflow, MakeflowRule, build_graph
@@ -23,7 +24,7 @@ _PASSED_ON = ("cores", "memory", "disk")
 def workflow_of(settings: Settings, document: Makeflow, language: str) -> Workflow:
     """All rules are wanted."""
     nest = nested_command(settings, document, language)
-    graph = build_graph(document, nest=nest, retries=settings.retries, by_jobs=True)
+    graph = build_graph(document, nest=nest, retries=settings.retries, by_jobs=True, relative=relative_here())
     kept = frozenset(output_files(document, graph))
     return Workflow(settings.dagfile, graph, list(range(len(graph))), [], kept=kept)
 

@@ -10,13 +10,14 @@ from shoal.errors import InputError
 from shoal.flow.net.transition import Function
 from shoal.flow.net.words import Place, Port
 from shoal.model.resources import Resources
+from shoal.model.shell import STRICT, parse_shell
 from shoal.model.task import ONE_CORE, Profile
 
 STEP_WORDS = ("name", "when", "priority", "once", "put")
 TASK_WORDS = (
     *STEP_WORDS,
     *("category", "retries", "timeout", "environment", "directory", "prefers"),
-    *("group", "on_error", "within", "command", "gives", "implementations"),
+    *("group", "on_error", "within", "command", "shell", "gives", "implementations"),
 )
 _HIGHEST = 1 << 31
 _MEANT = (*TASK_WORDS, "cores", "memory", "disk", "gpus", "nodes")
@@ -111,7 +112,20 @@ class Words:
             directory=self.text("directory") or None,
             cores_declared="cores" in self.amounts,
             prefers=self._prefers(),
+            shell=self._shell(),
         )
+
+    def _shell(self) -> str:
+        """Of commands; they have the strict one if nothing is said, as in rules files."""
+        value = self.options.get("shell")
+        if value is None:
+            return STRICT
+        if self.options.get("command") is None:
+            raise InputError(f"{self.what}: shell= is for commands, and this runs a function")
+        try:
+            return parse_shell(value)
+        except InputError as error:
+            raise InputError(f"{self.what}: {error.message}", remedy=error.remedy) from None
 
     def _prefers(self) -> tuple[str, ...]:
         value = self.options.get("prefers", ())

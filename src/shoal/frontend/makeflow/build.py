@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from shoal.errors import InputError
 from shoal.frontend.makeflow.directives import LARGEST_SIZE, SIZE_RESOURCES, leading_number, read_number
 from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Makeflow, MakeflowRule
+from shoal.model.filenames import Relative
 from shoal.model.graph import Graph, GraphBuilder
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
@@ -29,16 +30,17 @@ def build_graph(
     nest: Callable[[int, MakeflowRule], str] | None = None,
     retries: int = 0,
     by_jobs: bool = False,
+    relative: Relative | None = None,
 ) -> Graph:
     """One task per rule, in file order; a task is named by its first output or its command.
 
     `nest` gives the command for a rule that runs a sub-workflow. With `by_jobs` rules take one of the named resource
     `jobs`, and of all others only what they declare; time limits are then left to a monitor, and values that are none
-    ask for nothing, as in the original. Otherwise they are refused.
+    ask for nothing, as in the original. Otherwise they are refused. `relative` shortens absolute names of files.
     """
     if makeflow.doubts and not by_jobs:
         raise makeflow.doubts[0]
-    builder = GraphBuilder(makeflow.source)
+    builder = GraphBuilder(makeflow.source, relative)
     profiles = Profiles(makeflow, retries, by_jobs)
     try:
         for number, rule in enumerate(makeflow.rules):

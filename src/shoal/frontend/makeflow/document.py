@@ -76,5 +76,7 @@ class Makeflow:
     """Estimated sizes of files in bytes (`.SIZE`)."""
     default_category: str = DEFAULT_CATEGORY
     """The category whose variables the rules of all others see, too; JSON may name another one."""
+    notes: list[str] = field(default_factory=list)
+    """What is carried out as written, although it is hardly meant."""
     doubts: list[InputError] = field(default_factory=list)
     """What cannot be meant but is passed over in silence by the original, and so by whoever stands in for it."""

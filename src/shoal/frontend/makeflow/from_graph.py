@@ -8,6 +8,8 @@ resources.
 
 from __future__ import annotations
 
+import shlex
+
 from shoal.errors import InputError
 from shoal.frontend.makeflow.build import resources_of
 from shoal.frontend.makeflow.directives import leading_number
@@ -16,6 +18,7 @@ from shoal.frontend.makeflow.variables import Variables
 from shoal.frontend.makeflow.write_settings import share
 from shoal.model.graph import Graph, derive_category, topological_order
 from shoal.model.resources import BYTE_RESOURCES, FRACTION, is_label
+from shoal.model.shell import STRICT, needs_shell, words_elsewhere
 from shoal.model.task import Profile
 
 _VARIABLES = {"cores": "CORES", "memory": "MEMORY", "disk": "DISK", "gpus": "GPUS"}
@@ -51,7 +54,7 @@ def document_of(graph: Graph) -> Makeflow:
             MakeflowRule(
                 tuple(graph.output_names(task)),
                 (*graph.input_names(task), *_files_of_order(graph, task, groups)),
-                command,
+                _in_its_shell(command, graph.profile_of(task).shell),
                 graph.lines[task],
                 category,
                 variables.version,
@@ -59,6 +62,13 @@ def document_of(graph: Graph) -> Makeflow:
             )
         )
     return makeflow
+
+
+def _in_its_shell(command: str, shell: str) -> str:
+    """The command as /bin/sh, which runs those of Makeflows, must have it."""
+    if not shell or (shell == STRICT and not needs_shell(command)):
+        return command
+    return shlex.join([*words_elsewhere(shell), "-c", command])
 
 
 def _group_files(graph: Graph) -> dict[int, list[str] | int]:

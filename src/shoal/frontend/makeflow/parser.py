@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from shoal.errors import InputError
 from shoal.frontend.makeflow.directives import DIRECTIVE, read_directive, size_of
 from shoal.frontend.makeflow.document import DEFAULT_CATEGORY, Allocation, Category, Makeflow, MakeflowRule
-from shoal.frontend.makeflow.lexer import NAME_CHARACTERS, Lexer, Token, skip_blanks, skip_line
+from shoal.frontend.makeflow.lexer import NAME_CHARACTERS, Lexer, Token, note_on_backslashes, skip_blanks, skip_line
 from shoal.frontend.makeflow.plain import PlainRules
 from shoal.frontend.makeflow.variables import Variables
 from shoal.frontend.source import Source
 
 # Leads to the first `:` or `=` outside quotes, which decides what a line is.
-_LINE_START = re.compile(r"(?:[^\\\"':=\n#]++|\\.|\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+')*+", re.DOTALL)
+_QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*'"
+_LINE_START = re.compile(rf"[^\\\"':=\n#]*(?:(?:\\.|{_QUOTED})[^\\\"':=\n#]*)*", re.DOTALL)
 _NAME = re.compile(NAME_CHARACTERS + "+")
 _COLON_ASSIGNMENT = re.compile(rf"{NAME_CHARACTERS}+[ \t]*:=")
 _MODIFIER = re.compile(r"(LOCAL|MAKEFLOW)(?: |\Z)")
@@ -57,6 +58,7 @@ class Parser:
         makeflow = self.makeflow
         makeflow.inputs = self._file_names("MAKEFLOW_INPUTS")
         makeflow.outputs = self._file_names("MAKEFLOW_OUTPUTS")
+        makeflow.notes += filter(None, [note_on_backslashes(self.source)])
         return makeflow
 
     def _file_names(self, variable: str) -> tuple[str, ...]:

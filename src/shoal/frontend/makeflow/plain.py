@@ -17,26 +17,29 @@ from shoal.frontend.source import Source
 
 # Printable ASCII only in file lists: `str.split` and the lexer then mean the same by a blank.
 _FILES = r"!%&()*+,\-./0-9;<?@A-Z\[\]^_`a-z{|}~ \t"
+# Every pattern has one way to match a text, without possessive quantifiers (see `lexer.py`): each repeated part begins
+# with a character that cannot stand in what is before it.
 # The lexer's names may go on with letters beyond ASCII; then it must say where they end.
-_REFERENCE = r"\$(?:[A-Za-z0-9_]++(?![^\x00-\x7f])|\([A-Za-z0-9_]++\)|\{[A-Za-z0-9_]++\})"
+_REFERENCE = r"\$(?:[A-Za-z0-9_]+(?![A-Za-z0-9_]|[^\x00-\x7f])|\([A-Za-z0-9_]+\)|\{[A-Za-z0-9_]+\})"
 # In double quotes a backslash has a meaning of its own, blanks at the start are dropped, and what single quotes enclose
 # is not replaced.
-_PLAIN_QUOTED = r"\"(?![ \t])[^\"\\$\n]*+\""
-_SINGLE_QUOTED = r"'(?:[^'\\\n]++|\\[^\n])*+'"
-_QUOTED = rf"\"(?![ \t])(?:[^\"\\$'\n]++|{_REFERENCE})*+\""
-_COMMAND = rf"(?:[^\\\"'$#\n]++|{_REFERENCE}|\\[^\n \t]|{_PLAIN_QUOTED}|{_QUOTED}|{_SINGLE_QUOTED})++"
-_OWN_VARIABLES = r"(?:@?[A-Za-z0-9_]++[ \t]*+=[^\\\"'$#\n]*+\n)*+"
+_PLAIN_QUOTED = r"\"(?![ \t])[^\"\\$\n]*\""
+_SINGLE_QUOTED = r"'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*'"
+_QUOTED = rf"\"(?![ \t])[^\"\\$'\n]*(?:{_REFERENCE}[^\"\\$'\n]*)+\""
+_SPECIAL = rf"{_REFERENCE}|\\[^\n \t]|{_PLAIN_QUOTED}|{_QUOTED}|{_SINGLE_QUOTED}"
+_COMMAND = rf"[^\\\"'$#\n]*(?:(?:{_SPECIAL})[^\\\"'$#\n]*)*"
+_OWN_VARIABLES = r"(?:@?[A-Za-z0-9_]+[ \t]*=[^\\\"'$#\n]*\n)*"
 _RULE = re.compile(
-    rf"(?![@ \t]|\.[A-Z])((?:[{_FILES}]++|{_REFERENCE})++):((?:[={_FILES}]++|{_REFERENCE})*+)\n({_OWN_VARIABLES})"
-    rf"[ \t]++(?!LOCAL|MAKEFLOW)({_COMMAND})(?:#[^\n]*+)?+\n(?:[ \t]*+(?:#[^\n]*+)?+\n)*+"
+    rf"(?![@ \t:]|\.[A-Z])([{_FILES}]*(?:{_REFERENCE}[{_FILES}]*)*):([={_FILES}]*(?:{_REFERENCE}[={_FILES}]*)*)\n"
+    rf"({_OWN_VARIABLES})[ \t]+(?![ \t\n#]|LOCAL|MAKEFLOW)({_COMMAND})(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*"
 )
 _OWN_VARIABLE = re.compile(r"@?([A-Za-z0-9_]+)[ \t]*=[ \t]*([^\n]*)\n")
 _REFERENCES = re.compile(f"({_REFERENCE})")
 _FIXED = re.compile(rf"(\\.|{_SINGLE_QUOTED}|\"[^\"]*\")")
 _BLANKS = re.compile(r"[ \t]+")
 _ESCAPED = re.compile(r"\\(.)")
-_PLAIN_FOR_FILES = re.compile(rf"[={_FILES}]*+")
-_PLAIN_FOR_COMMANDS = re.compile(r"[^\\\"'$#\n]*+")
+_PLAIN_FOR_FILES = re.compile(rf"[={_FILES}]*")
+_PLAIN_FOR_COMMANDS = re.compile(r"[^\\\"'$#\n]*")
 _OWN_KEPT = 10_000
 _MODIFIERS = ("LOCAL", "MAKEFLOW")
 _FAR_REACHING = ("CATEGORY", "SYMBOL", "BATCH_LOCAL")

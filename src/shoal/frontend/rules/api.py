@@ -20,7 +20,19 @@ from shoal.frontend.rules.options import Options, SupportsPath
 from shoal.frontend.rules.paths import Files, pathmap
 from shoal.frontend.rules.registry import NO_DEFAULT, Rules
 
-__all__ = ["collecting", "directory", "file", "files", "include", "namespace", "param", "pathmap", "rule", "task"]
+__all__ = [
+    "collecting",
+    "directory",
+    "file",
+    "files",
+    "include",
+    "namespace",
+    "param",
+    "pathmap",
+    "rule",
+    "shell",
+    "task",
+]
 
 F = TypeVar("F", bound=Function)
 T = TypeVar("T")
@@ -165,6 +177,16 @@ def include(path: Name, prefix: str | None = None) -> ModuleType:
     frame = sys._getframe(1)
     rules = _current or _registry(frame)
     return rules.include(str(path), prefix, frame)
+
+
+def shell(program: str) -> None:
+    """Sets what runs the commands that are defined after it and have no `shell=`: `shell("bash -e")`.
+
+    An included file begins with the shell of the file that includes it; what it sets ends with it.
+    """
+    frame = sys._getframe(1)
+    rules = _current or _registry(frame)
+    rules.set_shell(program, frame)
 
 
 def files(*patterns: Name) -> Files:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from shoal.errors import InputError
 from shoal.frontend.rules.calls import Calls
 from shoal.frontend.rules.definitions import FILE, Definitions, Run
+from shoal.frontend.rules.fingerprint import ModuleText
 from shoal.frontend.rules.needs import NOTHING, Needed, Wanted
 from shoal.frontend.rules.pattern import Match
 from shoal.frontend.rules.places import Blame, Place
@@ -29,11 +30,11 @@ _SOURCE = -1
 class Assembly:
     """Builds one graph."""
 
-    def __init__(self, definitions: Definitions, search: Search) -> None:
+    def __init__(self, definitions: Definitions, search: Search, modules: ModuleText = str) -> None:
         self._definitions = definitions
         self._search = search
-        self._builder = GraphBuilder(definitions.source)
-        self._calls = Calls()
+        self._builder = GraphBuilder(definitions.source, definitions.relative)
+        self._calls = Calls(modules)
         self._states = bytearray(search.base)
         self._numbers = array("i", [_SOURCE]) * search.base
         self._expanded: dict[int, Needed] = {}
@@ -136,6 +137,8 @@ class Assembly:
         after: list[int] = []
         for name in names:
             node = explicit.get(name)
+            if node is None and "/" in name:  # no other name can be written in more than one way
+                node = explicit.get(self._definitions.plain(name))
             if node is None or kinds[node] == FILE:
                 inputs.append(name)
             else:
@@ -172,7 +175,7 @@ class Assembly:
             inputs=inputs,
             outputs=outs,
             after=after,
-            profile=definitions.profiles.all[profile] if profile else None,
+            profile=definitions.profiles.all[profile],
             line=definitions.places.main_line(node),
         )
 

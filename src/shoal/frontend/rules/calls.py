@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FunctionType
 
 from shoal.errors import InputError
-from shoal.frontend.rules.fingerprint import fingerprint
+from shoal.frontend.rules.fingerprint import Fingerprints, ModuleText
 from shoal.frontend.rules.template import Names
 from shoal.model.task import Call
 
@@ -18,14 +18,15 @@ from shoal.model.task import Call
 class Calls:
     """Makes calls; what depends on the function alone is worked out once."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: ModuleText) -> None:
+        self._fingerprints = Fingerprints(modules)
         self._plain: dict[int, Call] = {}
         """By `id(function)`; the calls keep the functions alive."""
 
     def make(self, function: Callable[..., object], names: Names) -> Call:
         plain = self._plain.get(id(function))
         if plain is None:
-            plain = Call(function, fingerprint(function), wants_task(function))
+            plain = Call(function, self._fingerprints.of(function), wants_task(function))
             self._plain[id(function)] = plain
         if not plain.wants_task or not (names.groups or names.wildcards):
             return plain

@@ -20,8 +20,12 @@ from shoal.frontend.rules.options import Profiles
 from shoal.frontend.rules.pattern import Pattern
 from shoal.frontend.rules.places import Place, Places, line_text, place_of
 from shoal.frontend.rules.template import Command, Field, Template, bind, bind_words
+from shoal.model.filenames import Relative, has_odd_names, plain_name
+from shoal.model.shell import STRICT
 
 TASK, FILE, DIRECTORY = 0, 1, 2
+SHELL_OF_FUNCTION = "shell= is for commands, and this runs a function"
+_NO_SHELL = "leave it out, or run a command"
 
 Function: TypeAlias = Callable[..., object]
 Run: TypeAlias = Command | Function | None
@@ -41,8 +45,10 @@ class Rule(NamedTuple):
 class Definitions:
     """Everything one rules file, and what it includes, has defined."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, relative: Relative | None = None) -> None:
         self.source = source
+        self.relative = relative
+        """Shortens absolute names of files below the workflow's directory."""
         self.texts: dict[str, str] = {}
         """The text of each file that was read, by the name used in messages."""
         self.names: list[str] = []
@@ -61,6 +67,8 @@ class Definitions:
         self.rules: list[Rule] = []
         self.scope = ""
         self.has_functions = False
+        self._with_shell: set[int] = set()
+        """Definitions, and rules as negative numbers, that say which shell and wait for what they run."""
 
     def add(
         self, kind: int, name: str, needs: object, run: object, options: Mapping[str, object], frame: FrameType
@@ -72,10 +80,14 @@ class Definitions:
             raise self._defined_twice(name, frame)
         try:
             column = needs if needs is None or (type(needs) is str and needs) else simplify(needs)
-            profile = self.profiles.number(options) if options else 0
+            # The usual case is not worth a call: this is done for every definition.
+            usual = not options and type(run) is str and self.profiles.shell is STRICT
+            profile = 0 if usual else self._profile(options, run)
             action = run if type(run) is str and "{" not in run else self._action(run, (), frame)
         except InputError as error:
             raise self.placed(error, frame) from None
+        if "shell" in options and type(run) is not str:
+            self._check_shell(len(self.names), run, frame)
         number = len(self.names)
         self.explicit[name] = number
         self.names.append(name)
@@ -105,7 +117,7 @@ class Definitions:
         """Adds a directory unless it is there; it is waited for like a task, for its time stamp means nothing."""
         number = self.explicit.get(name)
         if number is None or self.kinds[number] != DIRECTORY:
-            number = self.add(DIRECTORY, name, None, "", {}, frame)
+            number = self.add(DIRECTORY, name, None, "", {"shell": STRICT}, frame)
             self.runs[number] = f"mkdir -p -- {shlex.quote(name)}"
         return name
 
@@ -119,25 +131,55 @@ class Definitions:
     ) -> int:
         """Adds a pattern rule and returns its number among the rules."""
         try:
-            patterns = tuple(map(Pattern, outputs))
+            patterns = tuple([Pattern(self.plain(each) if isinstance(each, str) else each) for each in outputs])
             wildcards = patterns[0].wildcards
             for pattern in patterns[1:]:
                 if pattern.is_expression or patterns[0].is_expression:
                     raise InputError("a regular expression must be the only output of its rule")
                 if sorted(pattern.wildcards) != sorted(wildcards):
                     raise InputError(f"{patterns[0].text!r} and {pattern.text!r} must have the same wildcards")
-            profile = self.profiles.number(options)
+            profile = self._profile(options, run)
             wanted = prepare(needs, lambda text: self._needs_template(text, wildcards, frame))
             action = self._action(run, wildcards, frame)
         except InputError as error:
             raise self.placed(error, frame) from None
+        if "shell" in options and type(run) is not str:
+            self._check_shell(-len(self.rules) - 1, run, frame)
         self.rules.append(Rule(patterns, wanted, action, profile, self.scope, place_of(frame, self.source)))
         return len(self.rules) - 1
+
+    def plain(self, name: str) -> str:
+        """The name under which a file is known, however it is written here."""
+        return plain_name(name, self.relative)
+
+    def name_plainly(self) -> None:
+        """Makes every file and directory known under its plain name; called when everything is defined."""
+        if not has_odd_names(self.names) and not any(map(has_odd_names, self.more_outputs.values())):
+            return
+        for number, kind in enumerate(self.kinds):
+            names = (self.names[number],) if kind == DIRECTORY else self.outputs(number)
+            plain = tuple(map(self.plain, names))
+            if plain == names:
+                continue
+            for at, name in enumerate(plain):
+                if self.explicit.setdefault(name, number) != number or name in plain[:at]:
+                    raise self._also_defined(name, number)
+            self.names[number] = plain[0]
+            if number in self.more_outputs:
+                self.more_outputs[number] = plain
+
+    def _also_defined(self, name: str, number: int) -> InputError:
+        other = self.explicit[name]
+        if other == number:
+            return self.placed(InputError(f"{name!r} is named twice among the outputs"), self.places.of(number))
+        return self._defined_at(name, *sorted((other, number)))
 
     def set_function(self, number: int, function: Function) -> None:
         """Gives a definition made without `run=` the function it decorates."""
         if self.runs[number] is not None:
             raise self.placed(InputError(f"{self.names[number]!r} already runs something"), self.places.of(number))
+        if number in self._with_shell:
+            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), self.places.of(number))
         self.runs[number] = function
         self._describe(number, function)
 
@@ -146,8 +188,25 @@ class Definitions:
         rule = self.rules[number]
         if rule.run is not None:
             raise self.placed(InputError(f"the rule for {rule.patterns[0].text!r} already runs something"), rule.place)
+        if -number - 1 in self._with_shell:
+            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), rule.place)
         self.rules[number] = rule._replace(run=function)
         self.has_functions = True
+
+    def _profile(self, options: Mapping[str, object], run: object) -> int:
+        if isinstance(run, (list, tuple)):  # a chosen shell may quote in another way, or be none
+            options = {"shell": STRICT, **options}
+        return self.profiles.number(options) if options or self.profiles.shell != STRICT else 0
+
+    def _check_shell(self, number: int, run: object, frame: FrameType) -> None:
+        """A shell is for the text of a command; a definition that gets its function later is remembered."""
+        if isinstance(run, (list, tuple)):
+            raise self.placed(
+                InputError("shell= is for a command given as text, and this one is a list of words"), frame
+            )
+        if run is not None:
+            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), frame)
+        self._with_shell.add(number)
 
     def outputs(self, number: int) -> tuple[str, ...]:
         if self.kinds[number] != FILE:
@@ -200,8 +259,11 @@ class Definitions:
         number = self.explicit.get(name)
         if number is None:
             return self.placed(InputError(f"{name!r} is named twice among the outputs"), frame)
+        return self._defined_at(name, number, place_of(frame, self.source))
+
+    def _defined_at(self, name: str, number: int, again: int | Place) -> InputError:
         first = self.places.of(number)
-        here = place_of(frame, self.source)
+        here = self.places.of(again) if isinstance(again, int) else again
         where = f"line {first.line}" if first.file == here.file else f"{first.file}, line {first.line}"
         error = InputError(f"{name!r} is already defined ({where})", remedy="rename or remove one of them")
         return self.placed(error, here)

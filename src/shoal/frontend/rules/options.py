@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypedDict
 
 from shoal.errors import InputError
+from shoal.model.filenames import refuse_null
 from shoal.model.labels import parse_labels, requiring
 from shoal.model.resources import Resources, is_label
+from shoal.model.shell import STRICT, parse_shell
 from shoal.model.task import Profile
 
 
@@ -38,6 +40,7 @@ class Options(TypedDict, total=False):
     category: str
     env: Mapping[str, object]
     cwd: str | SupportsPath
+    shell: str
 
 
 BUILT_IN = ("cores", "memory", "disk", "gpus")
@@ -48,12 +51,16 @@ class Profiles:
     """The profiles of one rules file, each there once."""
 
     def __init__(self) -> None:
-        self.all: list[Profile] = [Profile()]
+        self.all: list[Profile] = [Profile(shell=STRICT)]
+        self.shell = STRICT
+        """Of those that do not say which."""
         self._by_options: dict[object, int] = {}
         self._by_profile: dict[Profile, int] = {self.all[0]: 0}
 
     def number(self, options: Mapping[str, object]) -> int:
         """The number of the profile for these options; raises `InputError` without a place if they are wrong."""
+        if self.shell != STRICT:
+            options = {"shell": self.shell, **options}
         if not options:
             return 0
         key: object = (tuple(options.items()), tuple(map(type, options.values())))
@@ -89,6 +96,7 @@ def make_profile(options: Mapping[str, object]) -> Profile:
         directory=_directory(options.get("cwd")),
         cores_declared="cores" in options or "cores" in _named(options),
         prefers=parse_labels(options.get("prefers", ()), "prefers"),
+        shell=parse_shell(options.get("shell", STRICT)),
     )
 
 
@@ -137,6 +145,7 @@ def _environment(value: object) -> tuple[tuple[str, str], ...]:
     for variable in value:
         if not isinstance(variable, str) or not variable or "=" in variable or "\0" in variable:
             raise InputError(f"env names {variable!r}, which is not a variable")
+        refuse_null(str(value[variable]), f"env: the value of {variable}")
     return tuple(sorted((variable, str(text)) for variable, text in value.items()))
 
 

@@ -1,6 +1,7 @@
 """`Rules`: the registry a rules file writes into, and the way from it to a graph.
 
-What needs a disk is handed in as functions: `load` executes another rules file (for `include`), `glob` finds files.
+What needs a disk is handed in as functions: `load` executes another rules file (for `include`), `glob` finds files,
+`modules` reads what functions import.
 Words such as `n=3` on the command line are the `parameters`.
 """
 
@@ -13,11 +14,14 @@ from types import FrameType, ModuleType
 from shoal.errors import InputError
 from shoal.frontend.rules.assemble import Assembly
 from shoal.frontend.rules.definitions import Definitions
+from shoal.frontend.rules.fingerprint import ModuleText
 from shoal.frontend.rules.paths import Files
 from shoal.frontend.rules.pattern import Pattern
 from shoal.frontend.rules.places import Place, place_of
 from shoal.frontend.rules.search import NOBODY, Search
+from shoal.model.filenames import Relative
 from shoal.model.graph import NO_TASK, Graph
+from shoal.model.shell import parse_shell
 
 USUAL_TARGETS = ("default", "all")
 NO_DEFAULT = object()
@@ -38,13 +42,17 @@ class Rules(Definitions):
         *,
         load: Callable[[str, str], ModuleType] | None = None,
         glob: Callable[[str], Sequence[str]] | None = None,
+        modules: ModuleText = str,
+        relative: Relative | None = None,
     ) -> None:
-        super().__init__(source)
+        super().__init__(source, relative)
         self.parameters = dict(parameters or {})
         self.known_parameters: list[str] = []
         self.load = load
         """Executes a file, named as in the file that includes it, with this registry; takes both names."""
         self.glob = glob
+        self.modules = modules
+        """What stands for a module in the fingerprints of functions."""
         self._awaited: dict[int, Place] = {}
         """Places of decorators that have not met their function, by `id`."""
 
@@ -63,9 +71,10 @@ class Rules(Definitions):
         for place in self._awaited.values():
             error = InputError("task() without a name must decorate a function", remedy="give it a name")
             raise self.placed(error, place)
+        self.name_plainly()
         search = Search(self, exists)
         nodes = [self._target(name, search) for name in targets] if targets else self._usual_targets()
-        return Assembly(self, search).build([node for node in nodes if node != NOBODY])
+        return Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
 
     def _usual_targets(self) -> list[int]:
         for name in USUAL_TARGETS:
@@ -82,13 +91,9 @@ class Rules(Definitions):
         raise InputError("the file defines no task, file or rule", file=self.source)
 
     def _target(self, name: str, search: Search) -> int:
-        plain = name
-        while plain.startswith("./"):
-            plain = plain[2:]
-        for form in (name, plain):
-            node = search.maker(form)
-            if node != NOBODY or search.exists(form):
-                return node
+        node = search.maker(name)
+        if node != NOBODY or search.exists(name):
+            return node
         raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name, search))
 
     def _suggestion(self, name: str, search: Search) -> str:
@@ -103,7 +108,9 @@ class Rules(Definitions):
         if not self.rules:
             return []
         try:
-            graph, _ = Assembly(self, search).build([node for node in self._usual_targets() if node != NOBODY])
+            graph, _ = Assembly(self, search, self.modules).build(
+                [node for node in self._usual_targets() if node != NOBODY]
+            )
         except InputError:
             return []
         return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK]
@@ -131,12 +138,19 @@ class Rules(Definitions):
         """Executes another rules file; with a prefix, its tasks stand in that namespace."""
         if self.load is None:
             raise InputError("include() needs a file system", remedy="run this file with shoal run")
-        outer = self.scope
+        outer, shell = self.scope, self.profiles.shell
         self.enter(prefix)
         try:
             return self.load(path, frame.f_code.co_filename)
         finally:
-            self.scope = outer
+            self.scope, self.profiles.shell = outer, shell
+
+    def set_shell(self, program: str, frame: FrameType) -> None:
+        """From now on commands that do not say which shell go to this one."""
+        try:
+            self.profiles.shell = parse_shell(program)
+        except InputError as error:
+            raise self.placed(error, frame) from None
 
     def enter(self, prefix: str | None) -> None:
         """Goes into a namespace; the caller puts `scope` back."""

@@ -87,6 +87,10 @@ class Search:
         node = self._definitions.explicit.get(name)
         if node is not None:
             return node
+        if "/" in name:  # no other name can be written in more than one way
+            plain = self._definitions.plain(name)
+            if plain != name:
+                return self.maker(plain, consumer)
         if not self._patterns:
             return NOBODY
         node = self._states.get(name)
@@ -127,9 +131,10 @@ class Search:
                     return None
             names = attempt.instance.names
             while attempt.position < len(names):
-                state = self._state(names[attempt.position])
+                need = names[attempt.position]
+                state = self._state(need)
                 if state == _UNKNOWN:
-                    return names[attempt.position]
+                    return self._definitions.plain(need)
                 if state < NOBODY:
                     if state <= _OPEN:
                         attempt.low = min(attempt.low, _OPEN - state)
@@ -144,6 +149,10 @@ class Search:
         node = self._definitions.explicit.get(need)
         if node is None:
             node = self._states.get(need)
+        if node is None and "/" in need:
+            plain = self._definitions.plain(need)
+            if plain != need:
+                return self._state(plain)
         if node is not None:
             return node
         if need in self._absent:

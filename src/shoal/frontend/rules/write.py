@@ -15,10 +15,12 @@ from shoal.frontend.rules.registry import USUAL_TARGETS
 from shoal.model.graph import Graph, ancestors, derive_category
 from shoal.model.labels import required_labels, without_labels
 from shoal.model.resources import BYTE_RESOURCES, FRACTION
+from shoal.model.shell import STRICT, needs_shell
 from shoal.model.task import Profile
 
 _BUILT_IN = ("cores", "memory", "disk", "gpus")
 _LONGEST_LINE = 100
+_SH = "sh"
 _BRACES = re.compile(r"\$\{(?!\{)|\{\{|\}\}|\{[^\W\d]\w*(?:\.[^\W\d]\w*|\[-?\d+\])?\}")
 """What `template` looks at; the braces of the shell are first, as they are there."""
 
@@ -26,11 +28,14 @@ _BRACES = re.compile(r"\$\{(?!\{)|\{\{|\}\}|\{[^\W\d]\w*(?:\.[^\W\d]\w*|\[-?\d+\
 def write_rules(graph: Graph) -> str:
     """The whole file; raises `InputError` for what a rules file cannot say."""
     names = _names(graph)
-    body = [_definition(graph, task, names) for task in range(len(graph))]
+    shell = _usual_shell(graph)
+    body = [_definition(graph, task, names, shell) for task in range(len(graph))]
     default = _default_target(graph, names)
     if default:
         body.append(default)
-    used = [name for name in ("file", "task") if any(line.startswith(f"{name}(") for line in body)]
+    if shell != STRICT:
+        body.insert(0, f"shell({shell!r})\n")
+    used = [name for name in ("file", "shell", "task") if any(line.startswith(f"{name}(") for line in body)]
     head = ['"""Written by shoal convert."""', "", f"from shoal import {', '.join(used)}" if used else ""]
     return "\n".join([*head, "", *body]) + "\n"
 
@@ -52,7 +57,15 @@ def _names(graph: Graph) -> list[str]:
     return names
 
 
-def _definition(graph: Graph, task: int, names: Sequence[str]) -> str:
+def _usual_shell(graph: Graph) -> str:
+    """What runs commands that do not say it: that of Makeflows, if one of theirs is among them."""
+    makeflows = {number for number, profile in enumerate(graph.profiles) if not profile.shell}
+    commands = zip(graph.actions, graph.profile, strict=True)
+    is_one = any(isinstance(action, str) and number in makeflows and needs_shell(action) for action, number in commands)
+    return _SH if is_one else STRICT
+
+
+def _definition(graph: Graph, task: int, names: Sequence[str], shell: str) -> str:
     action = graph.actions[task]
     outputs = graph.output_names(task)
     needs = [*graph.input_names(task), *(names[other] for other in graph.after_of(task))]
@@ -67,6 +80,9 @@ def _definition(graph: Graph, task: int, names: Sequence[str]) -> str:
         words.append(f"run={verbatim(action)!r}")
     profile = graph.profile_of(task)
     words += [f"{name}={value!r}" for name, value in _options(profile, derive_category(action)).items()]
+    own = profile.shell or _SH
+    if action is not None and own != shell and (own not in (STRICT, _SH) or needs_shell(action)):
+        words.append(f"shell={own!r}")
     kind = "file" if outputs else "task"
     line = f"{kind}({', '.join(words)})"
     return line if len(line) <= _LONGEST_LINE else f"{kind}(\n    " + ",\n    ".join(words) + ",\n)"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.frontend.wfformat.schema import FILE_ID, PLAIN_TASK_ID
-from shoal.frontend.wfformat.trace import SHELL, Execution, Trace, TraceFile, TraceTask, is_plain_line
+from shoal.frontend.wfformat.trace import Execution, Trace, TraceFile, TraceTask, is_plain_line
 from shoal.frontend.wfformat.write import fitting
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION
+from shoal.model.shell import words_elsewhere
 from shoal.model.task import Action, Call
 
 
@@ -32,7 +33,7 @@ def describe_graph(graph: Graph, name: str, executions: Sequence[Execution | Non
                 tuple(dict.fromkeys(graph.predecessors_of(task))),
                 tuple(dict.fromkeys(graph.inputs_of(task))),
                 tuple(graph.outputs_of(task)),
-                *command_of(action),
+                *command_of(action, graph.profile_of(task).shell),
                 kind="compute" if action is not None else "auxiliary",
                 execution=executed,
             )
@@ -46,7 +47,7 @@ def cores_of(graph: Graph, task: int) -> float:
     return max(1.0, graph.profile_of(task).resources.get("cores") / FRACTION)
 
 
-def command_of(action: Action) -> tuple[str, tuple[str, ...]]:
+def command_of(action: Action, shell: str = "") -> tuple[str, tuple[str, ...]]:
     """Program and arguments; a line that needs a shell is given to one."""
     if action is None:
         return "", ()
@@ -55,7 +56,8 @@ def command_of(action: Action) -> tuple[str, tuple[str, ...]]:
     if is_plain_line(action):
         program, *arguments = action.split(" ")
         return program, tuple(arguments)
-    return SHELL, ("-c", action)
+    program, *options = words_elsewhere(shell)
+    return program, (*options, "-c", action)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ NO_COMMAND = ":"
 
 def trace_graph(trace: Trace, source: str) -> Graph:
     """One task per task of the trace, in the same order and named by its id."""
-    builder = GraphBuilder(source)
+    builder = GraphBuilder(source, as_written=True)
     makers = trace.producers()
     names = [file.id for file in trace.files]
     profiles: dict[Profile, Profile] = {}

@@ -126,7 +126,7 @@ def _agree(
 
 
 def _refuse_cycles(drafts: Sequence[Draft], parents: list[tuple[int, ...]], source: str) -> None:
-    builder = GraphBuilder(source)
+    builder = GraphBuilder(source, as_written=True)
     for draft, row in zip(drafts, parents, strict=True):
         builder.task(draft.id, None, after=row)
     builder.build()

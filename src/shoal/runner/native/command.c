@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define STACK_BYTES (64 << 10)
+#define LONGEST_WORD (128 << 10) /* of an argument, its zero included: the system takes no longer one */
+#define PATH_NAME "PATH="
 
 extern char **environ;
 
@@ -50,13 +52,24 @@ static bool is_plain(const char *command) {
     return any;
 }
 
-/* Where PATH leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last answer
- * is kept: tasks in a row mostly run the same program. */
-static const char *find_program(const char *name) {
+/* Whether a search path can be used as it was for the last search. */
+static bool is_same_path(const char *path) {
+    static char *last;
+    if (last && !strcmp(path, last)) return true;
+    free(last);
+    last = strdup(path);
+    if (!last) die("no memory");
+    return false;
+}
+
+/* Where a search path leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last
+ * answer is kept: tasks in a row mostly run the same program. */
+static const char *find_program(const char *name, const char *search) {
     static char last_name[256], last_path[4096];
     if (strchr(name, '/')) return name;
-    if (last_name[0] && !strcmp(name, last_name)) return last_path;
-    for (const char *at = search_path; at && *at;) {
+    if (is_same_path(search) && last_name[0] && !strcmp(name, last_name)) return last_path;
+    last_name[0] = 0;
+    for (const char *at = search; *at;) {
         const char *colon = strchrnul(at, ':');
         char path[4096];
         struct stat found;
@@ -70,6 +83,14 @@ static const char *find_program(const char *name) {
         at = *colon ? colon + 1 : colon;
     }
     return NULL;
+}
+
+/* The search path of a task: its own, if it has one. */
+static const char *path_of(const Order *order) {
+    const char *found = search_path;
+    for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1)
+        if (!strncmp(order->variables + at, PATH_NAME, strlen(PATH_NAME))) found = order->variables + at + strlen(PATH_NAME);
+    return found;
 }
 
 /* The variables of a task: its mark, ours, and its own in their place. */
@@ -108,9 +129,65 @@ static void fill_words(Spawn *s, const Order *order) {
     for (char *word; (word = strsep(&rest, " \t"));)
         if (*word) s->words[count++] = word;
     s->words[count] = NULL;
-    const char *program = find_program(s->words[0]);
+    bool is_path = strchr(s->words[0], '/');
+    const char *program = find_program(s->words[0], path_of(order));
     s->program = program && strlen(program) < sizeof s->path ? strcpy(s->path, program) : NULL;
+    /* What PATH says of a directory that is named relative to ours does not hold in another one. */
+    if (s->directory && s->program && s->path[0] != '/' && !is_path) s->program = NULL;
     if (s->program) s->words[0] = s->path;
+}
+
+/* ---- the shell -------------------------------------------------------------------------------------------------- */
+
+void remove_script(Spawn *s) {
+    if (!s->script) return;
+    unlink(s->script);
+    free(s->script);
+    s->script = NULL;
+}
+
+/* Writes a command that is too long for an argument to a file beside the slots, for the shell to read it there. */
+static bool write_script(Spawn *s, const char *command, size_t size, int slot) {
+    if (asprintf(&s->script, "%s/%d.command", slots_path, slot) < 0) die("no memory");
+    int fd = open(s->script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    size_t done = 0;
+    for (ssize_t n = 0; fd >= 0 && n >= 0 && done < size; done += n > 0 ? (size_t)n : 0)
+        n = write(fd, command + done, size - done);
+    int error = errno;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && done == size) return true;
+    remove_script(s);
+    s->error = error;
+    return false;
+}
+
+/* The words that have a shell run the command, in our directory and in another one that may not be there. False if the
+ * command cannot be written to a file. */
+static bool fill_shell(Spawn *s, const Order *order, int slot) {
+    size_t count = 0, length = strlen(order->command);
+    for (uint32_t at = 0; at < order->shell_size; at += (uint32_t)strlen(order->shell + at) + 1) count++;
+    if (count + 4 > s->shell_room) {
+        s->shell_room = count + 4;
+        s->shell = realloc(s->shell, sizeof *s->shell * s->shell_room);
+        s->elsewhere = realloc(s->elsewhere, sizeof *s->elsewhere * (s->shell_room + 5));
+        if (!s->shell || !s->elsewhere) die("no memory");
+    }
+    count = 0;
+    for (uint32_t at = 0; at < order->shell_size; at += (uint32_t)strlen(order->shell + at) + 1)
+        if (order->shell[at]) s->shell[count++] = order->shell + at;
+    if (!count) s->shell[count++] = "/bin/sh";
+    if (length + 1 >= LONGEST_WORD) {
+        if (!write_script(s, order->command, length, slot)) return false;
+        s->shell[count++] = s->script;
+    } else {
+        s->shell[count++] = "-c";
+        s->shell[count++] = order->command;
+    }
+    s->shell[count++] = NULL;
+    char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory};
+    memcpy(s->elsewhere, there, sizeof there);
+    memcpy(s->elsewhere + 5, s->shell, sizeof *s->shell * count);
+    return true;
 }
 
 /* What a slot starts its tasks with; made once. Standard input comes from nowhere, both outputs go into the slot. */
@@ -147,17 +224,12 @@ static void fill_cpus(Spawn *s, const Order *order) {
 
 Spawn *prepare(const Order *order, int slot) {
     Spawn *s = spawn_of(slot);
-    char *in_shell[] = {"/bin/sh", "-c", order->command, NULL};
-    char *there[] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "shoal", order->directory,
-                     "/bin/sh", "-c", order->command, NULL};
-    memcpy(s->shell, in_shell, sizeof in_shell);
-    memcpy(s->elsewhere, there, sizeof there);
+    s->error = 0;
     s->directory = order->directory[0] ? order->directory : NULL;
     s->program = NULL;
-    s->largest_file = order->disk ? order->disk + 1 : 0; /* one byte more, so that it can be seen who was stopped */
-    if (is_plain(order->command)) fill_words(s, order);
-    /* What PATH says of a directory that is named relative to ours does not hold in another one. */
-    if (s->directory && s->program && s->path[0] != '/' && !strchr(order->command, '/')) s->program = NULL;
+    if (!fill_shell(s, order, slot)) return NULL;
+    bool is_shell_wanted = order->shell_size && !order->shell[0];
+    if (!is_shell_wanted && is_plain(order->command)) fill_words(s, order);
     fill_environment(s, order);
     fill_cpus(s, order);
     return s;
@@ -170,12 +242,7 @@ static int become(void *argument) {
     sigset_t none;
     setpgid(0, 0);
     if (s->is_pinned) sched_setaffinity(0, sizeof s->cpus, &s->cpus); /* processors that are gone are no reason to fail */
-    if (s->largest_file) {
-        struct rlimit limit;
-        getrlimit(RLIMIT_FSIZE, &limit);
-        if ((rlim_t)s->largest_file < limit.rlim_max) limit.rlim_cur = limit.rlim_max = (rlim_t)s->largest_file;
-        setrlimit(RLIMIT_FSIZE, &limit);
-    }
+    setrlimit(RLIMIT_NOFILE, &descriptors);
     for (int stream = 0; stream < 3; stream++) {
         bool is_there = s->streams[stream] == stream;
         if ((is_there ? fcntl(stream, F_SETFD, 0) : dup2(s->streams[stream], stream)) < 0) _exit(127);
@@ -183,14 +250,16 @@ static int become(void *argument) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     char **words = s->trial_words;
+    const char *program = s->trial;
     if (s->directory && chdir(s->directory) < 0) {
         if (!s->in_shell) {
             s->error = ENOENT;
             _exit(127);
         }
         words = s->elsewhere; /* the shell says best what is wrong with the directory */
+        program = words[0];
     }
-    execve(s->trial, words, s->environment);
+    execve(program, words, s->environment);
     s->error = errno;
     _exit(127);
 }
@@ -227,8 +296,8 @@ static int spawn_one(Spawn *s, int group, const char *program, char **words) {
 void spawn_prepared(Spawn *s, int group) {
     int error = s->program ? spawn_one(s, group, s->program, s->words) : ENOENT;
     /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
-    if (error == ENOEXEC || error == ENOENT || error == EACCES || error == ENOTDIR)
-        error = spawn_one(s, group, "/bin/sh", s->shell);
+    if (error == ENOEXEC || error == ENOENT || error == EACCES || error == ENOTDIR || (error == E2BIG && s->script))
+        error = spawn_one(s, group, s->shell[0], s->shell);
     s->error = error;
     s->boot_time = monotonic(CLOCK_BOOTTIME);
 }

@@ -2,15 +2,15 @@
  *
  * Two things are looked at. Outputs, by name: a file that was changed since the task began is its own, a directory is
  * walked, a little at each look. And regular files that its processes have open for writing and that did not exist
- * before, which may have no name any more. A file that grows beyond the limit all alone is stopped by the system
- * (RLIMIT_FSIZE, see `command.c`): that needs no look. What is written elsewhere and closed between two looks is not
- * seen. Sizes are those that `ls` tells, holes included. */
+ * before, which may have no name any more; they count as long as they are there, also when they have been closed. The
+ * system could stop a file that grows too large (RLIMIT_FSIZE), but the task might go on with half of it and call that
+ * a result. What is written elsewhere, opened and closed between two looks, is not seen. Sizes are those that `ls` tells,
+ * holes included. */
 #include "launcher.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +20,18 @@
 #define ENTRIES_PER_LOOK 1000  /* a few milliseconds */
 #define ENTRIES_AT_END 50000   /* a directory that has more counts as it was seen before */
 #define OPEN_FILES_PER_LOOK 4096
+#define REMEMBERED_FILES 4096  /* of those that were open once and were no outputs */
 #define CLOCK_GRAIN 0.02       /* moments of files are coarser than those of the clock */
 #define WORTH_TELLING (1 << 16)
 
 typedef struct {
     uint64_t device, inode;
 } Identity;
+
+typedef struct {
+    Identity identity;
+    char *path;
+} Written;
 
 struct Disk {
     int64_t limit;
@@ -38,6 +44,8 @@ struct Disk {
     int64_t whole_bytes, whole_files;   /* by the last one that came to its end */
     Identity *known;                    /* outputs that are files, and open files that have been counted */
     size_t known_size, known_room;
+    Written *written; /* files that are no outputs and were seen open for writing */
+    size_t written_size, written_room;
     int64_t open_bytes, open_files;
     bool has_directories;
     int64_t bytes, files; /* the most so far */
@@ -95,6 +103,8 @@ static void begin_walk(Disk *d) {
 void disk_free(Disk *d) {
     if (!d) return;
     begin_walk(d);
+    while (d->written_size) free(d->written[--d->written_size].path);
+    free(d->written);
     free(d->waiting);
     free(d->known);
     free(d);
@@ -181,13 +191,39 @@ static void take_sum(Disk *d) {
     d->files = larger(d->files, larger(d->whole_files, d->walked_files) + d->open_files);
 }
 
-void disk_look(Disk *d, int slot_fd) {
-    struct statx slot;
-    d->known_size = 0;
-    if (look_up(slot_fd, "", AT_EMPTY_PATH, &slot)) note(d, &slot); /* what it prints is counted apart */
-    walk(d, ENTRIES_PER_LOOK);
+/* False if it has been counted. */
+static bool count_other(Disk *d, const struct statx *file) {
+    if (!note(d, file)) return false;
+    d->open_bytes += (int64_t)file->stx_size;
+    d->open_files++;
+    return true;
+}
+
+/* What it prints, and the files that are no outputs and were open at an earlier look. */
+static void look_at_others(Disk *d, int slot_fd) {
     d->open_files = 0;
     d->open_bytes = size_of_slot(slot_fd);
+    for (size_t i = 0; i < d->written_size; i++) {
+        struct statx found;
+        if (!look_up(AT_FDCWD, d->written[i].path, AT_SYMLINK_NOFOLLOW, &found)) continue;
+        Identity this = identity_of(&found), then = d->written[i].identity;
+        if (this.inode == then.inode && this.device == then.device) count_other(d, &found);
+    }
+}
+
+/* What is counted elsewhere: what it prints, and outputs that are files, which a long walk has passed long ago. */
+static void note_others(Disk *d, int slot_fd) {
+    struct statx found;
+    d->known_size = 0;
+    if (look_up(slot_fd, "", AT_EMPTY_PATH, &found)) note(d, &found);
+    for (const char *at = d->paths; d->has_directories && at < d->paths_end; at += strlen(at) + 1)
+        if (look_up(AT_FDCWD, at, 0, &found) && !S_ISDIR(found.stx_mode)) note(d, &found);
+}
+
+void disk_look(Disk *d, int slot_fd) {
+    note_others(d, slot_fd);
+    walk(d, ENTRIES_PER_LOOK);
+    look_at_others(d, slot_fd);
     take_sum(d);
 }
 
@@ -200,24 +236,35 @@ static bool is_for_writing(pid_t pid, const char *name) {
     return strtol(flags + 6, NULL, 8) & O_ACCMODE;
 }
 
-/* Whether an open file lies in one of the directories that are walked, and has been counted there. */
-static bool is_walked(const Disk *d, int directory, const char *name, const struct statx *file) {
-    char path[4096], above[4096];
-    if (!d->has_directories || !file->stx_nlink) return false;
-    ssize_t size = readlinkat(directory, name, path, sizeof path - 1);
-    if (size <= 0) return false;
-    path[size] = 0;
-    for (const char *at = d->paths; at < d->paths_end; at += strlen(at) + 1) {
+/* Whether a file lies in one of the directories that are walked, and has been counted there. */
+static bool is_walked(const Disk *d, const char *path) {
+    char above[4096];
+    for (const char *at = d->paths; d->has_directories && at < d->paths_end; at += strlen(at) + 1) {
         size_t length = realpath(at, above) ? strlen(above) : 0;
         if (length && !strncmp(path, above, length) && path[length] == '/') return true;
     }
     return false;
 }
 
+static void remember_file(Disk *d, const struct statx *file, const char *path) {
+    Identity this = identity_of(file);
+    for (size_t i = 0; i < d->written_size; i++)
+        if (d->written[i].identity.inode == this.inode && d->written[i].identity.device == this.device) return;
+    if (d->written_size == REMEMBERED_FILES) return;
+    if (d->written_size == d->written_room) {
+        d->written_room = d->written_room ? d->written_room * 2 : 16;
+        d->written = realloc(d->written, sizeof *d->written * d->written_room);
+        if (!d->written) die("no memory");
+    }
+    char *copy = strdup(path);
+    if (!copy) die("no memory");
+    d->written[d->written_size++] = (Written){this, copy};
+}
+
 void disk_look_at_process(Disk *d, pid_t pid) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *listing = opendir(path);
+    char above[64];
+    snprintf(above, sizeof above, "/proc/%d/fd", pid);
+    DIR *listing = opendir(above);
     if (!listing) return;
     struct dirent *entry;
     for (int left = OPEN_FILES_PER_LOOK; left > 0 && (entry = readdir(listing)); left--) {
@@ -227,9 +274,11 @@ void disk_look_at_process(Disk *d, pid_t pid) {
         bool tells_birth = found.stx_mask & STATX_BTIME;
         double begun = moment_of(tells_birth ? found.stx_btime : found.stx_ctime);
         if (!S_ISREG(found.stx_mode) || begun < d->since || !is_for_writing(pid, entry->d_name)) continue;
-        if (is_walked(d, dirfd(listing), entry->d_name, &found) || !note(d, &found)) continue;
-        d->open_bytes += (int64_t)found.stx_size;
-        d->open_files++;
+        char path[4096];
+        ssize_t size = readlinkat(dirfd(listing), entry->d_name, path, sizeof path - 1);
+        path[size > 0 ? size : 0] = 0;
+        if (found.stx_nlink && is_walked(d, path)) continue;
+        if (count_other(d, &found) && found.stx_nlink) remember_file(d, &found, path);
     }
     closedir(listing);
     take_sum(d);
@@ -239,14 +288,12 @@ void disk_look_at_process(Disk *d, pid_t pid) {
 
 bool disk_is_over(const Disk *d) { return d->bytes > d->limit; }
 
-bool disk_was_over(Disk *d, int slot_fd, int status) {
+bool disk_was_over(Disk *d, int slot_fd) {
+    note_others(d, slot_fd);
     begin_walk(d);
     walk(d, ENTRIES_AT_END);
-    d->open_files = 0;
-    d->open_bytes = size_of_slot(slot_fd);
+    look_at_others(d, slot_fd);
     take_sum(d);
-    /* The system stopped it, or one of its processes, of which its shell tells in its own way. */
-    if (status == -SIGXFSZ || status == 128 + SIGXFSZ) d->bytes = larger(d->bytes, d->limit + 1);
     return disk_is_over(d);
 }
 
@@ -254,7 +301,7 @@ void disk_say(const Disk *d, char *text, size_t room, double age) {
     char used[32];
     snprintf(used, sizeof used, "%s", in_mebibytes(d->bytes));
     const char *limit = in_mebibytes(d->limit);
-    if (d->bytes - d->limit < WORTH_TELLING) /* it was stopped there */
+    if (d->bytes - d->limit < WORTH_TELLING) /* the two would read the same */
         snprintf(text, room, "used more than its %s of disk, after %.2f s", limit, age);
     else
         snprintf(text, room, "used %s of disk, more than its %s, after %.2f s", used, limit, age);

@@ -44,6 +44,7 @@ struct Place { /* what the broker started in one go, one command after another *
     int64_t number;
     Order *first, *last;
     bool busy;
+    bool waits; /* for a descriptor; there is an order */
 };
 
 char *run_name;
@@ -51,12 +52,16 @@ Running *running;
 static double clock_offset;
 static int link_fd = -1, kick_fd = -1;
 int slots_dir = -1;
+char *slots_path;
+struct rlimit descriptors;
 static Place *places;
+static bool any_waits; /* among them, for a descriptor */
 static Buffer arrived, unsent, results;
 static uint32_t result_count;
 static double oldest_result;
 static bool urgent;
 static long own_peak; /* in kilobytes */
+static pthread_t first_thread;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t something_started = PTHREAD_COND_INITIALIZER;
 static double next_tick, asleep_until; /* asleep_until 0: who minds the clock is awake */
@@ -183,6 +188,7 @@ static void look_at_own_peak(void) {
 static void free_order(Order *order) {
     free(order->command);
     free(order->directory);
+    free(order->shell);
     free(order->variables);
     free(order->paths);
     free(order);
@@ -194,6 +200,7 @@ static void forget(Running *r) {
             *at = r->next;
             break;
         }
+    remove_script(spawn_of(r->slot));
     slot_busy[r->slot] = false;
 }
 
@@ -225,21 +232,38 @@ static bool begun(double now, Running *r) {
     if (s->error == EAGAIN || s->error == ENOMEM)
         snprintf(why, sizeof why, "the system would not start a process: %s", strerror(s->error));
     else
-        snprintf(why, sizeof why, "cannot start %.300s: %s", r->order->command, strerror(s->error));
+        snprintf(why, sizeof why, "cannot start %.300s: %s", s->trial, strerror(s->error));
     report_unstarted(now, r->order, "failed", 127, why);
     forget(r);
     free_running(r);
     return false;
 }
 
-/* Starts one command; false, with the reason reported, if it cannot be started. The order is ours from now on. */
-static bool start(double now, Place *place, Order *order) {
+typedef enum { STARTED, NOT_STARTED, NO_DESCRIPTOR } Start;
+
+/* The command of a task is too long for an argument, and cannot be written to a file. */
+static Start unwritten(double now, Running *r) {
+    char why[256];
+    snprintf(why, sizeof why, "cannot write its command, which is long, to a file: %s", strerror(spawn_of(r->slot)->error));
+    report_unstarted(now, r->order, "failed", 127, why);
+    forget(r);
+    free_running(r);
+    return NOT_STARTED;
+}
+
+/* Starts one command; if it cannot be started that is reported. The order is ours from now on, unless a descriptor is
+ * lacking: then it has to wait until another task has ended. */
+static Start start(double now, Place *place, Order *order) {
     static uint64_t serial;
     int slot = take_slot();
     if (slot < 0) {
-        report_unstarted(now, order, "failed", 127, "cannot make a file for its output");
+        bool is_short = errno == EMFILE || errno == ENFILE;
+        if (is_short && (running || errno == ENFILE)) return NO_DESCRIPTOR;
+        char why[160];
+        snprintf(why, sizeof why, "cannot make a file for its output: %s", strerror(errno));
+        report_unstarted(now, order, "failed", 127, why);
         free_order(order);
-        return false;
+        return NOT_STARTED;
     }
     Running *r = take(sizeof *r);
     *r = (Running){.next = running, .order = order, .task = order->task, .attempt = order->attempt, .serial = ++serial,
@@ -249,23 +273,31 @@ static bool start(double now, Place *place, Order *order) {
                    .deadline = order->timeout >= 0 ? now + order->timeout : 0};
     /* A seat is for tasks that may have to be ended: it knows all of their processes. */
     if (r->memory || r->disk || order->timeout >= 0) r->seat = seat_for(slot, r->memory);
+    r->begun = monotonic(CLOCK_BOOTTIME);
     running = r;
     pthread_cond_signal(&something_started);
     tree_begins(r);
     Spawn *s = prepare(order, slot);
-    if (r->seat && seat_spawns(r->seat, s)) return true; /* meanwhile we go on */
+    if (!s) return unwritten(now, r);
+    if (r->seat && seat_spawns(r->seat, s)) return STARTED; /* meanwhile we go on */
+    r->is_of_first_thread = pthread_equal(pthread_self(), first_thread);
     if (!r->seat) spawn_prepared(s, -1);
-    return begun(now, r);
+    return begun(now, r) ? STARTED : NOT_STARTED;
 }
 
 /* Starts the next command of a place; what cannot be started has failed, and the one after it is tried. */
 static void next_of(double now, Place *place) {
-    place->busy = false;
+    place->busy = place->waits = false;
     while (place->first && !place->busy) {
-        Order *order = place->first;
-        place->first = order->next;
+        Order *order = place->first, *after = order->next;
+        Start came = start(now, place, order);
+        if (came == NO_DESCRIPTOR) {
+            place->waits = any_waits = true;
+            return;
+        }
+        place->first = after;
         if (!place->first) place->last = NULL;
-        place->busy = start(now, place, order);
+        place->busy = came == STARTED;
     }
     if (place->busy) return;
     for (Place **at = &places; *at; at = &(*at)->next)
@@ -275,6 +307,16 @@ static void next_of(double now, Place *place) {
         }
     free(place);
     urgent = true;
+}
+
+/* A task has ended, or some time has passed: places that wait for a descriptor try again. */
+static void start_waiting(double now) {
+    if (!any_waits) return;
+    any_waits = false;
+    for (Place *place = places, *next; place; place = next) {
+        next = place->next;
+        if (place->waits) next_of(now, place);
+    }
 }
 
 /* Takes note of the starts that seats have made in the meantime; `wait`: also of those they are making. True if there
@@ -328,22 +370,27 @@ static void add_usage(Spent *spent, const struct rusage *usage, int64_t read, in
     if (usage->ru_maxrss > own_peak && usage->ru_maxrss > spent->peak) spent->peak = usage->ru_maxrss;
 }
 
-/* The leader was just reaped: what is left of its group is ended with it. While it has members the group's number cannot
- * be given to another, and pids are given out in turn, so nobody else can have got it in the microseconds since. */
-static void end_rest(Running *r) {
+/* The leader was just reaped: what is left of its group is ended with it, and what has left its group. While it has members
+ * the group's number cannot be given to another, and pids are given out in turn, so nobody else can have got it in the
+ * microseconds since. False if something will not end: it may go on writing into the file of the slot. */
+static bool end_rest(Running *r) {
     struct rusage usage;
     double patience = r->killed_as ? END_OF_REST : END_OF_REST / 10, deadline = monotonic(CLOCK_MONOTONIC) + patience;
     bool more = !killpg(r->pid, SIGKILL);
     while (more && monotonic(CLOCK_MONOTONIC) < deadline) { /* their account is the task's, and the slot is to be quiet */
         pid_t pid = wait4(-r->pid, NULL, WNOHANG, &usage);
-        if (pid > 0) add_usage(&r->orphans, &usage, 0, 0);
+        if (pid > 0) {
+            add_usage(&r->orphans, &usage, 0, 0);
+            forget_orphan(pid);
+        }
         if (!pid) usleep(100);
         if (pid < 0) more = !killpg(r->pid, SIGKILL) && !usleep(100);
     }
-    if (r->seat)
+    if (r->seat) {
         seat_clear(r->seat);
-    else if (r->killed_as)
-        end_tree(r);
+        return true;
+    }
+    return (!r->killed_as && !more && !may_leave_orphans(r)) || end_tree(r);
 }
 
 /* How it ended, in words. */
@@ -355,7 +402,7 @@ static void judge(double now, Running *r, End *end, char *message, size_t room) 
     } else if (r->killed_as) {
         end->outcome = r->killed_as;
         end->message = r->killed_why;
-    } else if (r->disk && disk_was_over(r->disk, slot_fds[r->slot], end->status)) {
+    } else if (r->disk && disk_was_over(r->disk, slot_fds[r->slot])) {
         end->outcome = "exhausted";
         disk_say(r->disk, message, room, now - r->started);
     } else if (end->status < 0) {
@@ -371,7 +418,7 @@ static void judge(double now, Running *r, End *end, char *message, size_t room) 
 static void finish(double now, Running *r, int status, const Spent *spent) {
     static Buffer tail;
     char message[160] = "";
-    end_rest(r);
+    bool is_all_gone = end_rest(r);
     End end = {.task = r->task, .attempt = r->attempt, .outcome = "ok", .message = message, .started = r->started,
                .ended = now, .spent = *spent, .peaks = r->peaks};
     end.status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
@@ -396,8 +443,10 @@ static void finish(double now, Running *r, int status, const Spent *spent) {
         absorb(slot_fds[r->slot], written, &end.at, &end.size, &tail);
         if (strcmp(end.outcome, "ok")) end.tail = tail;
     }
+    if (!is_all_gone) renew_slot(r->slot);
     forget(r);
     next_of(now, r->place); /* before the report: a free core waits for as little as possible */
+    start_waiting(now);
     if (course_is_worth_telling(r, now)) report_course(now, r, &end.spent);
     report_end(now, &end);
     free_running(r);
@@ -421,7 +470,9 @@ static void bury(double now, pid_t pid) {
     }
     Running *of = r ? r : owner_of_orphan(pid);
     if (of && measures && now - of->started > WORTH_ASKING) read_traffic(pid, &read, &written);
-    if (wait4(pid, &status, WNOHANG, &usage) != pid || !of) return;
+    if (wait4(pid, &status, WNOHANG, &usage) != pid) return;
+    if (!r) forget_orphan(pid);
+    if (!of) return;
     if (!r) {
         add_usage(&of->orphans, &usage, read, written);
         return;
@@ -460,7 +511,7 @@ static void enforce(double now) {
                 r->deadline = now + KILL_GRACE;
             } else {
                 char why[96];
-                snprintf(why, sizeof why, "ran longer than its time limit (%.1f s)", now - r->started);
+                snprintf(why, sizeof why, "ran longer than its time limit (%g s)", r->order->timeout);
                 ask_to_end(now, r, "timeout", why, false);
             }
         }
@@ -478,7 +529,7 @@ static char *read_copy(Reader *r, uint32_t *size) {
 
 static Order *read_order(Reader *r) {
     Order *order = take(sizeof *order);
-    bool has_disk = read_count(r) > 7;
+    bool has_disk = read_count(r) > 8;
     *order = (Order){0};
     order->task = read_int(r);
     order->attempt = read_int(r);
@@ -487,6 +538,7 @@ static Order *read_order(Reader *r) {
     order->variables = read_copy(r, &order->variables_size);
     order->directory = read_text(r);
     order->memory = read_int(r);
+    order->shell = read_copy(r, &order->shell_size);
     if (has_disk) {
         order->disk = read_int(r);
         order->paths = read_copy(r, &order->paths_size);
@@ -511,7 +563,7 @@ static void take_start(double now, Reader *r) {
             place->first = order;
         place->last = order;
     }
-    if (!place->busy) next_of(now, place);
+    if (!place->busy && !place->waits) next_of(now, place);
 }
 
 static void take_kill(double now, Reader *r) {
@@ -560,7 +612,8 @@ static void settle_in(Reader *r) {
     series_go_to(series, read_text(r));
     free(series);
     slots_dir = open(slots, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (slots_dir < 0) die(slots);
+    slots_path = realpath(slots, NULL);
+    if (slots_dir < 0 || !slots_path) die(slots);
     int fd = open(table_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     size_t size = sizeof *table * TABLE_ENTRIES;
     void *zeros = calloc(1, size);
@@ -608,6 +661,7 @@ static bool hear(void) {
 /* Tells what runs for long and hands back what waits behind it. */
 static void tick(double now) {
     collect_starts(now, false);
+    start_waiting(now);
     if (measures) look_at_own_peak();
     if (output_full) begin_result(now, 1, "full");
     for (Running *r = running; r; r = r->next) {
@@ -733,7 +787,15 @@ static void clear_up(void) {
     for (int slot = 0; slot < slot_count; slot++) {
         snprintf(path, sizeof path, "%d", slot);
         unlinkat(slots_dir, path, 0);
+        remove_script(spawn_of(slot));
     }
+}
+
+/* One descriptor per task that runs is more than a usual limit leaves on large machines. */
+static void raise_descriptors(void) {
+    if (getrlimit(RLIMIT_NOFILE, &descriptors)) die("the limit of descriptors");
+    struct rlimit all = {descriptors.rlim_max, descriptors.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &all);
 }
 
 static void nothing(int number) { (void)number; }
@@ -754,8 +816,10 @@ int main(int argc, char **argv) {
     const char *wish = getenv("SHOAL_MEASURE");
     measures = !wish || strcmp(wish, "off");
     signal(SIGCHLD, SIG_DFL); /* if it was ignored, the system would reap in our place */
+    raise_descriptors();
     kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (kick_fd < 0) die("eventfd");
+    first_thread = pthread_self();
     keep_environment();
     look_at_own_peak();
     begin_minding_children();

@@ -63,6 +63,8 @@ typedef struct Order {
     double timeout; /* negative: none */
     int64_t memory; /* 0: no limit; negative: not held, but to be told when it is passed */
     char *command, *directory;
+    char *shell; /* its words, each with its zero; none: /bin/sh. An empty one first: no command does without it */
+    uint32_t shell_size;
     char *variables; /* NAME=value, each with its zero; empty at the end */
     uint32_t variables_size;
     int64_t disk; /* 0: no limit */
@@ -91,6 +93,8 @@ typedef struct Running {
     pid_t pid; /* negative while it is being started */
     int slot;
     double started, boot_time, deadline; /* deadline 0: none */
+    double begun;                        /* by the clock that the system notes the start of processes with; not later */
+    bool is_of_first_thread;             /* which has started it */
     int64_t memory;                      /* limit in bytes; 0: none */
     int64_t expected;                    /* bytes above which the engine wants to hear of it; 0: never */
     int64_t resident;                    /* bytes when it was last looked at */
@@ -111,6 +115,8 @@ typedef struct Running {
 extern Running *running;
 extern char *run_name;
 extern int slots_dir;
+extern char *slots_path;
+extern struct rlimit descriptors; /* as it was when we began: tasks have the same; ours is as high as it may be */
 
 extern bool measures; /* look at tasks that have no limit, too */
 
@@ -127,8 +133,10 @@ extern int *slot_fds, slot_count;
 extern bool streams_are_ours; /* tasks write where we do; nothing is captured */
 extern bool *slot_busy;
 
-/* The lowest free slot; negative if there is no room for another. */
+/* The lowest free slot; negative, with `errno`, if there is no room for another. */
 int take_slot(void);
+/* Gives a slot another file: what still has the old one open must not write into the output of the next task. */
+void renew_slot(int slot);
 /* Moves what a task wrote into the stream; the tail is for messages. */
 void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail);
 
@@ -138,13 +146,14 @@ void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail);
 typedef struct {
     char path[4096], mark[256];
     const char *program; /* NULL: only the shell */
-    char **words, *shell[4], *elsewhere[9];
+    char **words, **shell, **elsewhere; /* elsewhere: the shell, in a directory that we cannot enter ourselves */
+    size_t shell_room;
+    char *script;          /* the file with a command that is too long for an argument; NULL: it is not */
     const char *directory; /* NULL: ours */
     bool in_shell;
     char **environment, *copy;
     size_t environment_room, copy_room;
     int streams[3];
-    int64_t largest_file; /* bytes; 0: no limit */
     bool is_pinned;       /* to these processors; else it may use ours */
     cpu_set_t cpus;
     char *stack;          /* of the new process until it executes its program */
@@ -159,7 +168,10 @@ typedef struct {
 /* Keeps our variables for the tasks, without our own mark. */
 void keep_environment(void);
 Spawn *spawn_of(int slot);
+/* NULL: its command, which is too long for an argument, could not be written to a file; `error` of the spawn says why. */
 Spawn *prepare(const Order *order, int slot);
+/* Removes the file with the command, if there is one. */
+void remove_script(Spawn *s);
 /* Starts what was prepared; with the directory of a control group, right in there (negative: where we are). */
 void spawn_prepared(Spawn *s, int group);
 
@@ -167,6 +179,8 @@ void spawn_prepared(Spawn *s, int group);
 
 /* The text of a small file below /proc, terminated; its size, or negative if it cannot be read. */
 ssize_t read_small(const char *path, char *text, size_t room);
+/* The whole text of a file of any size, terminated, in the buffer; nothing if it cannot be read. */
+char *read_whole(const char *path, Buffer *b);
 /* The message of a task that had no memory left in its seat. */
 void say_exhausted(char *text, size_t room, const Running *r, double now);
 
@@ -180,8 +194,12 @@ double next_look_at_limits(void);
 void remember_trees(void);
 /* The task that a process of ours without a parent belonged to; NULL if that cannot be told. */
 Running *owner_of_orphan(pid_t pid);
-/* Ends whatever is left of a task whose first process is gone, wherever it went. */
-void end_tree(const Running *r);
+/* Whether there may be orphans of a task whose first process and group are gone. */
+bool may_leave_orphans(const Running *gone);
+/* An orphan has been buried. */
+void forget_orphan(pid_t pid);
+/* Ends whatever is left of a task whose first process is gone, wherever it went; false if something does not end. */
+bool end_tree(const Running *r);
 void end_marked(const char *mark, pid_t except);
 void end_children(void);
 /* Bytes read and written by a process and what it reaped, dead but not buried. */
@@ -199,8 +217,8 @@ void disk_free(Disk *d);
 void disk_look(Disk *d, int slot_fd);
 void disk_look_at_process(Disk *d, pid_t pid);
 bool disk_is_over(const Disk *d);
-/* The last look, when nothing runs any more: whether it was over its limit, also by what its exit status says. */
-bool disk_was_over(Disk *d, int slot_fd, int status);
+/* The last look, when nothing runs any more: whether it was over its limit. */
+bool disk_was_over(Disk *d, int slot_fd);
 void disk_say(const Disk *d, char *text, size_t room, double age);
 /* The most that was seen. */
 int64_t disk_bytes(const Disk *d);

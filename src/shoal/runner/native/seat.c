@@ -41,16 +41,16 @@ struct Seat {
 };
 
 static enum { UNKNOWN, NONE, VERSION_1, VERSION_2 } version;
-static char base[384];
+static char base[448];
 static Seat **seats;
 static int seat_count;
 
 /* ---- the group we are in ---------------------------------------------------------------------------------------- */
 
-/* Our group's path within a hierarchy, from lines such as `4:memory:/path` and `0::/path`. */
-static bool own_path(const char *controller, char *path, size_t room) {
-    char text[4096], *rest = text, *line;
-    if (read_small("/proc/self/cgroup", text, sizeof text) <= 0) return false;
+/* Our group's path within a hierarchy, from lines such as `4:memory:/path` and `0::/path`; NULL if there is none. */
+static char *own_path(const char *controller) {
+    static Buffer buffer;
+    char *rest = read_whole("/proc/self/cgroup", &buffer), *line;
     while ((line = strsep(&rest, "\n"))) {
         char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL, *name;
         if (!at) continue;
@@ -58,24 +58,39 @@ static bool own_path(const char *controller, char *path, size_t room) {
         names++;
         bool found = !*controller && !*names;
         while (*controller && (name = strsep(&names, ","))) found = found || !strcmp(name, controller);
-        if (found && snprintf(path, room, "%s", at + 1) < (int)room) return true;
+        if (found) return at + 1;
     }
-    return false;
+    return NULL;
+}
+
+/* A path of the list of mounts, in place: blanks and backslashes stand there as three octal digits. */
+static char *without_escapes(char *text) {
+    char *to = text;
+    for (char *at = text; *at; to++) {
+        bool is_escaped = *at == '\\' && at[1] && at[2] && at[3];
+        *to = is_escaped ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0')) : *at;
+        at += is_escaped ? 4 : 1;
+    }
+    *to = 0;
+    return text;
 }
 
 /* Where our group is to be found, from the list of mounts; `option` tells one version 1 hierarchy from another. */
 static bool own_directory(const char *type, const char *option, char *directory, size_t room) {
-    static char text[1 << 16];
-    char path[256], *rest = text, *line;
-    if (!own_path(option, path, sizeof path) || read_small("/proc/self/mountinfo", text, sizeof text) <= 0) return false;
+    static Buffer buffer;
+    char *path = own_path(option), *rest = path ? read_whole("/proc/self/mountinfo", &buffer) : NULL, *line;
     while ((line = strsep(&rest, "\n"))) {
-        char root[256], point[256], kind[32], options[256], *tail = strstr(line, " - ");
-        if (!tail || sscanf(line, "%*s %*s %*s %255s %255s", root, point) != 2) continue;
-        if (sscanf(tail, " - %31s %*s %255s", kind, options) != 2 || strcmp(kind, type)) continue;
-        char *all = options, *one;
+        char *tail = strstr(line, " - "), *field[5] = {NULL}, *one;
+        if (!tail) continue;
+        *tail = 0;
+        tail += 3;
+        for (int at = 0; at < 5; at++) field[at] = strsep(&line, " ");
+        char *kind = strsep(&tail, " "), *options = strsep(&tail, " ") ? tail : NULL;
+        if (!field[4] || !options || strcmp(kind, type)) continue;
         bool found = !*option;
-        while ((one = strsep(&all, ","))) found = found || !strcmp(one, option);
+        while ((one = strsep(&options, ","))) found = found || !strcmp(one, option);
         if (!found) continue;
+        char *root = without_escapes(field[3]), *point = without_escapes(field[4]);
         size_t above = strcmp(root, "/") ? strlen(root) : 0;
         const char *below = strncmp(path, root, above) ? "" : path + above;
         return snprintf(directory, room, "%s%s", point, strcmp(below, "/") ? below : "") < (int)room;
@@ -113,7 +128,7 @@ static bool make_base(const char *own) {
 /* Finds out once what is permitted. `SHOAL_CGROUPS` (off, v1, v2) narrows that down. */
 static void find_version(void) {
     const char *wish = getenv("SHOAL_CGROUPS");
-    char own[256];
+    char own[384];
     version = NONE;
     if (wish && !strcmp(wish, "off")) return;
     if ((!wish || strcmp(wish, "v2")) && own_directory("cgroup", "memory", own, sizeof own) && make_base(own)) {
@@ -248,10 +263,11 @@ bool seat_ran_out(Seat *seat) {
 }
 
 bool seat_holds(const Seat *seat, pid_t pid) {
-    char path[64], text[4096];
+    static Buffer buffer;
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/cgroup", pid);
     const char *name = strstr(seat->path, "/shoal-"), *at;
-    if (!name || read_small(path, text, sizeof text) <= 0 || !(at = strstr(text, name))) return false;
+    if (!name || !(at = strstr(read_whole(path, &buffer), name))) return false;
     return at[strlen(name)] == '\n' || !at[strlen(name)];
 }
 
@@ -280,13 +296,12 @@ bool seat_has_spawned(Seat *seat, bool wait) {
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
 static int kill_members(Seat *seat) {
-    static char text[1 << 16];
+    static Buffer buffer;
+    char path[640];
+    int count = 0;
     /* Opened anew each time: version 1 gives a reader of an open file the same list for a second. */
-    int fd = open_in(seat, "cgroup.procs", O_RDONLY), count = 0;
-    ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    text[size > 0 ? size : 0] = 0;
-    for (char *at = text; *at; at = strchrnul(at, '\n'), at += *at == '\n') {
+    snprintf(path, sizeof path, "%s/cgroup.procs", seat->path);
+    for (char *at = read_whole(path, &buffer); *at; at = strchrnul(at, '\n'), at += *at == '\n') {
         pid_t pid = (pid_t)atoi(at);
         if (pid <= 0 || pid == getpid()) continue; /* the seat's thread is one of ours */
         kill(pid, SIGKILL);

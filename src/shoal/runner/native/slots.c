@@ -1,6 +1,7 @@
 /* Slots, into which tasks write their output, and the stream that keeps it: as shoal/runner/output.py. */
 #include "launcher.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #define TAIL_BYTES 8192
+#define SPARE_DESCRIPTORS 16 /* are left for looks at processes, seats, series and the stream */
 
 bool output_full;
 int *slot_fds, slot_count;
@@ -16,15 +18,24 @@ bool *slot_busy;
 char *output_path;
 static int output_fd = -1;
 
+/* Opens the file of a slot; negative, with `errno`, if it cannot be made. */
+static int open_slot(int slot) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", slot);
+    int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
+    if (fd < 0 || (rlim_t)fd + SPARE_DESCRIPTORS < descriptors.rlim_max) return fd;
+    close(fd); /* the lowest free number was given, so there are not enough behind it */
+    errno = EMFILE;
+    return -1;
+}
+
 int take_slot(void) {
     for (int slot = 0; slot < slot_count; slot++)
         if (!slot_busy[slot]) {
             slot_busy[slot] = true;
             return slot;
         }
-    char name[16];
-    snprintf(name, sizeof name, "%d", slot_count);
-    int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
+    int fd = open_slot(slot_count);
     if (fd < 0) return -1;
     slot_fds = realloc(slot_fds, sizeof *slot_fds * (size_t)(slot_count + 1));
     slot_busy = realloc(slot_busy, sizeof *slot_busy * (size_t)(slot_count + 1));
@@ -32,6 +43,15 @@ int take_slot(void) {
     slot_fds[slot_count] = fd;
     slot_busy[slot_count] = true;
     return slot_count++;
+}
+
+void renew_slot(int slot) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", slot);
+    unlinkat(slots_dir, name, 0);
+    int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
+    if (fd < 0 || dup3(fd, slot_fds[slot], O_CLOEXEC) < 0) die("another file for output");
+    close(fd);
 }
 
 /* Moves what a task wrote into the stream. Launcher and engine both append: a lock keeps together what belongs so. */

@@ -1,7 +1,9 @@
 /* Whole process trees, as /proc shows them: what they use, and their end.
  *
  * A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper,
- * and is known by its process group, by the mark in its environment, or because it was seen below its task earlier.
+ * and is known by its process group, because it was seen below its task earlier, by the mark in its environment, because
+ * it holds the output of its task, or because no other task was there when it began. When a task ends, the system's list
+ * of our children says whether there are orphans that we did not know of: that is cheap, and mostly there are none.
  * Only tasks that live longer than the time between two looks are looked at; the others are known by wait4. */
 #include "launcher.h"
 
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,7 +38,14 @@ typedef struct {
     uint64_t ticks; /* of CPU time, with that of the children it has buried */
     uint64_t owner; /* the serial of its attempt */
     bool settled;   /* the owner is known, or it is known that there is none */
+    bool is_below;  /* it descends from us */
 } Process;
+
+/* A child of ours that no task has as its first process. */
+typedef struct {
+    pid_t pid;
+    uint64_t owner;
+} Orphan;
 
 typedef struct {
     Process *items;
@@ -46,16 +56,34 @@ static Processes seen, earlier;
 static pid_t *foreign; /* in order */
 static size_t foreign_size, foreign_room;
 static double foreign_until, scanned_at, rest_until;
+static Orphan *orphans;
+static size_t orphan_count, orphan_room;
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 ssize_t read_small(const char *path, char *text, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
-    ssize_t size = read(fd, text, room - 1);
+    ssize_t size = 0, got = 0;
+    /* One read gives a page of a list at most, however much room there is. */
+    while ((size_t)size < room - 1 && (got = read(fd, text + size, room - 1 - (size_t)size)) > 0) size += got;
     close(fd);
-    if (size >= 0) text[size] = 0;
-    return size;
+    text[size] = 0;
+    return size || !got ? size : -1;
+}
+
+char *read_whole(const char *path, Buffer *b) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = -1;
+    b->size = 0;
+    do {
+        reserve(b, 4096);
+        if (fd >= 0) got = read(fd, b->data + b->size, b->room - b->size - 1);
+        if (got > 0) b->size += (size_t)got;
+    } while (got > 0);
+    if (fd >= 0) close(fd);
+    b->data[b->size] = 0;
+    return (char *)b->data;
 }
 
 const char *in_mebibytes(int64_t bytes) {
@@ -140,11 +168,12 @@ static bool is_leader(pid_t pid) {
 
 /* Its environment carries the mark of a task: which one? 0 if none of those that run. */
 static uint64_t owner_by_mark(pid_t pid) {
-    static char environment[1 << 16];
+    static Buffer buffer;
     char path[64], mark[256];
     snprintf(path, sizeof path, "/proc/%d/environ", pid);
-    ssize_t size = read_small(path, environment, sizeof environment);
-    for (Running *r = running; size > 0 && r; r = r->next) {
+    char *environment = read_whole(path, &buffer);
+    size_t size = buffer.size;
+    for (Running *r = running; size && r; r = r->next) {
         long long task = r->task, attempt = r->attempt;
         int length = snprintf(mark, sizeof mark, MARK "%s:%lld:%lld", run_name, task, attempt);
         for (char *at = environment; at < environment + size; at += strlen(at) + 1)
@@ -153,20 +182,67 @@ static uint64_t owner_by_mark(pid_t pid) {
     return 0;
 }
 
+/* It has the file open into which a task writes: which one? No two tasks have the same file. */
+static uint64_t owner_by_output(pid_t pid) {
+    char path[64];
+    struct stat found, slot;
+    if (streams_are_ours) return 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *listing = opendir(path);
+    uint64_t owner = 0;
+    for (struct dirent *entry; listing && !owner && (entry = readdir(listing));) {
+        if (entry->d_name[0] == '.' || fstatat(dirfd(listing), entry->d_name, &found, 0) || !S_ISREG(found.st_mode)) continue;
+        for (Running *r = running; r && !owner; r = r->next)
+            if (!fstat(slot_fds[r->slot], &slot) && slot.st_ino == found.st_ino && slot.st_dev == found.st_dev)
+                owner = r->serial;
+    }
+    if (listing) closedir(listing);
+    return owner;
+}
+
+/* The only task that was there when it began; 0 if there were more. */
+static uint64_t owner_by_time(const Process *p) {
+    static long ticks_per_second;
+    if (!ticks_per_second) ticks_per_second = sysconf(_SC_CLK_TCK);
+    double began = (double)(p->start + 2) / (double)ticks_per_second; /* both clocks are rounded */
+    uint64_t owner = 0;
+    for (Running *r = running; r; r = r->next) {
+        if (r->begun > began) continue;
+        if (owner) return 0;
+        owner = r->serial;
+    }
+    return owner;
+}
+
+/* A seat has just begun it, and it has not executed its program yet: it is a copy of us that holds all that we hold. */
+static bool is_newborn(pid_t pid) {
+    char path[64];
+    struct stat its, ours;
+    bool any = false;
+    for (Running *r = running; r && !any; r = r->next) any = r->starting;
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    if (!any || stat(path, &its) || stat("/proc/self/exe", &ours)) return any;
+    return its.st_ino == ours.st_ino && its.st_dev == ours.st_dev;
+}
+
 /* Settles what needs no look at the parent. */
 static void settle_alone(Process *p) {
+    p->is_below = p->parent == getpid();
     for (Running *r = running; r; r = r->next)
         if (r->pid == p->pid || r->pid == p->group) {
             p->owner = r->serial;
-            p->settled = true;
+            p->settled = p->is_below = true;
             return;
         }
     Process *before = find(&earlier, p->pid);
-    if (before && before->start == p->start && before->owner) {
+    if (before && before->start == p->start && before->owner && task_with(before->owner)) {
         p->owner = before->owner;
-        p->settled = true;
-    } else if (p->parent == getpid()) { /* asked each time: while it executes something it has no environment to show */
+        p->settled = p->is_below = true;
+    } else if (p->is_below) { /* asked each time: while it executes something it has no environment to show */
         p->owner = owner_by_mark(p->pid);
+        if (!p->owner && is_newborn(p->pid)) p->is_below = false;
+        if (!p->owner && p->is_below) p->owner = owner_by_output(p->pid);
+        if (!p->owner && p->is_below && p->state != 'Z' && p->state != 'X') p->owner = owner_by_time(p);
         p->settled = true;
     }
 }
@@ -185,9 +261,15 @@ static void settle(Process *p) {
     Process *at = p;
     for (int depth = 0; at && !at->settled && depth < 1000; depth++) at = find(&seen, at->parent);
     uint64_t owner = at && at->settled ? at->owner : 0;
+    bool is_below = at && at->is_below;
     for (at = p; at && !at->settled; at = find(&seen, at->parent)) {
         at->owner = owner;
         at->settled = true;
+        at->is_below = is_below;
+        if (owner || !is_below) continue; /* below an orphan that has given away all that tells whose it is */
+        uint64_t own = owner_by_mark(at->pid);
+        if (!own) own = owner_by_output(at->pid);
+        for (Process *up = at; own && up && up->is_below && !up->owner; up = find(&seen, up->parent)) up->owner = own;
     }
 }
 
@@ -468,7 +550,53 @@ double next_look_at_limits(void) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
-void end_tree(const Running *r) {
+/* Takes note of our children that are no task's first process. */
+static void note_orphans(void) {
+    orphan_count = 0;
+    for (size_t i = 0; i < seen.size; i++) {
+        if (seen.items[i].parent != getpid() || is_leader(seen.items[i].pid)) continue;
+        if (orphan_count == orphan_room) {
+            orphan_room = orphan_room ? orphan_room * 2 : 64;
+            orphans = realloc(orphans, sizeof *orphans * orphan_room);
+            if (!orphans) die("no memory");
+        }
+        orphans[orphan_count++] = (Orphan){seen.items[i].pid, seen.items[i].owner};
+    }
+}
+
+void forget_orphan(pid_t pid) {
+    for (size_t i = 0; i < orphan_count; i++)
+        if (orphans[i].pid == pid) {
+            orphans[i] = orphans[--orphan_count];
+            return;
+        }
+}
+
+/* The children of our first thread: what it has started, and all orphans. Negative: the system keeps no such list. */
+static long count_children(void) {
+    static int list = -1;
+    char path[64], text[4096];
+    long count = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+    if (list < 0 && (list = open(path, O_RDONLY | O_CLOEXEC)) < 0) return -1;
+    off_t at = 0;
+    for (ssize_t got; (got = pread(list, text, sizeof text, at)) > 0; at += got) {
+        for (ssize_t i = 0; i < got; i++) count += text[i] == ' ';
+        if (got < (ssize_t)sizeof text / 2) break; /* less than a page is all that is left */
+    }
+    return count;
+}
+
+bool may_leave_orphans(const Running *gone) {
+    long expected = (long)orphan_count;
+    for (Running *r = running; r; r = r->next) expected += r != gone && r->is_of_first_thread;
+    if (count_children() != expected) return true;
+    for (size_t i = 0; i < orphan_count; i++)
+        if (orphans[i].owner == gone->serial) return true;
+    return false;
+}
+
+bool end_tree(const Running *r) {
     double deadline = monotonic(CLOCK_MONOTONIC) + END_SECONDS;
     bool found = true;
     while (found && monotonic(CLOCK_MONOTONIC) < deadline) {
@@ -478,16 +606,19 @@ void end_tree(const Running *r) {
             const Process *p = &seen.items[i];
             found = found || is_in_between(p);
             if (p->owner != r->serial || p->state == 'Z' || p->state == 'X' || p->pid == r->pid) continue;
+            if (!p->is_below) continue; /* never anybody else's, whatever we believe */
             kill(p->pid, SIGKILL);
             found = true;
         }
         if (found) usleep(500); /* each one that ends may leave us its own */
     }
+    note_orphans();
+    return !found;
 }
 
 /* Ends every process but `except` whose environment holds the mark, also what left its group. */
 void end_marked(const char *mark, pid_t except) {
-    static char environment[1 << 21];
+    static Buffer buffer;
     DIR *processes = opendir("/proc");
     if (!processes) return;
     size_t length = strlen(mark);
@@ -497,12 +628,8 @@ void end_marked(const char *mark, pid_t except) {
         if (pid <= 0 || pid == except || pid == getpid()) continue;
         char path[64];
         snprintf(path, sizeof path, "/proc/%d/environ", pid);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
-        ssize_t size = 0, got, room = sizeof environment;
-        while (size < room && (got = read(fd, environment + size, (size_t)(room - size))) > 0) size += got;
-        close(fd);
-        for (char *at = environment; at + length <= environment + size; at++)
+        char *environment = read_whole(path, &buffer);
+        for (char *at = environment; at + length <= environment + buffer.size; at++)
             if ((at == environment || !at[-1]) && !memcmp(at, mark, length)) {
                 kill(pid, SIGKILL);
                 break;

@@ -41,6 +41,8 @@ class ClusterFaults(msgspec.Struct, frozen=True):
     capacity_changes: float = 0.0
     cancels: float = 0.0
     policy_changes: float = 0.0
+    stalls: float = 0.0
+    """The loop of a node is busy for a while: what comes meanwhile is taken together, messages before timers."""
     lease: float = 0.5
     """Seconds after which a silent node is declared dead."""
     until: float = 0.0
@@ -50,7 +52,7 @@ class ClusterFaults(msgspec.Struct, frozen=True):
 CALM = ClusterFaults()
 STRIKES = (
     *("deaths", "suspicions", "slow_nodes", "outages", "full_disks", "capacity_changes", "cancels"),
-    "policy_changes",
+    *("policy_changes", "stalls"),
 )
 """The kinds that strike at a moment of their own."""
 

@@ -15,8 +15,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
+from shoal.broker.alarm import Alarm
 from shoal.broker.member import Event, MemberCommand
-from shoal.broker.messages import Accept, GiveUp, Kill, Start, TaskResult, TasksEnded, WakeAt
+from shoal.broker.messages import Accept, GiveUp, Kill, Start, TaskResult, TasksEnded, TimePassed, WakeAt
 from shoal.broker.peers import (
     HandBack,
     Heard,
@@ -48,6 +51,14 @@ KILL_LATENCY = 0.01
 MOST_EVENTS = 60_000
 
 
+class Stall(msgspec.Struct):
+    """What has come to a node since its loop is busy."""
+
+    messages: list[tuple[Callable[..., None], Any]] = []
+    """Actions with their arguments."""
+    events: list[Event] = []
+
+
 class FaultyRun(ClusterRun):
     """One simulated run with faults."""
 
@@ -70,6 +81,9 @@ class FaultyRun(ClusterRun):
         """Tasks for which no node that is known is large enough now."""
         self.unplaced: list[Placeable] = []
         """Tasks that became ready while no node was known."""
+        self.alarms: dict[int, Alarm] = {}
+        self._stalled: dict[int, Stall] = {}
+        """Nodes whose loop is busy with something else."""
         super().__init__(scenario.work, scenario.spec, scenario.options)
         self._waiting_for_store = not scenario.direct
         self.oracle = ClusterOracle(self)
@@ -78,12 +92,16 @@ class FaultyRun(ClusterRun):
         super().join(node, kind)
         self.known[node] = None
         self.capacity[node] = kind.resources()
+        self.alarms[node] = Alarm()
 
     # ---- what members say ----------------------------------------------------------------------------------------
 
     def tell(self, node: int, event: Event) -> None:
         member = self.members.get(node)
         if member is None:
+            return
+        if node in self._stalled:
+            self._stalled[node].events.append(event)
             return
         self.oracle.before(node, event)
         commands = member.handle(self.now, event)
@@ -92,6 +110,34 @@ class FaultyRun(ClusterRun):
             raise Violation("the run does not come to an end")
         self.oracle.after(node, event, commands)
         self.obey(node, commands)
+        self.oracle.idleness.after(node)
+
+    def wake(self, node: int, when: float) -> None:
+        """As an agent is woken: by one alarm, after the messages that have come."""
+        if node in self.members and node not in self._stalled and self.alarms[node].goes_off(self.now):
+            self.tell(node, TimePassed())
+
+    def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
+        """Something comes over the wire: an action and its argument."""
+        if node in self._stalled:
+            self._stalled[node].messages.append(what)
+        else:
+            what[0](node, what[1])
+
+    def stall(self, node: int, seconds: float) -> None:
+        """The loop of a node is busy for a while; what comes meanwhile waits."""
+        if node not in self._stalled:
+            self._stalled[node] = Stall()
+            self.at(self.now + seconds, self._catch_up, node, None)
+
+    def _catch_up(self, node: int, _: None) -> None:
+        """All in one turn, in the order in which an agent takes it: messages, what its tasks did, the time."""
+        stall = self._stalled.pop(node)
+        for action, argument in stall.messages:
+            action(node, argument)
+        for event in stall.events:
+            self.tell(node, event)
+        self.wake(node, self.now)
 
     def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
         accepted: list[tuple[int, int]] = []
@@ -105,13 +151,14 @@ class FaultyRun(ClusterRun):
                 case Send(peer, message):
                     self.send(node, peer, message)
                 case WakeAt(when):
+                    self.alarms[node].set(when)
                     self.at(when, self.wake, node, when)
                 case GiveUp():
                     self.ask(node, self._give_up, command)
                 case Prefetch(task):
                     self.prefetch(node, task)
-                case HandBack(ticket):
-                    self.ask(node, self._hand_back, ticket)
+                case HandBack():
+                    self.ask(node, self._hand_back, command)
                 case Kill(task):
                     slow = self.mix.slow_kills and self.chance.random() < self.mix.slow_kills
                     after = self.chance.uniform(0.0, 0.5) if slow else KILL_LATENCY
@@ -166,7 +213,7 @@ class FaultyRun(ClusterRun):
             when += self.chance.expovariate(10.0)
         when = max(when, self._told_until.get(node, 0.0))
         self._told_until[node] = when
-        self.at(when, action, node, what)
+        self.at(when, self.reach, node, (action, what))
 
     def _complete(self, node: int, ended: list[tuple[int, int]]) -> None:
         accepted, placeable = self.oracle.complete(node, ended)
@@ -206,9 +253,13 @@ class FaultyRun(ClusterRun):
         self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
         self.notify(chosen, self.tell, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def _hand_back(self, node: int, ticket: Ticket) -> None:
-        again = self.oracle.hand_back(node, ticket)
-        if again is not None:
+    def _hand_back(self, node: int, command: HandBack) -> None:
+        again = self.oracle.hand_back(node, command.ticket)
+        if again is not None and command.for_room and node in self.known:
+            self.store.owned([again.task], node)
+            ticket = msgspec.structs.replace(again, cramped=command.ticket.cramped)
+            self.notify(node, self.tell, TasksPlaced([ticket]))
+        elif again is not None:
             self.find_another(node, again)
 
     def find_another(self, node: int, ticket: Ticket) -> None:
@@ -292,7 +343,7 @@ class FaultyRun(ClusterRun):
             delay = self.spec.latency
             if mix.delays and chance.random() < mix.delays:
                 delay += chance.expovariate(5.0)
-            self.at(self.now + delay, self.tell, receiver, Heard(sender, message))
+            self.at(self.now + delay, self.reach, receiver, (self.tell, Heard(sender, message)))
 
     # ---- what runs -----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from math import inf
 
 import msgspec
@@ -144,6 +145,7 @@ class NodeFiles:
         self.in_memory = Shelf(kind.page_cache or inf)
         self.copies = Shelf(kind.cache or inf)
         self.keeps = kind.cache >= 0
+        self.spool = kind.spool
         self.arriving: dict[int, list[Activity]] = {}
         """Files on their way to this node, and the tasks that wait for them beside the one that fetches."""
         self.written = 0
@@ -189,7 +191,7 @@ class Files:
                 self._read_common(here, file, size, legs)
                 continue
             location = self.store.location[file]
-            if location == node or node in self.store.replicas.get(file, ()):
+            if self._is_here(node, file):
                 self.hits += 1
                 here.copies.touch(file)
                 self._read(here, file, size, legs)
@@ -208,6 +210,26 @@ class Files:
                 self._read_remote(here, file, size, legs)
                 self._expect(activity, here, file)
         return True
+
+    def room(self, node: int, task: int, running: Iterable[int]) -> tuple[int, int, int]:
+        """Bytes of all that a task reads; the most that its node can have for it when it is alone; and what it has
+        while these other tasks run. What was made on the node and is nowhere else stays there."""
+        work, store = self.work, self.store
+        spool = self.nodes[node].spool
+        if not spool or self.spec.shared_files:
+            return 0, 0, 0
+        own = set(work.inputs_of(task))
+        need = sum(work.file_bytes[file] for file in own)
+        absent = sum(work.file_bytes[file] for file in own if not self._is_here(node, file))
+        if not absent:
+            return need, need, need
+        only_here = {file for file, location in enumerate(store.location) if location == node}
+        most = spool - sum(work.file_bytes[file] for file in only_here - own)
+        read = {file for other in running if other != task for file in work.inputs_of(other)}
+        return need, most, most - sum(work.file_bytes[file] for file in read - only_here - own)
+
+    def _is_here(self, node: int, file: int) -> bool:
+        return self.store.location[file] == node or node in self.store.replicas.get(file, ())
 
     def _is_due(self, here: NodeFiles, node: int, file: int) -> bool:
         """Whether it is on other nodes only, and not yet on its way."""

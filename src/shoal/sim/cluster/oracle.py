@@ -11,6 +11,7 @@ agrees with itself; here it is asked whether all of them together do (design §5
 - What a node says that was declared dead changes nothing in the store.
 - A task is pushed at most once per generation, and is not handed about without end.
 - No task is without a holder for longer than finding a dead node and repeating a parcel take.
+- A node that could run a task which a peer has to give does not stay idle beside it (`shoal.sim.cluster.idleness`).
 - Nobody gives up without a cause. In the end each task is done, failed, cancelled, or doomed by another.
 """
 
@@ -30,7 +31,9 @@ from shoal.model.labels import required_labels
 from shoal.model.work import Work
 from shoal.policy.order import LaneQueue
 from shoal.policy.retry import MOST_LOSSES, Outcome
+from shoal.sim.cluster.faults import CALM
 from shoal.sim.cluster.files import Activity
+from shoal.sim.cluster.idleness import Idleness
 from shoal.sim.node import Violation
 from shoal.store.memory import GONE, STRIDE, Placeable, Standing
 
@@ -86,6 +89,7 @@ class ClusterOracle:
                 if node >= 0:
                     self.copies[file].add(node)
         self.healed_at: float | None = None
+        self.idleness = Idleness(run)
         self._quiet = 0
         """Events since the last one at which more than a word was exchanged."""
 
@@ -124,6 +128,8 @@ class ClusterOracle:
             for command in commands:
                 if isinstance(command, GiveUp):
                     self._expect_cause(command)
+                    if command.outcome is Outcome.NO_ROOM:
+                        self._expect_no_room(member, command)
 
     def _note_holders(self, node: int, member: Member) -> None:
         state, holder = member.broker.state, self.holder
@@ -148,9 +154,22 @@ class ClusterOracle:
             case Outcome.LOST:
                 is_just = life.losses > MOST_LOSSES
             case _:
-                is_just = command.outcome is Outcome.MISSING
+                is_just = command.outcome in (Outcome.MISSING, Outcome.NO_ROOM)
         if not is_just:
             raise Violation(f"{command} without a cause: {life}")
+
+    def _expect_no_room(self, member: Member, command: GiveUp) -> None:
+        """No node that the broker knows of has ever had room for what the task reads."""
+        assert command.cramped is not None
+        need = sum(self.work.file_bytes[file] for file in set(self.work.inputs_of(command.task)))
+        request = self.work.profiles[self.work.category[command.task]].resources
+        for node in member.roster.able(request):
+            disk = member.roster.disk(node)
+            if node not in command.cramped.tried and (not disk or disk >= need):
+                raise Violation(f"task {command.task} is given up, and node {node} may have room for it")
+        if not command.cramped.most < need == command.cramped.need:
+            raise Violation(f"{command}, but it reads {need} bytes")
+        self.run.trace.saw("no room")
 
     def started(self, node: int, task: int, attempt: int) -> None:
         if node not in self.run.known:
@@ -340,8 +359,12 @@ class ClusterOracle:
     # ---- over time -----------------------------------------------------------------------------------------------
 
     def look_around(self) -> None:
-        """Looks for tasks that are with nobody for too long."""
+        """Looks for tasks that are with nobody for too long, and for nodes that are idle beside others."""
         run, now = self.run, self.run.now
+        if self.healed_at is not None:
+            self.idleness.look_around(self.healed_at)
+        elif run.mix is CALM:
+            self.idleness.look_around(0.0)
         waiting = {ticket.task for ticket in run.homeless}
         waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
         most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0

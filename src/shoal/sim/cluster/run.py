@@ -222,7 +222,9 @@ class ClusterRun:
                     self.tell(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
             case Prefetch(task):
                 self.prefetch(node, task)
-            case HandBack(ticket, _):
+            case HandBack(ticket, _, True):
+                self.tell(node, TasksPlaced([ticket]))
+            case HandBack(ticket):
                 self.find_another(node, ticket)
             case Retry():
                 pass
@@ -303,11 +305,14 @@ class ClusterRun:
         if tally.ramp is None:
             tally.began(self.now)
         if self.files.any:
-            if not self.files.fetch(activity):
+            need, most, now = self.files.room(node, task, running)
+            outcome = Outcome.NO_ROOM if need > now else Outcome.MISSING
+            if outcome is Outcome.NO_ROOM or not self.files.fetch(activity):
                 del running[task]
                 activity.over = True
                 tally.stopped(self.now, activity)
-                self.at(self.now, self.report, activity, Outcome.MISSING)
+                result = TaskResult(task, attempt, outcome, need=need, room=min(most, need))
+                self.at(self.now, self.tell, node, TasksEnded([result]))
                 return
             if activity.legs or activity.expects or activity.fetched:
                 self.next_leg(activity)

@@ -29,6 +29,8 @@ NAMED = (
 )
 ONE_IN_LABELLED = 3
 """Seeds whose nodes carry labels, which tasks require or prefer."""
+ONE_IN_CRAMPED = 4
+"""Seeds whose nodes have little room for what tasks read."""
 LONGEST_TASK = 0.6
 LARGEST_FILE = 20_000_000
 """Bytes; a tenth of a second on the slowest link."""
@@ -57,6 +59,8 @@ def draw_cluster(seed: int) -> ClusterScenario:
     work = _draw_work(random, spec)
     if seed % ONE_IN_LABELLED == 1 and spec.nodes > 1:
         spec, work = _draw_labels(Random(~seed), spec, work)
+    if seed % ONE_IN_CRAMPED == 2:
+        spec = _draw_spools(Random(~seed), spec, work)
     options = Options(
         policy=random.choice(list(POLICIES)),
         order=random.choice(list(ORDERS)),
@@ -100,6 +104,18 @@ def _draw_spec(random: Random) -> ClusterSpec:
     )
 
 
+def _draw_spools(random: Random, spec: ClusterSpec, work: Work) -> ClusterSpec:
+    """Disks that hold what some tasks read, and not what others do."""
+    needs = sorted(sum(work.file_bytes[file] for file in work.inputs_of(task)) for task in range(len(work)))
+    largest = max(1, needs[-1])
+
+    def spool() -> int:
+        return random.choice((0, int(largest * random.uniform(0.5, 3.0)), 1 + largest // 2))
+
+    others = tuple((count, msgspec.structs.replace(kind, spool=spool())) for count, kind in spec.others)
+    return msgspec.structs.replace(spec, node=msgspec.structs.replace(spec.node, spool=spool()), others=others)
+
+
 def _draw_labels(random: Random, spec: ClusterSpec, work: Work) -> tuple[ClusterSpec, Work]:
     """Some nodes are of site b and some of them have a GPU; categories require one of these labels, or prefer some."""
     count = random.randint(1, spec.nodes - 1)
@@ -133,13 +149,13 @@ def _draw_work(random: Random, spec: ClusterSpec) -> Work:
         weight = bytes_read(len(work), work.input_start, work.inputs, sizes)
         return msgspec.structs.replace(work, seconds=seconds, file_bytes=sizes, profiles=profiles, weight=weight)
     shape = SHAPES[random.choice(list(SHAPES))]
-    graph = shape(random, tasks, _draw_profiles(random, spec))
+    graph = shape(random, tasks, draw_profiles(random, spec))
     seconds = array("d", (random.uniform(0.02, LONGEST_TASK) for _ in range(len(graph))))
     sizes = array("q", (random.choice((1, random.randint(1, LARGEST_FILE))) for _ in graph.file_names))
     return from_graph(graph, seconds, sizes)
 
 
-def _draw_profiles(random: Random, spec: ClusterSpec) -> dict[str, Profile]:
+def draw_profiles(random: Random, spec: ClusterSpec) -> dict[str, Profile]:
     """Several lanes, some as wide as the largest node; or all tasks alike."""
     retries = random.choice((0, 1, 3))
     if random.random() < 0.5:

@@ -36,6 +36,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     """Bytes that may wait in memory until the disk has written them; 0: whoever writes waits for the disk."""
     cache: int = 0
     """Bytes of other nodes' files that it keeps; 0: no limit; negative: it keeps none."""
+    spool: int = 0
+    """Bytes of its disk for what its tasks read and have made; 0: as much as is needed."""
     contention: tuple[float, ...] = ()
     """By how much computing takes longer with 1, 2, ... tasks on the node; the last one holds for more."""
 
@@ -43,6 +45,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
         amounts = {"cores": self.cores * FRACTION, **dict(self.named)}
         if self.memory:
             amounts["memory"] = self.memory
+        if self.spool:
+            amounts["disk"] = self.spool
         return carrying(Resources.of(amounts), self.labels)
 
 

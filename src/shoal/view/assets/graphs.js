@@ -126,6 +126,54 @@ const Graphs = (() => {
     const all = rows.flat(), least = Math.min(...all.map((item) => item.x - item.wide / 2)), most = Math.max(...all.map((item) => item.x + item.wide / 2));
     for (const item of all) item.x += EDGE + room / 2 - (least + most) / 2;
   }
+  /* The nodes that lines hold together, the first of each in order; those without any line are together the last. */
+  function pieces(count, edges) {
+    const whole = Array.from({ length: count }, (_, at) => at), touched = new Set(), found = new Map(), alone = [];
+    const root = (at) => { while (whole[at] !== at) { whole[at] = whole[whole[at]]; at = whole[at]; } return at; };
+    for (const [from, to] of edges) if (from !== to) { touched.add(from).add(to); const [a, b] = [root(from), root(to)]; whole[Math.max(a, b)] = Math.min(a, b); }
+    for (let at = 0; at < count; at++) {
+      if (!touched.has(at)) alone.push(at);
+      else if (found.has(root(at))) found.get(root(at)).push(at);
+      else found.set(root(at), [at]);
+    }
+    return [...found.values(), ...(alone.length ? [alone] : [])];
+  }
+  /* Each piece is drawn for itself, and they stand side by side, in as many lines as it takes: `rows` of items and `ways` as
+     of `arranged`, with x and y, and how high all of it is. */
+  function laid(wides, edges, usable, size) {
+    const found = pieces(wides.length, edges), many = found.length > 1, apart = 2 * size.gap;
+    const parts = found.map((nodes) => {
+      const mine = new Map(nodes.map((at, i) => [at, i])), links = edges.filter(([from]) => mine.has(from)).map(([from, to, note]) => [mine.get(from), mine.get(to), note]);
+      const { rows, ways } = arranged(nodes.map((at) => wides[at]), links, usable, size.gap);
+      const needs = (row) => { const lanes = row.filter((item) => item.at < 0).length; return row.reduce((sum, item) => sum + item.wide, 0) + size.gap * (row.length - lanes - 1) + LANE * (lanes && lanes + 1); };
+      const wide = many ? Math.min(usable, Math.max(...rows.map(needs))) : usable;
+      spread(rows, wide, size.gap);
+      let high = 0;
+      for (const row of rows) {
+        for (const item of row) { item.y = high; if (item.at >= 0) item.at = nodes[item.at]; }
+        high += size.high + (row.some((item) => item.down.length) ? size.between : size.rows);
+      }
+      return { rows, wide, high, ways: ways.map((way) => ({ ...way, from: nodes[way.from], to: nodes[way.to] })) };
+    });
+    const lines = [];
+    for (const part of parts) {
+      let last = lines[lines.length - 1];
+      if (!last || last.wide + apart + part.wide > usable) lines.push(last = { wide: -apart, high: 0, parts: [] });
+      part.x = last.wide + apart;
+      last.wide = part.x + part.wide;
+      last.high = Math.max(last.high, part.high);
+      last.parts.push(part);
+    }
+    const aside = (usable - Math.max(0, ...lines.map((line) => line.wide))) / 2, rows = [];
+    let y = 4;
+    for (const { parts: beside, high } of lines) {
+      for (const part of beside) for (const item of part.rows.flat()) { item.x += part.x + aside; item.y += y; }
+      const most = Math.max(...beside.map((part) => part.rows.length));
+      for (let r = 0; r < most; r++) rows.push(beside.flatMap((part) => part.rows[r] || []));
+      y += high + (many ? size.rows : 0);
+    }
+    return { rows, ways: parts.flatMap((part) => part.ways), high: y - (many ? size.rows : 0) };
+  }
   /* From the middle of the lower side of one box to the middle of the upper side of another; what goes up stands aside. */
   function line({ through, back }, high) {
     const aside = (item) => item.x + (back && item.at >= 0 ? Math.min(16, item.wide / 4) : 0), [first, last] = [through[0], through[through.length - 1]];
@@ -185,14 +233,9 @@ const Graphs = (() => {
     const draw = (room, wide, label) => {
       const size = o.small ? SMALL : LARGE, usable = wide - 2 * EDGE, place = [];
       const wides = o.nodes.map((node) => Math.min(usable, size.most, Math.max(size.least, Math.ceil(Math.max(P.width(node.name, size.font) + size.mark, size.mark ? 0 : Math.max(P.width(node.note, "12px"), P.width(node.longest || "", "12px")))) + 2 * (node.round ? 16 : size.pad) + 2)));
-      const { rows, ways } = arranged(wides, o.edges, usable, size.gap);
-      spread(rows, usable, size.gap);
-      let y = 4;
-      rows.forEach((row) => {
-        for (const item of row) { item.y = y; if (item.at >= 0) place[item.at] = [item.x - item.wide / 2, y, item.wide]; }
-        y += size.high + (row.some((item) => item.down.length) ? size.between : size.rows);
-      });
-      const high = Math.max(60, y - size.rows + 4), svg = P.shape("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "group", "aria-label": label, class: (o.small ? "small" : "") + (o.edges.length > 150 ? " crowded" : "") });
+      const { rows, ways, high: below } = laid(wides, o.edges, usable, size);
+      for (const item of rows.flat()) if (item.at >= 0) place[item.at] = [item.x - item.wide / 2, item.y, item.wide];
+      const high = Math.max(60, below - size.rows + 4), svg = P.shape("svg", { viewBox: `0 0 ${wide} ${high}`, height: high, role: "group", "aria-label": label, class: (o.small ? "small" : "") + (o.edges.length > 150 ? " crowded" : "") });
       const touching = o.nodes.map(() => []);
       for (const way of ways) {
         const [d, tip] = line(way, size.high), path = P.shape("path", { class: "edge", d });

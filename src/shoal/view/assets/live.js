@@ -52,7 +52,7 @@
       const p = parts.progress, live = parts.run && parts.run.live;
       if (!show(mine, Boolean(p))) return;
       const part = (name, value, colour) => ({ name, value, colour, text: P.count(value) });
-      const all = [part("done", p.done, STATES.done), part("failed", p.failed, STATES.failed), part("running", p.running, STATES.running), part("cancelled", p.cancelled, STATES.cancelled), ...(live ? [part("waiting", p.waiting, STATES.waiting), part("cannot run", p.cannot_run, "var(--warn)")] : [part("not run", p.waiting + p.cannot_run, STATES.waiting)])];
+      const all = [part("done", p.done, STATES.done), part("failed", p.failed, STATES.failed), part("running", p.running, STATES.running), part("cancelled", p.cancelled, STATES.cancelled), ...(live ? [part("not started", p.waiting, STATES.waiting), part("cannot run", p.cannot_run, "var(--warn)")] : [part("not run", p.waiting + p.cannot_run, STATES.waiting)])];
       if (!is(bar)) bar.replaceChildren(P.whole(all.filter((one) => one.value), "tasks"));
       names.done.value.textContent = P.count(p.done);
       names.done.under.textContent = (p.to_run ? `of ${P.many(p.to_run, "task")} done` : "tasks done") + (p.up_to_date ? `, ${P.count(p.up_to_date)} were up to date` : "");
@@ -106,7 +106,7 @@
     const memory = (t) => ({ begin: 0, end: t.end, buckets: t.buckets, series: by(t, t.memory), label: "Memory in use over time by category" });
     const states = (t) => {
       const waiting = t.running.map((r, i) => Math.max(0, t.total - t.done[i] - t.failed[i] - r - t.ready[i]));
-      const series = [["done", t.done], ["failed", t.failed], ["running", t.running], ["ready", t.ready], ["waiting", waiting]].map(([name, values]) => ({ name, values, colour: STATES[name] }));
+      const series = [["done", t.done], ["failed", t.failed], ["running", t.running], ["ready", t.ready], [parts.time.ready ? "waiting" : "not started", waiting]].map(([name, values]) => ({ name, values, colour: STATES[name] || STATES.waiting }));
       return { begin: 0, end: t.end, buckets: t.buckets, series: series.filter((s) => s.values.some((v) => v > 0)), label: "Tasks by state over time" };
     };
     const choice = (name, value) => make("button", { "aria-pressed": String(red === value), onclick: (event) => {
@@ -225,7 +225,7 @@
     const choose = make("div", { class: "tools", role: "group", "aria-label": "what is drawn" }, choice("Tasks", true), choice("Categories", false));
     const legend = make("div");
     const explain = () => {
-      const names = goes() ? ["done", "failed", "running", ...(single && parts.graph.tasks ? ["ready"] : []), "waiting"] : ["done", "failed", "not run"];
+      const names = goes() ? ["done", "failed", "running", ...(single && parts.graph.tasks ? ["ready", "waiting"] : ["not started"])] : ["done", "failed", "not run"];
       if (parts.progress && parts.progress.cancelled && single) names.push("cancelled");
       if (legend.dataset.names === names.join()) return;
       legend.dataset.names = names.join();
@@ -309,7 +309,7 @@
   });
 
   section("throttle", "Throttle", ["throttle"], (room) => {
-    const table = P.table([{ label: "category", text: true }, { label: "node", text: true }, { label: "may run", show: (v) => v === null ? "no limit" : P.count(v) }, { label: "run", show: P.count }, { label: "wait", show: P.count },
+    const table = P.table([{ label: "category", text: true }, { label: "node", text: true }, { label: "may run", show: (v) => v === null ? "no limit" : P.count(v) }, { label: "run", show: P.count }, { label: "ready", show: P.count },
       { label: "in use", show: P.percent }, { label: "per second", show: P.number }, { label: "state", text: true }, { label: "why", text: true, long: true }], [], { label: "throttle" });
     const curves = make("div", { class: "side" }), drawn = new Map();
     room.append(text("How many tasks of a category are let run together, and what comes of it.", true), table, curves);
@@ -361,7 +361,7 @@
   section("tasks", "Tasks", ["progress", "graph", "run"], (room, node) => {
     const search = make("input", { type: "search", "aria-label": "part of a task's name", placeholder: "part of a name" });
     const pick = (label, values) => make("select", { "aria-label": label, onchange: () => load() }, make("option", { value: "" }, label), ...values.map((value) => make("option", { value }, value)));
-    const state = pick("every state", ["waiting", "running", "done", "failed", "cancelled"]), category = pick("every category", []);
+    const state = pick("every state", ["not started", "running", "done", "failed", "cancelled", "cannot run"]), category = pick("every category", []);
     const table = P.table([{ label: "task", text: true, show: (v) => taskLink(v[0], v[1]) }, { label: "category", text: true }, { label: "state", show: mark }], [], { label: "tasks" });
     const more = make("button", { class: "hidden", onclick: () => load(true) }, "More"), told = make("p", { class: "soft", role: "status" });
     const form = make("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); load(); } }, search, state, category, make("button", {}, "Find"));
@@ -433,7 +433,7 @@
         category.replaceChildren(category.firstChild, ...known.map((value) => make("option", { value }, value)));
         chooseCategory(chosen);
       }
-      const rest = parts.run && !parts.run.live ? "not run" : "waiting";
+      const rest = parts.run && !parts.run.live ? "not run" : "not started";
       if (state.options[1].value !== rest) { const chosen = state.selectedIndex; state.options[1].value = state.options[1].textContent = rest; state.selectedIndex = chosen; }
       const live = Boolean(parts.run && parts.run.live), box = node.getBoundingClientRect(), seen = box.bottom > 0 && box.top < innerHeight;
       if (first) { first = false; load(); }

@@ -39,7 +39,7 @@ const NodeMap = (() => {
       if (there) cores.tell(row.cores ? row.cores_held / row.cores : 0, `${P.number(row.cores_held)} of ${P.number(row.cores)}`, "cores");
       else cores.tell(known(row.share) ? row.share : null, known(row.share) ? P.percent(row.share) : "", "busy");
       memory.tell(row.memory_used || null, P.percent(row.memory_used || 0));
-      QUEUES.forEach(([key], i) => queues[i].tell(there && known(row[key]) ? row[key] / most : null, P.count(row[key] || 0), alone ? { wait: "waiting", local: "ready" }[key] : undefined));
+      QUEUES.forEach(([key], i) => queues[i].tell(there && known(row[key]) ? row[key] / most : null, P.count(row[key] || 0), alone ? { wait: known(row.local) ? "waiting" : "not started", local: "ready" }[key] : undefined));
       about.textContent = row.about || (there ? runs(row) : row.tasks ? plural(row.tasks, "task") + " done" : "");
       trouble.textContent = row.trouble || "";
       moved.textContent = told(row).join(" · ");

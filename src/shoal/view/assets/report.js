@@ -64,9 +64,10 @@
     const t = run.timeline, f = run.figures;
     const by = (rows) => rows.map((values, i) => ({ name: run.shown[i], values, colour: P.colour(i) })).filter((s) => s.values.some((v) => v > 0));
     const parts = [{ name: "work that counted", value: f.busy, colour: "var(--good)" }, { name: "attempts that did not succeed", value: f.lost, colour: "var(--bad)" }];
+    parts.push({ name: "given to tasks that did not use it", value: f.idle_within_tasks, colour: "var(--accent)" });
     if (f.idle_nothing_ready !== null) {
       parts.push({ name: "idle, though tasks were ready", value: f.idle_although_ready, colour: "var(--ready)" }, { name: "idle, nothing was ready", value: f.idle_nothing_ready, colour: "var(--idle)" });
-    } else parts.push({ name: "idle", value: f.idle, colour: "var(--idle)" });
+    } else parts.push({ name: "idle", value: f.idle - f.idle_within_tasks, colour: "var(--idle)" });
     const total = parts.reduce((sum, part) => sum + part.value, 0);
     for (const part of parts) part.text = P.percent(part.value / (total || 1));
     const cores = P.stacked({ ...t, series: [...by(t.cores), ...P.underway(t.untold)], limit: t.capacity, limitName: "cores there", idle: true, unit: P.number, high: 260,
@@ -82,7 +83,7 @@
     const waiting = t.running.map((r, i) => Math.max(0, t.total - t.done[i] - t.failed[i] - r - (known ? t.ready[i] : 0)));
     const series = [{ name: "done", values: t.done, colour: "var(--good)" }, { name: "failed", values: t.failed, colour: "var(--bad)" }, { name: "running", values: t.running, colour: "var(--accent)" }];
     if (known) series.push({ name: "ready", values: t.ready, colour: "var(--ready)" });
-    series.push({ name: known ? "waiting for others" : "waiting", values: waiting, colour: "var(--idle)" });
+    series.push({ name: known ? "waiting" : "not started", values: waiting, colour: "var(--idle)" });
     return P.stacked({ ...t, series: series.filter((s) => s.values.some((v) => v > 0)), unit: P.number, high: 190, caption: "Tasks by state", label: "Tasks by state over time" });
   }
   function gantt(run, id) {
@@ -197,7 +198,7 @@
     });
     const more = moved.length > shown.length ? text(`and ${moved.length - shown.length} more that changed`, true) : null;
     const same = still.length ? [make("h3", {}, moved.length ? "The others did not change" : "Nothing changed"),
-      P.table([{ label: "category", text: true }, { label: "may run together" }, { label: "ran together" }, { label: "waiting then" }, { label: "what was said", text: true, long: true }],
+      P.table([{ label: "category", text: true }, { label: "may run together" }, { label: "ran together" }, { label: "ready then" }, { label: "what was said", text: true, long: true }],
         still.map((curve) => [called(curve), last(curve)[1] === null ? "any number" : P.count(last(curve)[1]), P.count(last(curve)[2]), P.count(last(curve)[3]), last(curve)[6]]), { label: "throttles that did not change" })] : [];
     return section(id("throttle"), "Throttle", text("How many tasks of a category were let run together, and what came of it.", true), ...shown, more, ...same);
   }

@@ -35,7 +35,7 @@ const TaskPage = (() => {
       }
       mine.fill(found);
       mine.state = found.state;
-      mine.over = !live || !["waiting", "running"].includes(found.state);
+      mine.over = !live || !["not started", "running"].includes(found.state);
     } catch (error) {
       if (mine === shown && !mine.fill) mine.content.replaceChildren(text(said(error)));
     }

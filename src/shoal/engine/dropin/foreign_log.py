@@ -23,7 +23,7 @@ _SLACK = 1.0
 """The original counts in whole seconds."""
 
 
-def adopt(log: str, graph: Graph, workspace: Workspace) -> int:
+def take_over(log: str, graph: Graph, workspace: Workspace) -> int:
     """Writes results for the rules that are done by the log, if we have none of our own; returns how many."""
     if not os.path.exists(log) or _has_results(workspace):
         return 0
@@ -33,16 +33,16 @@ def adopt(log: str, graph: Graph, workspace: Workspace) -> int:
     versions = Versions(graph)
     look_at_files(graph, bytearray(b"\1" * len(graph)), versions, by_content=False, check_sources=False)
     ledger = LedgerWriter(workspace.ledger, workspace.ballast)
-    adopted = 0
+    taken = 0
     try:
         for rule in topological_order(graph):
             moment = done.get(rule)
             if moment is not None and _holds(graph, rule, versions, moment):
                 ledger.add(_result(graph, rule, versions, moment))
-                adopted += 1
+                taken += 1
     finally:
         ledger.close()
-    return adopted
+    return taken
 
 
 def _has_results(workspace: Workspace) -> bool:
@@ -70,7 +70,7 @@ def _completed(log: str, graph: Graph) -> dict[int, float]:
 
 def _holds(graph: Graph, rule: int, versions: Versions, moment: float) -> bool:
     inputs, outputs = graph.inputs_of(rule), graph.outputs_of(rule)
-    newest = max((versions.times[file] / 1e9 for file in inputs), default=0.0)
+    newest = max((versions.times[file] / 1e9 for file in inputs if file not in versions.folders), default=0.0)
     return newest <= moment + _SLACK and all(versions.sizes[file] >= 0 for file in (*inputs, *outputs))
 
 
@@ -79,4 +79,5 @@ def _result(graph: Graph, rule: int, versions: Versions, moment: float) -> TaskE
     outputs = [(versions.sizes[file], versions.times[file]) for file in graph.outputs_of(rule)]
     identity = (place_of(graph, rule), content_of(graph, rule), versions.digest_of_inputs(rule))
     nothing = (0.0, 0.0, 0, 0, 0, "")
-    return TaskEnded(rule, 1, "ok", True, 0, moment, moment, *nothing, *identity, outputs, None)
+    ended = (moment, moment, *nothing)
+    return TaskEnded(rule, 1, "ok", True, 0, *ended, *identity, outputs, None, check=versions.check)

@@ -1,0 +1,210 @@
+"""Directories as a whole: what is below one, and one signature for all of it.
+
+The listing is iterative and opens each directory by descriptor in short pieces, so neither the recursion limit nor the
+length limit of a path (4,096 bytes) bounds the depth. What vanishes while it is listed is left out. Symbolic links are
+listed as links and never followed into directories: a link to `/` must not make a task read the whole disk.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from shoal.plan.ownership import Entry, Kind
+
+ALWAYS_LEFT_OUT = frozenset({".shoal", "__pycache__"})
+"""Directories that are never part of a tree: our own, and what Python writes beside modules when they are imported."""
+_PIECE = 1000
+"""Characters of a path that are opened at once: at most 4,000 bytes."""
+
+
+class TreeEntry(NamedTuple):
+    """Something below a directory."""
+
+    name: str
+    """Relative to the directory that is listed, with `/` between parts."""
+    kind: Kind
+    size: int
+    """Bytes of a file, or of the file that a link leads to; 0 for everything else, -1 for a link that leads nowhere."""
+    number: int
+    """Of a file (also behind a link): its time in nanoseconds, or a number made from its content. Else 0."""
+    target: str
+    """What a link says; empty for everything else."""
+
+
+def list_tree(
+    directory: str,
+    *,
+    by_content: bool = False,
+    is_left_out: Callable[[str], bool] | None = None,
+    always_left_out: Container[str] = ALWAYS_LEFT_OUT,
+) -> Iterator[TreeEntry]:
+    """Everything below the directory, in an order that depends on the names only.
+
+    `is_left_out` is asked with each relative name; what is below a directory that is left out is left out, too.
+    """
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        try:
+            descriptor = open_directory(directory, prefix)
+        except OSError:
+            continue  # removed in the meantime, or not for us
+        inside = prefix + "/" if prefix else ""
+        below = []
+        try:
+            for name in _names(descriptor):
+                whole = inside + name
+                if name in always_left_out or (is_left_out is not None and is_left_out(whole)):
+                    continue
+                entry = _look(descriptor, name, whole, by_content)
+                if entry is not None:
+                    yield entry
+                    if entry.kind == "directory":
+                        below.append(whole)
+        finally:
+            os.close(descriptor)
+        pending += reversed(below)
+
+
+def open_directory(directory: str, below: str = "") -> int:
+    """A descriptor of the directory, or of one below it, however long its path is; the caller closes it.
+
+    Only `directory` itself may be or lead through a symbolic link.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = _open_far(directory, flags)
+    for piece in _pieces(below):
+        try:
+            following = os.open(piece, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = following
+    return descriptor
+
+
+def _open_far(path: str, flags: int) -> int:
+    """As `os.open`, in several steps if the path is too long for one."""
+    if len(path) <= _PIECE:
+        return os.open(path, flags)
+    descriptor = os.open("/" if path.startswith("/") else ".", flags)
+    for piece in _pieces(path.lstrip("/")):
+        try:
+            following = os.open(piece, flags, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = following
+    return descriptor
+
+
+def _pieces(path: str) -> Iterator[str]:
+    while len(path) > _PIECE:
+        cut = path.rfind("/", 0, _PIECE)
+        if cut < 0:
+            break
+        yield path[:cut]
+        path = path[cut + 1 :]
+    if path:
+        yield path
+
+
+def _names(descriptor: int) -> list[str]:
+    try:
+        return sorted(os.listdir(descriptor))
+    except OSError:
+        return []
+
+
+def _look(descriptor: int, name: str, whole: str, by_content: bool) -> TreeEntry | None:
+    try:
+        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            return TreeEntry(whole, "directory", 0, 0, "")
+        if stat.S_ISREG(found.st_mode):
+            return TreeEntry(whole, "file", found.st_size, _number(descriptor, name, found, by_content), "")
+        if not stat.S_ISLNK(found.st_mode):
+            return TreeEntry(whole, "other", 0, 0, "")
+        target = os.readlink(name, dir_fd=descriptor)
+    except OSError:
+        return None
+    try:
+        found = os.stat(name, dir_fd=descriptor)
+    except OSError:
+        return TreeEntry(whole, "link", -1, 0, target)
+    if stat.S_ISREG(found.st_mode):
+        return TreeEntry(whole, "link", found.st_size, _number(descriptor, name, found, by_content), target)
+    return TreeEntry(whole, "link", 0, 0, target)
+
+
+def _number(descriptor: int, name: str, found: os.stat_result, by_content: bool) -> int:
+    if not by_content:
+        return found.st_mtime_ns
+    try:
+        return number_of_content(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor))
+    except OSError:
+        return found.st_mtime_ns  # not for us to read: a change of it shows at least in its time
+
+
+def number_of_content(descriptor: int) -> int:
+    """A 62-bit number made from the bytes of an open file, which is closed."""
+    state = blake2b(digest_size=8)
+    with open(descriptor, "rb", buffering=0) as file:
+        while piece := file.read(1 << 20):
+            state.update(piece)
+    return int.from_bytes(state.digest(), "little") >> 2
+
+
+def tree_signature(
+    directory: str, *, by_content: bool = False, is_left_out: Callable[[str], bool] | None = None
+) -> tuple[int, int]:
+    """Bytes of all files below the directory, and a 62-bit number made from its listing."""
+    return signature_of_entries(list_tree(directory, by_content=by_content, is_left_out=is_left_out))
+
+
+def signature_of_entries(entries: Iterable[TreeEntry]) -> tuple[int, int]:
+    """As `tree_signature`, for a listing that is at hand."""
+    total = 0
+    state = blake2b(digest_size=8)
+    for name, kind, size, number, target in entries:
+        total += max(size, 0)
+        line = f"{kind}\0{name}\0{size}\0{number}\0{target}\0"
+        state.update(line.encode("utf-8", "surrogateescape"))
+    return total, int.from_bytes(state.digest(), "little") >> 2
+
+
+def as_listing(entries: Iterable[TreeEntry]) -> dict[str, Entry]:
+    """By name, for a ledger and for comparisons."""
+    return {each.name: Entry(each.kind, each.size, each.number, each.target) for each in entries}
+
+
+class OwnVersions:
+    """Names that have a version of their own in a workflow: they are left out of the directories they lie in.
+
+    Declared outputs change while a run goes on, and whoever reads one says so; a directory must not become stale by
+    them. The names are normalised here, since the drop-in takes them as the user wrote them.
+    """
+
+    def __init__(self, made: Iterable[str], base: str) -> None:
+        self._base = base.rstrip("/") + "/"
+        self._names = {name if _is_plain(name) else self._plain(name) for name in made}
+
+    def _plain(self, name: str) -> str:
+        whole = os.path.normpath(os.path.join(self._base, name))
+        return whole.removeprefix(self._base)
+
+    def below(self, directory: str) -> Callable[[str], bool]:
+        """Whether a name relative to this directory has a version of its own."""
+        names, base = self._names, self._base
+        whole = os.path.normpath(os.path.join(base, directory)) + "/"
+        if whole.startswith(base):
+            prefix = whole[len(base) :]
+            return lambda name: prefix + name in names
+        return lambda name: (whole + name).removeprefix(base) in names
+
+
+def _is_plain(name: str) -> bool:
+    """Whether `normpath` certainly leaves a relative name as it is."""
+    return name[:1] not in "./" and "//" not in name and "/." not in name and name[-1:] != "/"

@@ -1,0 +1,59 @@
+"""Names of files as text: one name for each file, in whatever way it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from shoal.errors import InputError
+
+Relative: TypeAlias = Callable[[str], str]
+"""Turns an absolute name below the workflow's directory into one relative to it; leaves others as they are."""
+MOST_FOLDERS = 500
+"""Python's own walks over folders end at about 1,000 levels."""
+_SHOWN = 40
+
+
+def plain_name(name: str, relative: Relative | None = None) -> str:
+    """The name without `./`, repeated slashes and a slash at its end; absolute names go through `relative`.
+
+    `..` stays, because what it leads to depends on symbolic links.
+    """
+    # These checks are all that most names cost: the name of every file of a graph passes here.
+    if name[:1] not in "/." and "//" not in name and "/." not in name and name[-1] != "/":
+        return name
+    return _rewritten(name, relative) if name else name
+
+
+def _rewritten(name: str, relative: Relative | None) -> str:
+    text = "/".join(part for part in name.split("/") if part not in ("", "."))
+    if not name.startswith("/"):
+        return text or "."
+    text = "/" + text
+    return relative(text) if relative is not None else text
+
+
+def has_odd_names(names: Sequence[str]) -> bool:
+    """Whether one of the names may not be plain, or must be refused.
+
+    All of them are looked at as one text: that costs a hundredth of a look at each.
+    """
+    text = "/" + "/".join(names) + "/"  # so that a slash at either end of a name stands beside another one
+    return "//" in text or "/./" in text or "\0" in text or max(map(len, names), default=0) > MOST_FOLDERS
+
+
+def check_name(name: str) -> None:
+    """Refuses what no file can be called, and what no walk over folders would come to the end of."""
+    refuse_null(name, "the file name")
+    count = name.count("/")
+    if count > MOST_FOLDERS:
+        raise InputError(
+            f"the file name {name[:_SHOWN]!r}... has {count} levels of folders, the limit is {MOST_FOLDERS}",
+            remedy="use fewer levels",
+        )
+
+
+def refuse_null(text: str, what: str) -> None:
+    """Refuses a NUL character, which no file name and no command can hold."""
+    if "\0" in text:
+        raise InputError(f"{what} {text!r} holds a NUL character", remedy="remove it: no program can be given one")

@@ -1,0 +1,1 @@
+"""Fuzzers that play whole histories against the real command."""
