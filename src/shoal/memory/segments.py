@@ -64,11 +64,13 @@ def _is_ours(path: str) -> bool:
 
 
 def _is_left(path: str) -> bool:
-    """Whether the process of a folder is gone. One that is being made has its lock after a moment."""
+    """Whether the process of a folder is gone. One that is being made has its lock, and holds it, after a moment."""
     try:
+        if path.endswith(_NEW) and time.time() - os.stat(path).st_mtime <= _NEW_SECONDS:
+            return False
         descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return path.endswith(_NEW) and time.time() - os.stat(path).st_mtime > _NEW_SECONDS
+    except FileNotFoundError:  # it never came to have a lock, or it is gone meanwhile
+        return path.endswith(_NEW) and os.path.isdir(path)
     except OSError:
         return False
     try:

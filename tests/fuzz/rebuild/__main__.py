@@ -94,9 +94,10 @@ def without(history: History, parts: list[str]) -> History:
     flow = smaller.flow
     flow.tasks = [task for task in flow.tasks if task.key not in parts]
     for task in flow.tasks:
+        order = [need for need in task.needs if need[0] == "order"]  # a cuckoo's egg is laid before, or it is a race
         for name in SIMPLE:
             if f"{task.key}.{name}" in parts:
-                setattr(task, name, type(getattr(task, name))())
+                setattr(task, name, order if name == "needs" else type(getattr(task, name))())
         task.needs = [need for need in task.needs if need[1] not in parts]
         if task.cuckoo in parts:
             task.cuckoo = ""

@@ -18,7 +18,7 @@ from .difference import PROMISES, Content, Difference, content_of, is_of_dropin
 from .generate import ODD_NAMES, History, lines
 from .project import RECORDS, SECOND, Project, Tree
 from .run import Run
-from .workflow import FAILING, Made, Model, Task, text_of
+from .workflow import FAILING, Adopted, Made, Model, Task, text_of
 
 AWAY = ("edit", "touch", "add member", "remove member", "swap members", "rename member", "edit word", "edit command",
         "edit needs", "fail", "mend", "attach")  # fmt: skip
@@ -46,7 +46,7 @@ class Player:
         """By key of a result: the stamp it was made under, and the times of its sources."""
         self.checked: dict[str, str] = {}
         """By key: how the run that made it looked at files."""
-        self.adopted: dict[str, tuple[str, dict[str, Content]]] = {}
+        self.adopted: dict[str, Adopted] = {}
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
         """By file: the content with which it ever had a size and a time."""
         self.clock = _BEGIN
@@ -669,7 +669,9 @@ class Player:
         files = {
             path: content_of(entry) for path, entry in tree.items() if made.owns(path) and entry.kind != "directory"
         }
-        self.adopted[made.key] = (made.stamp, files)
+        read = {path: self.project.read(path) or b"" for path in files}
+        self.adopted[made.key] = Adopted(made.stamp, files, read)
+        self.checked[made.key] = self.history.check or "time"
         for path, content in files.items():
             self.versions.setdefault(path, set()).add(content)
         for name in names:

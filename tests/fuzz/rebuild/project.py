@@ -62,6 +62,10 @@ class Project:
     def is_directory(self, name: str) -> bool:
         return os.path.isdir(self.path(name))
 
+    def entry(self, name: str) -> bytes | tuple[str, str] | None:
+        path = self.path(name)
+        return ("link", os.readlink(path)) if os.path.islink(path) else self.read(name)
+
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
     def tree(self) -> Tree:

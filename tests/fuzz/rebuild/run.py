@@ -174,6 +174,10 @@ class Run:
         control = self.player.command.control
         consumed = {key for key in self.marks if not os.path.exists(f"{control}/flaky.{key}")}
         failing = frozenset(key for key in consumed if self.model.made[key].task.retries == 0)
+        reasons = dict(_REASON.findall(self.said.text))
+        for key in self.wanted:  # what was adopted of a task says nothing any more when the task has run
+            if self.model.made[key].name in reasons:
+                self.player.adopted.pop(key, None)
         if status in (0, 1) or not self.strike:
             self.model = self.player.model(failing)
         self.player.compare_others(self.before, self.after, self._is_other, "a run")

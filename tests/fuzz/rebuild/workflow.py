@@ -9,7 +9,7 @@ import hashlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MEMBERS = 4
 """A directory made by a task has one file for each of its first lines, and one with all of them."""
@@ -156,6 +156,8 @@ class Files(Protocol):
         """Files in a directory and one level below, in the order in which a shell lists them."""
 
     def is_directory(self, name: str) -> bool: ...
+    def entry(self, name: str) -> bytes | tuple[str, str] | None:
+        """Content, or ("link", target)."""
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
@@ -463,14 +465,20 @@ class Made:
         return [self.name] if self.task.form == "family" else self.task.outputs
 
 
-Adopted = Mapping[str, tuple[str, Mapping[str, bytes | tuple[str, str]]]]
-"""By key: the stamp that a result was adopted under, and its files."""
+class Adopted(NamedTuple):
+    """A result that the user took as made."""
+
+    stamp: str
+    """What it was taken under."""
+    files: Mapping[str, bytes | tuple[str, str]]
+    read: Mapping[str, bytes]
+    """What whoever opens one of them reads, also through a link."""
 
 
 class Model:
     """Evaluates a workflow over the files that are there."""
 
-    def __init__(self, flow: Workflow, disk: Files, adopted: Adopted, failing: frozenset[str] = frozenset()) -> None:
+    def __init__(self, flow: Workflow, disk: Files, adopted: Mapping[str, Adopted], failing: frozenset[str] = frozenset()) -> None:
         """`failing` are the keys of tasks that fail, whatever they read."""
         self.flow, self.disk, self.adopted, self.failing = flow, disk, adopted, failing
         self.made: dict[str, Made] = {}
@@ -556,7 +564,9 @@ class Model:
         task = made.task
         self.made[made.key] = made
         others = [self.made[key].status for key in made.needs]
-        definition = repr((task.needs, task.outputs, task.plain, task.link, task.fixed_time, _header(self.flow, task)))
+        egg = self.flow.find(task.cuckoo).outputs if task.cuckoo else []  # the command names it
+        shape = (task.needs, task.outputs, task.plain, task.link, task.fixed_time, egg)
+        definition = repr((*shape, _header(self.flow, task)))
         names = "\0".join([*made.needs, *made.sources])
         made.stamp = hashlib.md5(f"{definition}\0{names}\0".encode() + body).hexdigest()
         if absent:
@@ -566,10 +576,16 @@ class Model:
         if made.status != "ok" or task.form == "group":
             return
         text = body if task.plain else _header(self.flow, task).encode() + b"\n" + body
-        if ((task.guarded or task.idle) and FAILING in text) or made.key in self.failing:
+        adopted = self._adopted(made)
+        fails = (task.guarded or task.idle) and FAILING in text and adopted is None
+        if fails or made.key in self.failing:
             made.status = "fails"
             return
         made.value = hashlib.md5(text).hexdigest()[:8]
+        if adopted is not None:
+            made.files = dict(adopted.files)
+            self.content.update(adopted.read)
+            return
         if task.link:
             target = leaves(self.flow, task)[0][1]
             made.files[task.outputs[0]] = ("link", "../" * task.outputs[0].count("/") + target)
@@ -584,14 +600,16 @@ class Model:
         else:
             for number, name in enumerate(made.names()):
                 made.files[name] = text if number == 0 else b"copy %d\n" % number + text
-        self._adopt(made)
         for name, content in made.files.items():
             self.content[name] = content if isinstance(content, bytes) else text
 
-    def _adopt(self, made: Made) -> None:
-        stamp, files = self.adopted.get(made.key, ("", {}))
-        if stamp == made.stamp and all(self.disk.read(name) == content for name, content in files.items()):
-            made.files = dict(files)
+    def _adopted(self, made: Made) -> Adopted | None:
+        """What holds in place of what the task would make: what was adopted of it and has not changed since."""
+        found = self.adopted.get(made.key)
+        if found is None or found.stamp != made.stamp:
+            return None
+        is_as_it_was = all(self.disk.entry(name) == content for name, content in found.files.items())
+        return found if is_as_it_was and all(self.disk.read(n) == read for n, read in found.read.items()) else None
 
     def wanted(self, targets: list[str]) -> set[str]:
         """Keys of what a run makes: everything, or what the targets need. Instances only where something needs them."""
