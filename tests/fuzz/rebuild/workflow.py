@@ -478,7 +478,9 @@ class Adopted(NamedTuple):
 class Model:
     """Evaluates a workflow over the files that are there."""
 
-    def __init__(self, flow: Workflow, disk: Files, adopted: Mapping[str, Adopted], failing: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, flow: Workflow, disk: Files, adopted: Mapping[str, Adopted], failing: frozenset[str] = frozenset()
+    ) -> None:
         """`failing` are the keys of tasks that fail, whatever they read."""
         self.flow, self.disk, self.adopted, self.failing = flow, disk, adopted, failing
         self.made: dict[str, Made] = {}
