@@ -66,7 +66,7 @@ def test_the_display_follows_the_size_of_the_window(tmp_path: Path) -> None:
     with on_terminal(tmp_path, "run", "flow.py", "all", "--jobs", "2", size=(80, 24)) as terminal:
         terminal.until(lambda: "4 of 6 done" in terminal.text, "only the gate is left")
         set_size(terminal.line, 40, 12)  # before the emulator: it would wrap what was still drawn for 80 columns
-        terminal.until(lambda: "4 of 6 done · 1 running · 1 not started" in terminal.lines, "it is drawn for 40 columns")
+        terminal.until(lambda: "4 of 6 done · 1 running · 1 not started" in terminal.lines, "it is drawn for 40")
         terminal.resize(40, 12)
         terminal.until(lambda: len([line for line in terminal.lines if line]) == 3, "it has three lines")
         assert "4 of 6 done · 1 running · 1 not started" in terminal.lines
