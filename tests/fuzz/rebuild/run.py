@@ -182,7 +182,7 @@ class Run:
             self.model = self.player.model(failing)
         self.player.compare_others(self.before, self.after, self._is_other, "a run")
         self._compare_user_content()
-        if status == KILLED or (self.strike and status not in (0, 1, INTERRUPTED)):
+        if self._is_cut_off():
             self._after_kill()
             return
         if self.strike and status in (1, INTERRUPTED):
@@ -201,6 +201,11 @@ class Run:
         self._compare_outputs()
         self._compare_reasons()
         self._note_results()
+
+    def _is_cut_off(self) -> bool:
+        """Whether the run, or its launcher, was killed and could not tidy up."""
+        status = self.said.status
+        return status == KILLED or (bool(self.strike) and status not in (0, 1, INTERRUPTED))
 
     def _missing(self) -> bool:
         return any(self.model.made[key].status == "missing" for key in self.wanted)
@@ -234,11 +239,14 @@ class Run:
         """Whether a path is no output of what this run makes."""
         if path in self.eggs or self.player.is_settled_back(path):
             return False
+        appeared = path not in self.before
         for key in self.wanted:
             made = self.model.made[key]
             if made.owns(path):
                 if path in self.before and self.before[path].kind == "directory":
                     return False  # it may be put aside with what is in it
+                if appeared and self._is_cut_off():
+                    return False  # half of a directory stands there until the next command
                 is_own = made.task.directory and path not in self.player.versions and path not in made.names()
                 return is_own and not self.overwrite  # then it may have gone to where things are kept
         return not any(name.startswith(f"{path}/") for key in self.wanted for name in self.model.made[key].names())
