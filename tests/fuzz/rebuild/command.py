@@ -67,10 +67,13 @@ class Command:
         """
         said = os.path.join(self.control, "said")
         open(said, "w").close()  # it may be struck before it has opened it
+        # An interrupt between the fork and `main` would be lost, or leave the modules of the interpreter half prepared.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         pid = os.fork()
         if pid == 0:
             self._step_clock(skew)
             self._be(directory, words, said, self.environment | (surroundings or {}))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             if strike is not None:
                 strike(pid)
@@ -109,6 +112,7 @@ class Command:
             main = importlib.import_module("shoal.cli.main").main
             sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
             sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             status = main(list(words))
             sys.stdout.flush()
             sys.stderr.flush()

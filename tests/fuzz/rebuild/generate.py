@@ -97,7 +97,7 @@ def generate(seed: int, only: frozenset[str] = _ALWAYS) -> History:
     flow = _Builder(chance, chosen, language).build()
     history = History(seed, flow, [], chosen)
     history.dropin = language == "makeflow" and "dropin" in chosen and chance.random() < 0.5
-    if "content" in chosen and chance.random() < 0.4:
+    if "content" in chosen and chance.random() < 0.4 and not history.dropin:  # which has no such option
         history.check = "content"
     _add_steps(chance, history)
     return history

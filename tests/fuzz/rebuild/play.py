@@ -45,7 +45,10 @@ class Player:
         self.settled: dict[str, tuple[str, dict[str, int]]] = {}
         """By key of a result: the stamp it was made under, and the times of its sources."""
         self.checked: dict[str, str] = {}
-        """By key: how the run that made it looked at files."""
+        """By key: how the run that made it looked at files, if that is known."""
+        self.unclear: dict[str, set[Content]] = {}
+        """By output: what killed runs left under its name, and what `adopt` found in a directory beside what its task makes.
+        The model does not know to whom it belongs."""
         self.adopted: dict[str, Adopted] = {}
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
         """By file: the content with which it ever had a size and a time."""
@@ -176,6 +179,11 @@ class Player:
         said = self.shoal("attach", "--plain", "-w", self.flow.file)
         run.end(said, edited=self.edited_away)
         return f"attach -> status {said.status}"
+
+    def note_version(self, made: Made, path: str, content: Content) -> None:
+        """A task made this, or `adopt` has taken it as made."""
+        known = self.unclear if made.is_beside(path) else self.versions
+        known.setdefault(path, set()).add(content)
 
     def is_settled_back(self, path: str) -> bool:
         """Whether the next command may change a path because a run was killed."""
@@ -398,7 +406,9 @@ class Player:
         return self._put_something(chance, name)
 
     def _put_something(self, chance: Random, name: str) -> str:
-        if chance.random() < 0.25:
+        laid = {task.cuckoo for task in [*self.flow.tasks, *(task for _, task in self.removed)] if task.cuckoo}
+        is_egg = any(name in task.outputs for task in self.flow.tasks if task.key in laid)
+        if chance.random() < 0.25 and not is_egg:  # the command that lays an egg would write through the link
             target = f"mine{chance.randrange(10**6)}"
             self.project.write(target, b"user " + lines(chance), self._later())
             self.project.link(name, "../" * name.count("/") + target)
@@ -521,6 +531,7 @@ class Player:
             return None
         task = chance.choice(free)
         self.removed.append((self.flow.tasks.index(task), task))
+        self.settled.pop(task.key, None)  # until it is back nobody follows what it needs
         self.flow.tasks.remove(task)
         self._write_flow()
         return f"remove the task {task.key}"
@@ -631,7 +642,9 @@ class Player:
         for path, entry in before.items():
             if entry.same(after.get(path)) or entry.kind == "directory" or self.is_settled_back(path):
                 continue
-            if PROMISES["clean"] and content_of(entry) not in self.versions.get(path, ()):
+            content = content_of(entry)
+            is_ours = content in self.versions.get(path, ()) or content in self.unclear.get(path, ())
+            if PROMISES["clean"] and not is_ours:
                 raise Difference("lost", f"clean removed {path!r}, which no task made")
         known = {path: after[path] for path in after if path in before}
         self.compare_others(after, known, lambda path: not self.is_settled_back(path), "clean")
@@ -673,7 +686,7 @@ class Player:
         self.adopted[made.key] = Adopted(made.stamp, files, read)
         self.checked[made.key] = self.history.check or "time"
         for path, content in files.items():
-            self.versions.setdefault(path, set()).add(content)
+            self.note_version(made, path, content)
         for name in names:
             self.recorded[name] = "maybe"
         self.settled.pop(made.key, None)

@@ -118,14 +118,16 @@ class Run:
             return
         self.strike = "detached"
         for path, entry in self.after.items():
-            if entry.kind != "directory" and any(self.model.made[key].owns(path) for key in self.wanted):
+            is_new = entry.kind != "directory" and not entry.same(self.before.get(path))
+            if is_new and any(self.model.made[key].owns(path) for key in self.wanted):
                 self.player.versions.setdefault(path, set()).add(content_of(entry))
         self._after_kill()
 
     def _note_versions(self) -> None:
         for key in self.wanted:
-            for path, content in self.model.made[key].files.items():
-                self.player.versions.setdefault(path, set()).add(content)
+            made = self.model.made[key]
+            for path, content in made.files.items():
+                self.player.note_version(made, path, content)
         for path in self.eggs:
             self.player.versions.setdefault(path, set()).add(EGG)
 
@@ -258,7 +260,7 @@ class Run:
             if entry.kind != "file" or path in self.eggs or self._is_other(path) or entry.same(self.after.get(path)):
                 continue
             content = content_of(entry)
-            if content in self.player.versions.get(path, ()):
+            if content in self.player.versions.get(path, ()) or content in self.player.unclear.get(path, ()):
                 continue
             now = self.after.get(path)
             if now is not None and content_of(now) == content:
@@ -279,7 +281,13 @@ class Run:
         settled = self._settled()
         player.cut_off += [self.model.made[key] for key in self.wanted]
         self._unsettle(self.wanted - settled)
+        for path, entry in self.after.items():
+            is_new = entry.kind != "directory" and not entry.same(self.before.get(path))
+            if is_new and any(self.model.made[key].owns(path) for key in self.wanted):
+                player.unclear.setdefault(path, set()).add(content_of(entry))
         for key in self.wanted - settled:
+            if player.checked.get(key) != self.check:
+                player.checked[key] = "unknown"
             for name in self.model.made[key].names():
                 if name not in player.recorded:
                     player.recorded[name] = "maybe"

@@ -6,6 +6,7 @@ Every task is a deterministic function of the names and bytes it reads, simple e
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -459,6 +460,10 @@ class Made:
     def owns(self, path: str) -> bool:
         """Whether a path is one of its outputs or below one."""
         return any(path == name or (self.task.directory and path.startswith(f"{name}/")) for name in self.names())
+
+    def is_beside(self, path: str) -> bool:
+        """Whether a path lies in its output directory and the task never makes it: somebody put it there."""
+        return self.task.directory and not os.path.basename(path).startswith(("all", "part", "deep"))
 
     def names(self) -> list[str]:
         """The outputs as they are declared."""
