@@ -47,7 +47,7 @@ class Player:
         self.checked: dict[str, str] = {}
         """By key: how the run that made it looked at files, if that is known."""
         self.unclear: dict[str, set[Content]] = {}
-        """By output: what killed runs left under its name, and what `adopt` found in a directory beside what its task makes.
+        """By output: what killed runs left there, and what `adopt` found in a directory beside what its task makes.
         The model does not know to whom it belongs."""
         self.adopted: dict[str, Adopted] = {}
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
