@@ -47,8 +47,8 @@ class Player:
         self.checked: dict[str, str] = {}
         """By key: how the run that made it looked at files, if that is known."""
         self.unclear: dict[str, set[Content]] = {}
-        """By output: what killed runs left there, and what `adopt` found in a directory beside what its task makes.
-        The model does not know to whom it belongs."""
+        """By output: what killed runs left there, what `adopt` found in a directory beside what its task makes, what lost
+        records may have known. The model does not know to whom it belongs."""
         self.adopted: dict[str, Adopted] = {}
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
         """By file: the content with which it ever had a size and a time."""
@@ -592,8 +592,11 @@ class Player:
         return path if os.path.exists(path) and os.path.getsize(path) else None
 
     def _doubt(self) -> None:
+        """Records may be lost, and with them what of an output directory was made by its task."""
         self.recorded = dict.fromkeys(self.recorded, "maybe")
         self.settled.clear()
+        for path, contents in self.versions.items():
+            self.unclear.setdefault(path, set()).update(contents)
 
     def _damage_ledger(self, chance: Random) -> str | None:
         path = self._ledger()
@@ -626,8 +629,8 @@ class Player:
         if self._ledger() is None:
             return None
         shutil.rmtree(self.project.path(RECORDS))
+        self._doubt()
         self.recorded.clear()
-        self.settled.clear()
         self.adopted.clear()
         return "remove .shoal"
 

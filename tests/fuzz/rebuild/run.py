@@ -249,7 +249,8 @@ class Run:
                     return False  # it may be put aside with what is in it
                 if appeared and self._is_cut_off():
                     return False  # half of a directory stands there until the next command
-                is_own = made.task.directory and path not in self.player.versions and path not in made.names()
+                is_known = path in self.player.versions or path in self.player.unclear or path in made.names()
+                is_own = made.task.directory and not is_known
                 return is_own and not self.overwrite  # then it may have gone to where things are kept
         return not any(name.startswith(f"{path}/") for key in self.wanted for name in self.model.made[key].names())
 
@@ -262,6 +263,8 @@ class Run:
             content = content_of(entry)
             if content in self.player.versions.get(path, ()) or content in self.player.unclear.get(path, ()):
                 continue
+            if not entry.content.startswith(b"user ") and self.player.is_settled_back(path):
+                continue  # a process of the killed run went on writing after we had looked
             now = self.after.get(path)
             if now is not None and content_of(now) == content:
                 continue
@@ -330,8 +333,11 @@ class Run:
                 raise Difference("stale", f"{path!r} is {content_of(now)!r}, a clean build gives {content!r}")
         if made.task.directory and PROMISES["left"]:
             for path, entry in self.after.items():
-                old = made.owns(path) and entry.kind == "file" and path not in made.files
-                if old and content_of(entry) in self.player.versions.get(path, ()):
+                if not made.owns(path) or entry.kind != "file" or path in made.files:
+                    continue
+                content = content_of(entry)
+                versions, unclear = self.player.versions.get(path, ()), self.player.unclear.get(path, ())
+                if content in versions and content not in unclear:
                     raise Difference(
                         "stale", f"{path!r} is left in an output directory; a clean build does not make it"
                     )
