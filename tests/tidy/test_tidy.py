@@ -36,6 +36,7 @@ BROAD_HANDLERS: set[str] = {
     "shoal.nets.journal.dumps",
     "shoal.nets.journal.read_past",
     "shoal.cluster.callfiles.WorkspaceCalls._write_call",
+    "shoal.engine.calls.CallSide.start",
     "shoal.runner.call_errors._pickled",
     "shoal.frontend.rules.fingerprint._parts",
     "shoal.futures.arguments._noting",

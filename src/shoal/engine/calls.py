@@ -38,28 +38,41 @@ class CallSide:
     def attach(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
 
-    def start(self, calls: Sequence[tuple[int, int]]) -> None:
-        """Starts (task, attempt) pairs one after another in one worker."""
+    def start(self, calls: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
+        """Starts (task, attempt) pairs one after another in one worker; returns those that cannot be sent there, and why."""
         from shoal.runner.call_messages import CallRequest
-        from shoal.runner.call_payload import plain_payload
 
         runner = self._runner()
-        requests = []
+        requests: list[CallRequest] = []
+        refused: list[tuple[int, int, str]] = []
         for task, attempt in calls:
             action = self.graph.actions[task]
             assert isinstance(action, Call)
-            if action.wants_task:
-                payload = self._task_payload(task, action)
-            else:
-                payload = plain_payload(action.arguments, dict(action.keywords))
+            try:
+                number, payload = runner.register(action.function), self._payload(task, action)
+            except Exception as error:  # whatever pickling of the user's own objects raises
+                reason = f"{type(error).__name__}: {error}"
+                refused.append((task, attempt, f"its function cannot be sent to a worker process ({reason})"))
+                continue
             timeout = self.graph.profile_of(task).timeout
-            requests.append(CallRequest(task, attempt, runner.register(action.function), payload, timeout))
-        runner.start(requests)
+            requests.append(CallRequest(task, attempt, number, payload, timeout))
+        if requests:
+            runner.start(requests)
+        return refused
+
+    def _payload(self, task: int, action: Call) -> bytes:
+        from shoal.runner.call_payload import placed_payload
+
+        if action.wants_task:
+            return self._task_payload(task, action)
+        profile = self.graph.profile_of(task)
+        place = dict(profile.environment), profile.directory or ""
+        return placed_payload(action.arguments, dict(action.keywords), *place)
 
     def _task_payload(self, task: int, action: Call) -> bytes:
         from shoal.runner.call_payload import task_payload
 
-        needs = self._needs(task)
+        needs, profile = self._needs(task), self.graph.profile_of(task)
         return task_payload(
             self.graph.names[task],
             self.graph.output_names(task),
@@ -67,6 +80,8 @@ class CallSide:
             values={name: value for name, value in needs if value is not None},
             named=dict(action.named),
             wildcards=dict(action.wildcards),
+            environment=dict(profile.environment),
+            directory=profile.directory or "",
         )
 
     def _needs(self, task: int) -> list[tuple[str, bytes | None]]:

@@ -351,7 +351,8 @@ class LocalRun:
         if orders:
             self.launcher.start(command.place, orders)
         if calls:
-            self.calls.start(calls)
+            for refused in self.calls.start(calls):
+                self._could_not_start(*refused)
 
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
         self.books.ended(EndedAttempt(task, attempt, Outcome.FAILED, 127, self.now, self.now, message=why))

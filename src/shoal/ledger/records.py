@@ -421,7 +421,10 @@ def framed(payload: bytes) -> bytes:
 
 def printable(text: str) -> str:
     """The text as it can be stored and shown: bytes that are no UTF-8 become a replacement character."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half of a surrogate pair, which the message of an exception may hold
+        return text.encode("utf-8", "replace").decode("utf-8", "replace")
 
 
 def printable_parts(value: object) -> object:

@@ -39,12 +39,12 @@ def has_odd_names(names: Sequence[str]) -> bool:
     All of them are looked at as one text: that costs a hundredth of a look at each.
     """
     text = "/" + "/".join(names) + "/"  # so that a slash at either end of a name stands beside another one
-    return "//" in text or "/./" in text or "\0" in text or max(map(len, names), default=0) > MOST_FOLDERS
+    return "//" in text or "/./" in text or is_unusable(text) or max(map(len, names), default=0) > MOST_FOLDERS
 
 
 def check_name(name: str) -> None:
     """Refuses what no file can be called, and what no walk over folders would come to the end of."""
-    refuse_null(name, "the file name")
+    refuse_unusable(name, "the file name")
     count = name.count("/")
     if count > MOST_FOLDERS:
         raise InputError(
@@ -53,7 +53,25 @@ def check_name(name: str) -> None:
         )
 
 
-def refuse_null(text: str, what: str) -> None:
-    """Refuses a NUL character, which no file name and no command can hold."""
+def is_unusable(text: str) -> bool:
+    """Whether no file name and no command can hold the text: because of a NUL, or of half a surrogate pair.
+
+    Surrogates that stand for a byte of a name, as `os.fsdecode` makes them, are none of these.
+    """
     if "\0" in text:
-        raise InputError(f"{what} {text!r} holds a NUL character", remedy="remove it: no program can be given one")
+        return True
+    if text.isascii():
+        return False
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def refuse_unusable(text: str, what: str) -> None:
+    """Refuses a text that no file name and no command can hold."""
+    if not is_unusable(text):
+        return
+    found = "a NUL character" if "\0" in text else "half of a surrogate pair, which is no character"
+    raise InputError(f"{what} {text!r} holds {found}", remedy="remove it: no program can be given one")

@@ -20,7 +20,15 @@ from itertools import accumulate
 import msgspec
 
 from shoal.errors import InputError
-from shoal.model.filenames import MOST_FOLDERS, Relative, check_name, has_odd_names, plain_name, refuse_null
+from shoal.model.filenames import (
+    MOST_FOLDERS,
+    Relative,
+    check_name,
+    has_odd_names,
+    is_unusable,
+    plain_name,
+    refuse_unusable,
+)
 from shoal.model.task import Action, Call, Profile, category_of_command
 
 NO_TASK = -1
@@ -126,9 +134,12 @@ class GraphBuilder:
         graph.actions.append(action)
         graph.profile.append(self._profile_number(profile or DEFAULT_PROFILE, action))
         graph.lines.append(line)
-        if type(action) is str and "\0" in action:
+        if type(action) is str and ("\0" in action or not action.isascii()):
             with self._placed(number):
-                refuse_null(action, "the command")
+                refuse_unusable(action, "the command")
+        if ("\0" in name or not name.isascii()) and name not in outputs and not self._as_written:
+            with self._placed(number):
+                refuse_unusable(name, "the name of the task")
         if inputs:
             graph.inputs.extend(map(self._file_id, inputs))
         graph.input_start.append(len(graph.inputs))
@@ -204,7 +215,7 @@ class GraphBuilder:
         new_ids = array("i")
         for file, name in enumerate(graph.file_names):
             plain = plain_name(name, self._relative)
-            if "\0" in plain or len(plain) > MOST_FOLDERS:
+            if is_unusable(plain) or len(plain) > MOST_FOLDERS:
                 with self._placed(self._user_of(file)):
                     check_name(plain)
             new_ids.append(ids.setdefault(plain, len(ids)))

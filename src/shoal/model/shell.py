@@ -11,6 +11,7 @@ import re
 import shlex
 
 from shoal.errors import InputError
+from shoal.model.filenames import is_unusable
 
 STRICT = "strict"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./ \t-][A-Za-z0-9_@%+:,./= \t-]*")
@@ -32,7 +33,7 @@ def words_elsewhere(shell: str) -> list[str]:
 
 def parse_shell(value: object) -> str:
     """A program and its options, as a profile has them; `-c` and the command come behind them."""
-    if not isinstance(value, str) or "\0" in value:
+    if not isinstance(value, str) or is_unusable(value):
         raise InputError(f"shell must be a program and its options, such as 'bash -e', not {value!r}")
     try:
         words = shlex.split(value)

@@ -34,12 +34,12 @@ def perform(call: str, value: str) -> None:
     sys.path += [path for path in paths if path not in sys.path]
     request = pickle.loads(payload)
     called = pickle.loads(function)
-    if request[0] == PLAIN:
+    if request[0] == PLAIN:  # whoever started us has seen to where we are and to our variables
         result = called(*request[1], **request[2])
     else:
         from shoal.runner.action import RunningTask
 
-        _, name, outputs, needs, _, named, wildcards = request
+        _, _, _, name, outputs, needs, _, named, wildcards = request
         task = RunningTask(name, outputs, needs, {need: _read(path) for need, path in values.items()}, named, wildcards)
         result = called(task)
         result = task.value if result is None else result

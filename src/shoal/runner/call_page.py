@@ -40,7 +40,8 @@ SKIPPED = 2
 
 # Kinds of call: the first element of an unpickled payload.
 PLAIN = 0  # arguments and keywords follow
-ACTION = 1  # the description of a running task follows
+ACTION = 1  # variables, directory and the description of a running task follow
+PLACED = 2  # variables, directory, arguments and keywords follow
 
 # What the worker finds open when it starts.
 BELL_FD = 3

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal.runner.call_page import ACTION, PLAIN
+from shoal.runner.call_page import ACTION, PLACED, PLAIN
 from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value, dumps_function
 
 _OF_MAIN = b"__main__"
@@ -38,6 +38,13 @@ def plain_payload(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> by
     return _dumps((PLAIN, arguments, keywords), dumps_by_value)
 
 
+def placed_payload(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], environment: Mapping[str, str], directory: str
+) -> bytes:
+    """The payload of a call in a directory of its own, and with variables that other calls of the worker do not see."""
+    return _dumps((PLACED, dict(environment), directory, arguments, keywords), dumps_by_value)
+
+
 def task_payload(
     name: str,
     outputs: Sequence[str],
@@ -46,14 +53,16 @@ def task_payload(
     values: Mapping[str, bytes] | None = None,
     named: Mapping[str, str | Sequence[str]] | None = None,
     wildcards: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: str = "",
 ) -> bytes:
     """The payload of a rules action, which is called with a `shoal.runner.action.RunningTask`.
 
     `values` holds the pickled results of those needs that have one; `named` is for needs that were given as a dict:
-    each of its names stands for one need or several.
+    each of its names stands for one need or several. `environment` and `directory` are as for `placed_payload`.
     """
-    parts = (ACTION, name, list(outputs), list(needs), dict(values or {}), dict(named or {}), dict(wildcards or {}))
-    return pickle.dumps(parts, 5)
+    about_task = (name, list(outputs), list(needs), dict(values or {}), dict(named or {}), dict(wildcards or {}))
+    return pickle.dumps((ACTION, dict(environment or {}), directory, *about_task), 5)
 
 
 def function_payload(function: Callable[..., Any]) -> bytes:

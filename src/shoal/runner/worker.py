@@ -27,6 +27,7 @@ from os import SEEK_END
 from time import monotonic
 
 from shoal.runner.call_page import (
+    ACTION,
     BELL_FD,
     DONE,
     FAILED,
@@ -183,13 +184,35 @@ class Calls:
         return function
 
     def _act(self, function: Callable[..., Any], request: tuple[Any, ...]) -> object:
-        from shoal.runner.action import RunningTask
-
+        """Calls the function of a task, where the task is to be and with its variables."""
+        kind, environment, directory, *about = request
         # The names of a task's files are relative to the workflow, wherever an earlier action went.
         os.chdir(self._directory)
-        task = RunningTask(*request[1:])
-        value: object = function(task)
-        return task.value if value is None else value
+        if directory:
+            os.chdir(directory)
+        before = _set_variables(environment) if environment else {}
+        try:
+            if kind != ACTION:
+                return function(*about[0], **about[1])
+            from shoal.runner.action import RunningTask
+
+            task = RunningTask(*about)
+            value: object = function(task)
+            return task.value if value is None else value
+        finally:
+            if before:
+                _set_variables(before)
+
+
+def _set_variables(wanted: dict[str, str | None]) -> dict[str, str | None]:
+    """Sets variables of the environment, or removes them; returns what they were."""
+    before = {name: os.environ.get(name) for name in wanted}
+    for name, value in wanted.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return before
 
 
 def _do_nothing() -> None:

@@ -47,8 +47,8 @@ class Player:
         self.checked: dict[str, str] = {}
         """By key: how the run that made it looked at files, if that is known."""
         self.unclear: dict[str, set[Content]] = {}
-        """By output: what killed runs left there, what `adopt` found in a directory beside what its task makes, what lost
-        records may have known. The model does not know to whom it belongs."""
+        """By output: content of which the model does not know whose it is: left by killed runs, found by `adopt` in a
+        directory beside what its task makes, or known to records that are lost."""
         self.adopted: dict[str, Adopted] = {}
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
         """By file: the content with which it ever had a size and a time."""

@@ -263,7 +263,7 @@ class Run:
             content = content_of(entry)
             if content in self.player.versions.get(path, ()) or content in self.player.unclear.get(path, ()):
                 continue
-            if not entry.content.startswith(b"user ") and self.player.is_settled_back(path):
+            if content[:5] != b"user " and self.player.is_settled_back(path):
                 continue  # a process of the killed run went on writing after we had looked
             now = self.after.get(path)
             if now is not None and content_of(now) == content:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias, TypedDict
 
 from shoal.errors import InputError
-from shoal.model.filenames import refuse_null
+from shoal.model.filenames import is_unusable, refuse_unusable
 from shoal.model.labels import parse_labels, requiring
 from shoal.model.resources import Resources, is_label
 from shoal.model.shell import STRICT, parse_shell
@@ -124,6 +124,7 @@ def _named(options: Mapping[str, object]) -> Mapping[object, object]:
 def _category(value: object) -> str:
     if not isinstance(value, str):
         raise InputError(f"category must be text, not {value!r}")
+    refuse_unusable(value, "category")
     return value
 
 
@@ -143,15 +144,16 @@ def _environment(value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping):
         raise InputError(f"env must be a dict of variables and values, not {value!r}")
     for variable in value:
-        if not isinstance(variable, str) or not variable or "=" in variable or "\0" in variable:
+        if not isinstance(variable, str) or not variable or "=" in variable or is_unusable(variable):
             raise InputError(f"env names {variable!r}, which is not a variable")
-        refuse_null(str(value[variable]), f"env: the value of {variable}")
+        refuse_unusable(str(value[variable]), f"env: the value of {variable}")
     return tuple(sorted((variable, str(text)) for variable, text in value.items()))
 
 
 def _directory(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or None
-    if hasattr(value, "__fspath__"):
-        return str(value)
+    if value is None:
+        return None
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        refuse_unusable(str(value), "cwd")
+        return str(value) or None
     raise InputError(f"cwd must be a directory's name, not {value!r}")
