@@ -39,7 +39,7 @@ class CallSide:
         self._wakeup = wakeup
 
     def start(self, calls: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-        """Starts (task, attempt) pairs one after another in one worker; returns those that cannot be sent there, and why."""
+        """Starts (task, attempt) pairs one after another in one worker; returns those that cannot be sent, and why."""
         from shoal.runner.call_messages import CallRequest
 
         runner = self._runner()
