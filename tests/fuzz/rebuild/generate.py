@@ -13,8 +13,6 @@ FEATURES = ("directories", "groups", "patterns", "functions", "makeflow", "dropi
             "outputs", "cluster")  # fmt: skip
 """Kinds of things that a workflow or a history may hold; `--only` restricts them."""
 _LIKELY = {"cluster": 0.06}
-NOT_IN_FUNCTIONS = ("environment", "cached")
-"""Words that functions cannot use yet."""
 _ALWAYS: frozenset[str] = frozenset()
 
 
@@ -182,8 +180,7 @@ class _Builder:
         task.form = "file" if count else "task"
         task.nested = task.directory and chance.random() < 0.3
         task.needs = self._needs(chance.choice((0, 1, 1, 2, 2, 3)), values=function)
-        kinds = tuple(kind for kind in WORD_KINDS if kind not in NOT_IN_FUNCTIONS)
-        task.words = self._words(kinds if function else IN_COMMANDS)
+        task.words = self._words(tuple(WORD_KINDS) if function else IN_COMMANDS)
         task.guarded = bool(count) and self.draw("failures", 0.35)
         task.flaky = self.draw("failures", 0.3) and not task.directory and (function or bool(count))
         task.retries = chance.choice((0, 1)) if task.flaky and self.rules else 0
