@@ -7,6 +7,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -51,11 +52,13 @@ class Chores:
     def read_output_from(self, path: str) -> None:
         self._output_path = path
 
-    @staticmethod
-    def _command(deed: Deed) -> bytes:
+    def _command(self, deed: Deed, category: int, base: str) -> bytes:
+        """What the launcher runs. A call's files are named from `base`, which is not where it runs if it says so."""
         if not deed.value:
             return os.fsencode(deed.command)
         words = [sys.executable, "-m", "shoal.runner.apart", deed.command, deed.value]
+        if self._profiles[category].directory:
+            words.append(base)
         return os.fsencode(shlex.join(words))
 
     def _shell_of(self, deed: Deed, category: int) -> bytes:
@@ -76,8 +79,11 @@ class Chores:
         deed = self._deeds.of(task)
         limit, variables, directory = self._circumstances[category]
         place = os.path.join(os.fsencode(folder), directory)
+        if directory and not os.path.isabs(directory):
+            with suppress(OSError):  # then the launcher says that it cannot go there
+                os.makedirs(place, exist_ok=True)  # what the task needs and makes may all be elsewhere
         circumstances = (limit, variables, place, self._memory[category], self._shell_of(deed, category))
-        plain = (task, attempt, self._command(deed), *circumstances)
+        plain = (task, attempt, self._command(deed, category, folder), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain
@@ -92,7 +98,7 @@ class Chores:
             return NOTHING, obstacle
         shell = self._shell_of(deed, category)
         circumstances = (*self._circumstances[category], self._memory[category], shell)
-        plain = (task, attempt, self._command(deed), *circumstances)
+        plain = (task, attempt, self._command(deed, category, self._base), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain, None

@@ -1,7 +1,9 @@
-"""A Python call as a program of its own: `python -m shoal.runner.apart CALL VALUE`, for nodes that hold no workers.
+"""A Python call as a program of its own: `python -m shoal.runner.apart CALL VALUE [BASE]`, for nodes that hold no
+workers.
 
 CALL is a file that `pack_call` made, VALUE gets the pickled result. What the call needs of other calls it finds in
-files like that. Slower than a worker by the start of an interpreter; nothing else is different for the function.
+files like that. All are named from BASE, or from where the program is started. Slower than a worker by the start of an
+interpreter; nothing else is different for the function.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ def pack_call(
     return pickle.dumps((function_payload(function), payload, dict(values), list(paths)), 5)
 
 
-def perform(call: str, value: str) -> None:
+def perform(call: str, value: str, base: str = "") -> None:
     """Makes the call that a file tells of, and leaves its result in another."""
-    with open(call, "rb") as file:
+    value = os.path.abspath(os.path.join(base, value))  # the function may go elsewhere
+    with open(os.path.join(base, call), "rb") as file:
         function, payload, values, paths = pickle.load(file)
     sys.path += [path for path in paths if path not in sys.path]
     request = pickle.loads(payload)
@@ -40,7 +43,8 @@ def perform(call: str, value: str) -> None:
         from shoal.runner.action import RunningTask
 
         _, _, _, name, outputs, needs, _, named, wildcards = request
-        task = RunningTask(name, outputs, needs, {need: _read(path) for need, path in values.items()}, named, wildcards)
+        known = {need: _read(os.path.join(base, path)) for need, path in values.items()}
+        task = RunningTask(name, outputs, needs, known, named, wildcards)
         result = called(task)
         result = task.value if result is None else result
     os.makedirs(os.path.dirname(value), exist_ok=True)
@@ -56,7 +60,7 @@ def _read(path: str) -> bytes:
 
 def main(words: Sequence[str]) -> int:
     try:
-        perform(words[0], words[1])
+        perform(*words)
     except (
         BaseException
     ) as error:  # the top of the process: whatever the call does short of ending it is its own failure
