@@ -71,6 +71,17 @@ def test_output_that_was_there_before_any_run_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["Makeflow", "out"]
 
 
+def test_target_whose_name_is_not_utf8_is_known_again(tmp_path: Path) -> None:
+    """It is what makes the task: without it nobody knows the file that was made."""
+    (tmp_path / "flow.py").write_text('from shoal import rule\nrule("r/{x}.txt", run="echo {x} > {out}")\n')
+    shoal(tmp_path, "run", "flow.py", "r/x\udcff.txt")
+    shoal(tmp_path, "status", "flow.py")
+    shoal(tmp_path, "status", "flow.py", "--json")
+    shoal(tmp_path, "report", "flow.py", "--json")
+    assert "removed 1 file " in shoal(tmp_path, "clean", "flow.py").stdout
+    shoal(tmp_path, "run", "flow.py", "r/x\udcff.txt")
+
+
 def test_output_of_a_task_that_left_the_workflow_is_found(made: Path) -> None:
     (made / "Makeflow").write_text(WORKFLOW.split("\n\nc.txt")[0] + "\n")
     shoal(made, "clean")
@@ -123,3 +134,62 @@ def test_clean_is_refused_while_the_workflow_runs(tmp_path: Path) -> None:
 def test_clean_before_any_run_has_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "Makeflow").write_text(WORKFLOW)
     assert "nothing to clean" in shoal(tmp_path, "clean").stdout
+
+
+SEVERAL = """
+from shoal import file, rule, task
+file("a", run="echo 1 > a")
+file(["b", "b2"], run="echo 1 > b; echo 1 > b2")
+file("c", needs=["a"], run="cp a c")
+rule("{x}.up", needs="{x}", run="cp {x} {x}.up")
+task("both", needs=["b", "c"])
+task("all", needs=["both", "a.up"])
+"""
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    (tmp_path / "flow.py").write_text(SEVERAL)
+    (tmp_path / "source").write_text("mine\n")
+    shoal(tmp_path, "run", "flow.py", "-q")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("target", "gone"), [("b", {"b", "b2"}), ("c", {"c"}), ("a.up", {"a.up"}), ("both", {"b", "b2", "c"})]
+)
+def test_clean_of_targets_removes_only_their_outputs(several: Path, target: str, gone: set[str]) -> None:
+    before = set(names(several))
+    said = shoal(several, "clean", "flow.py", target, "--dry-run").stdout
+    assert said.startswith(f"would remove {len(gone)} file") and set(names(several)) == before
+    assert shoal(several, "clean", "flow.py", target).stdout == said.replace("would remove", "removed")
+    assert before - set(names(several)) == gone
+    done = 1 + (target == "both")
+    assert f"{4 - done} up to date" in shoal(several, "run", "flow.py").stdout, "other records stay"
+    assert set(names(several)) == before
+
+
+def test_clean_of_a_target_keeps_what_others_put_into_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import file\n"
+        "file('d', run='mkdir -p d; echo > d/one')\n"
+        "file('d/two', needs='d', run='echo > d/two')\n"
+    )
+    shoal(tmp_path, "run", "flow.py", "-q")
+    shoal(tmp_path, "clean", "flow.py", "d")
+    assert names(tmp_path) == ["d", "d/two", "flow.py"]
+
+
+@pytest.mark.parametrize("target", ["nothing", "source"])
+def test_clean_of_what_no_task_makes_is_refused(several: Path, target: str) -> None:
+    before = names(several)
+    said = shoal(several, "clean", "flow.py", "b", target, expect=2).stderr
+    assert said.count("\n") == 1 and repr(target) in said
+    assert names(several) == before
+
+
+def test_clean_finds_its_files_although_the_last_target_is_gone(several: Path) -> None:
+    shoal(several, "run", "flow.py", "a.up", "-q")
+    (several / "flow.py").write_text("from shoal import file\nfile('a', run='echo 1 > a')\n")
+    shoal(several, "clean", "flow.py")
+    assert names(several) == ["flow.py", "source"]

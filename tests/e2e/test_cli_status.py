@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -181,6 +182,38 @@ def test_a_cancelled_task_leaves_a_trace(tmp_path: Path) -> None:
     assert "2 tasks done, 1 cancelled, 1 not run" in report["summary"][0]
     data = json.loads(status(tmp_path, "--json"))
     assert (data["failed"], data["cancelled"], data["not_run"]) == (0, 1, 1)
+
+
+def test_how_far_a_run_is_does_not_fall_when_it_ends(tmp_path: Path) -> None:
+    """What failed, and what cannot run without it, brings nobody nearer to the result."""
+    gate = "while ! test -e go; do sleep 0.05; done"
+    (tmp_path / "flow.py").write_text(
+        f'from shoal import task\ntask("last", run="{gate}", cores=0)\ntask("good", run="true", cores=0)\n'
+        'bad = task("bad", run="exit 3", cores=0)\ntask("after", needs=[bad], run="true", cores=0)\n'
+    )
+    process = start(tmp_path, "run", "flow.py")
+    wait_until(
+        lambda: (
+            "1 cannot run" in (said := shoal(tmp_path, "status", "flow.py", expect=None).stdout) and "1 done" in said
+        ),
+        "it waits",
+    )
+    assert "\n25 %: 1 done" in shoal(tmp_path, "status", "flow.py").stdout
+    (tmp_path / "go").touch()
+    process.wait(60)
+    assert "\n50 %: 2 done" in shoal(tmp_path, "status", "flow.py").stdout
+
+
+def test_the_cores_used_are_the_same_wherever_they_are_told(tmp_path: Path) -> None:
+    """For a moment three tasks run on two cores, until the throttle knows them."""
+    flow = 'from shoal import task\ntask("ok", run="true")\ntask("slow", run="sleep 1")\n'
+    (tmp_path / "flow.py").write_text(flow + 'task("bad", run="exit 4", retries=1)\n')
+    said = shoal(tmp_path, "run", "flow.py", "-j2", expect=1).stdout
+    used = re.search(r"([0-9.]+) % of 2 cores used", said)
+    assert used is not None, said
+    assert 100 * json.loads(shoal(tmp_path, "status", "--json", "flow.py").stdout)["utilisation"] == pytest.approx(
+        float(used[1]), abs=1
+    )
 
 
 def test_a_cancelled_run_says_that_it_was_cancelled(tmp_path: Path) -> None:

@@ -55,3 +55,14 @@ def test_lost_backslashes_are_told_and_not_by_the_stand_in(tmp_path: Path) -> No
     assert note in shoal(tmp_path, "plan").stderr
     assert note in shoal(tmp_path, "run").stderr
     assert "backslashes" not in shoal(tmp_path, "makeflow", "-l", "other", "Makeflow").stderr
+
+
+def test_a_name_that_leads_up_again_is_no_second_name(tmp_path: Path) -> None:
+    """What it means depends on links; as another file it would be stale when the first one is made."""
+    (tmp_path / "flow.py").write_text(
+        "from shoal import file\nfile('e', run='true')\nfile('d/f', needs='d/../e', run='true')\n"
+        "file('d/../g', run='echo g > {out}')\nfile('h', needs='../x', run='true')\n"
+    )
+    refused = shoal(tmp_path, "plan", "flow.py", "d/f", expect=2)
+    assert "flow.py:3: 'd/../e' may be another name of 'e'; write the file's name in one way" in refused.stderr
+    assert "1 task would run" in shoal(tmp_path, "plan", "flow.py", "d/../g").stdout

@@ -188,6 +188,8 @@ def test_memory_of_functions_is_told_not_to_be_held(tmp_path: Path) -> None:
     )
     run = shoal(tmp_path, "run", "flow.py")
     assert (run.stdout + run.stderr).count("memory= of functions is reserved on this machine and not held") == 1
+    (tmp_path / "flow.py").write_text("from shoal import task\n@task(disk='1M')\ndef h(): pass\n")
+    assert "disk= of functions is reserved on this machine and not held" in shoal(tmp_path, "run", "flow.py").stderr
     (tmp_path / "net.py").write_text(
         "from shoal import Net, take\nnet = Net('n')\nbegin, done = net.place('b', [1]), net.place('d')\n"
         "net.task(name='t', x=take(begin), command='true', put=done, memory='50M')\n"
@@ -231,3 +233,16 @@ def function():
     said = [shoal(tmp_path, "output", name).stdout for name in ("command", "function")]
     assert said == ["123\n", "123\n"]
     assert os.path.exists(tmp_path / ".shoal")
+
+
+def test_shell_of_a_function_is_strict_whatever_its_path(tmp_path: Path) -> None:
+    """A PATH without bash in `env=` is for what the function runs."""
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "cat").symlink_to(str(shutil.which("cat")))
+    (tmp_path / "flow.py").write_text(
+        "from shoal import sh, task\n"
+        f"@task(env={{'PATH': {str(few)!r}}})\ndef f():\n    sh('cat not-there | cat; echo went on > wrong')\n"
+    )
+    shoal(tmp_path, "run", "flow.py", expect=1)
+    assert not (tmp_path / "wrong").exists()

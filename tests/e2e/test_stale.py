@@ -213,3 +213,63 @@ def test_edit_of_a_class_a_value_or_a_module_that_a_function_uses_runs_it_again(
     assert (tmp_path / "sum").read_text() == "two b+ 9 10 6 8"
     write(tmp_path / "unused.py", "Z = 7\n")
     assert is_up_to_date(tmp_path, "time")
+
+
+def test_a_result_whose_rule_lacks_a_need_is_no_source(tmp_path: Path) -> None:
+    """It would stay as it is for ever, whatever is edited."""
+    flow = """
+from shoal import file, rule
+rule("made/{x}", needs="raw/{x}", run="cat {needs} > {out}")
+file("sum", needs="made/a", run="cat {needs} > {out}")
+"""
+    write(tmp_path / "raw/a", "1")
+    write(tmp_path / "flow.py", flow)
+    runs(tmp_path, "time")
+    write(tmp_path / "flow.py", flow.replace("raw/{x}", "rwa/{x}"))
+    for words in (("sum",), ("made/a",)):
+        refused = shoal(tmp_path, "run", "flow.py", *words, expect=2)
+        assert "'rwa/a' is needed by 'made/a' but does not exist" in refused.stderr
+    write(tmp_path / "flow.py", flow.replace("raw/{x}", "rwa/{x}") + 'file("made/a")\n')
+    assert is_up_to_date(tmp_path, "time")
+    (tmp_path / "raw/a").unlink()
+    write(tmp_path / "flow.py", flow)
+    assert "'raw/a' is needed by 'made/a'" in shoal(tmp_path, "run", expect=2).stderr
+
+
+def test_a_file_that_nobody_made_may_be_a_source_beside_a_rule(tmp_path: Path) -> None:
+    write(tmp_path / "made/a", "by hand")
+    write(
+        tmp_path / "flow.py",
+        """
+from shoal import file, rule
+rule("made/{x}", needs="raw/{x}", run="cat {needs} > {out}")
+file("sum", needs="made/a", run="cat {needs} > {out}")
+""",
+    )
+    runs(tmp_path, "time")
+    assert (tmp_path / "sum").read_text() == "by hand"
+
+
+@pytest.mark.parametrize("target", [(), ("sum",)])
+def test_a_part_of_a_directory_that_a_task_makes_is_no_source(tmp_path: Path, target: tuple[str, ...]) -> None:
+    """Without an edge the two tasks would run at the same time."""
+    write(tmp_path / "i", "1")
+    write(
+        tmp_path / "flow.py",
+        """
+from shoal import file
+file("d", needs="i", run="mkdir -p d/e; cp i d/e/x")
+file("sum", needs="d/e/x", run="cat {needs} > {out}")
+""",
+    )
+    refused = shoal(tmp_path, "run", "flow.py", *target, expect=2).stderr
+    assert "flow.py:4: 'd/e/x' is part of 'd', which a task makes as a whole" in refused
+    write(
+        tmp_path / "flow.py",
+        """
+from shoal import file, rule
+rule("{x}.d", needs="{x}", run="mkdir -p {out}; cp i {out}/x")
+file("sum", needs=["i.d", "i.d/x"], run="cat {needs} > {out}")
+""",
+    )
+    assert "flow.py:4: 'i.d/x' is part of 'i.d'" in shoal(tmp_path, "run", "flow.py", *target, expect=2).stderr

@@ -380,6 +380,7 @@ def test_clean_keeps_unknown_files_unless_forced(tmp_path: Path, flow: str) -> N
         (tmp_path / name).write_text("by hand\n")
     said = shoal(tmp_path, "clean", flow, "sum").stdout
     assert "kept 'sum': it is an output, but no task is on record for having finished it" in said
+    shoal(tmp_path, "clean", flow)
     assert sorted(tree(tmp_path)) == sorted([flow, "data/a.txt", "log", "sum"])
     shoal(tmp_path, "run", flow, "--overwrite")
     (tmp_path / "sum").write_text("edited\n")
@@ -408,6 +409,65 @@ def test_clean_removes_what_was_half_made(tmp_path: Path) -> None:
     assert left(tmp_path) == [] and not (tmp_path / ".shoal").exists()
 
 
+KILLED = """
+from shoal import file
+HANG = "touch begun; sleep 600"
+file("o", run=f"echo half > o.tmp; {HANG}; mv o.tmp o")
+file("d", run=f"mkdir d; echo half > d/made; touch begun2; {HANG}")
+MAKE = "test -e again || { echo old > old; exit 0; }"
+file("old", needs="source", run=f"{MAKE}; echo half > old; touch begun3; {HANG}")
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A run was killed, its tasks are gone, and the user has written files since."""
+    (tmp_path / "flow.py").write_text(KILLED)
+    (tmp_path / "source").write_text("1")
+    shoal(tmp_path, "run", "flow.py", "old")
+    for name in ("source", "again"):
+        (tmp_path / name).write_text("22")
+    run = start(tmp_path, "run", "flow.py", "--jobs", "3")
+    wait_until(lambda: all((tmp_path / name).exists() for name in ("begun", "begun2", "begun3")), "all have begun")
+    run.kill()
+    run.wait()
+    partial = tmp_path / ".shoal" / "flow.py" / "partial"
+    partial.mkdir(exist_ok=True)
+    (partial / "earlier").write_text("of an attempt that failed\n")
+    (tmp_path / "o").write_text("by hand\n")
+    (tmp_path / "d" / "notes.txt").write_text("by hand\n")
+    return tmp_path
+
+
+def test_clean_keeps_what_was_written_after_a_kill(killed: Path) -> None:
+    said = shoal(killed, "clean", "flow.py").stdout
+    partial = killed / ".shoal" / "flow.py" / "partial"
+    assert "kept what stood at 'o' after a run was killed, as '.shoal/flow.py/partial/o'" in said
+    assert (partial / "o").read_text() == (partial / "d" / "notes.txt").read_text() == "by hand\n"
+    assert sorted(path.name for path in partial.iterdir()) == ["d", "o", "old"]
+    assert [path.name for path in partial.parent.iterdir()] == ["partial"]
+    assert not (killed / "o").exists() and not (killed / "d").exists() and not (killed / "old").exists()
+    shoal(killed, "clean", "flow.py")
+    assert not (killed / ".shoal").exists(), "the user has been told of it"
+
+
+def test_dry_run_of_clean_says_what_clean_does_after_a_kill(killed: Path) -> None:
+    def records() -> list[str]:
+        own = killed / ".shoal" / "flow.py"
+        assert (own / "attempts").exists()
+        return sorted(str(path) for name in ("aside", "partial", "replaced") for path in (own / name).rglob("*"))
+
+    before = tree(killed), records()
+    foreseen = shoal(killed, "clean", "flow.py", "--dry-run").stdout
+    assert (tree(killed), records()) == before
+    said = shoal(killed, "clean", "flow.py").stdout.splitlines(keepends=True)
+    assert foreseen.startswith("a run was killed: would put 1 output back\nwould remove 1 file (4 B)")
+    done = "".join(said[[line.startswith("removed") for line in said].index(True) :])
+    told = foreseen.partition("\n")[2].replace("would remove", "removed").replace("would keep", "kept")
+    assert told == done
+    assert "  old\n" in done
+
+
 def test_clean_removes_what_was_half_made_on_another_file_system(tmp_path: Path, flow: str) -> None:
     shoal(tmp_path, "run", flow)
     (tmp_path / "data" / ".a.txt.shoal-partial").write_text("half\n")
@@ -420,7 +480,7 @@ def test_clean_finds_all_outputs_of_a_task_that_left_the_workflow(tmp_path: Path
     (tmp_path / "flow.py").write_text(text + "file('out', run='mkdir -p out; echo > out/one')\n")
     shoal(tmp_path, "run", "flow.py")
     (tmp_path / "flow.py").write_text("from shoal import file\nfile('c', run='echo > c')\n")
-    shoal(tmp_path, "clean", "flow.py", "c")
+    shoal(tmp_path, "clean", "flow.py")
     assert left(tmp_path) == []
 
 

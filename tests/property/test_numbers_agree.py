@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,12 +26,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.broker.messages import Accept, Retry
 from shoal.cli.main import dispatch
 from shoal.cli.report import data_of
 from shoal.cli.topmodel import Model
 from shoal.cli.topstate import Place
 from shoal.cli.toptables import table_of
 from shoal.cli.topview import Window, lines
+from shoal.engine.attempt import EndedAttempt
+from shoal.engine.books import Books
+from shoal.engine.follow import RunState
 from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Statistics
 from shoal.engine.workspace import Holder, Workspace
@@ -49,12 +54,20 @@ from shoal.ledger.records import (
     TasksPlanned,
     TaskStarted,
     TasksVanished,
+    ThrottleDecided,
     numbers,
 )
+from shoal.model.resources import FRACTION, Resources
+from shoal.model.task import Profile
+from shoal.plan.identity import Versions
+from shoal.policy.retry import Outcome
+from shoal.view.data import run_data
+from shoal.view.run import RunView
 from shoal.web.metrics import metrics
 from shoal.web.parts import quick_parts, slow_parts
 from shoal.web.tasks import list_tasks
 from shoal.web.watch import Watch
+from support.graphs import graph_of
 from support.histories import History, Part, history
 
 WORKFLOW = "flow.py"
@@ -315,9 +328,8 @@ WORDS["waiting"] = "not started"
 def check_text_counts(
     count: Data, run: Counted, live: bool, status: str, top: str, summary: str, exposition: str
 ) -> None:
-    over = count["done"] + live * (count["failed"] + count["cancelled"] + count["cannot_run"])
     total = run.to_run
-    share = 100 * over // total if total else 100
+    share = 100 * count["done"] // total if total else 100
     left = {"not_run": "not run"} if not live else {}
     wanted = count | (
         {"not_run": count["waiting"] + count["cannot_run"], "waiting": 0, "cannot_run": 0} if left else {}
@@ -402,6 +414,47 @@ def check_times(run: Counted, now: float, live: bool, status: Data, page: Data, 
     assert report["progress"]["rate"] >= 0
     if live:
         assert status["rate"] == pytest.approx(page["rate"], rel=1e-2, abs=2e-3)
+
+
+NAP = Profile("nap", Resources.parse({"cores": 1}))
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(st.randoms(use_true_random=False), st.integers(1, 60), st.integers(1, 4), st.sampled_from([0.001, 0.3, 40.0]))
+def test_a_run_and_its_ledger_agree_on_the_cores_used(random: Random, tasks: int, cores: int, seconds: float) -> None:
+    """Also where a task begins a moment before the one before it is known to have ended, or just then."""
+    began = 1.7e9 + random.random()
+    throttle = ThrottleDecided(began, "", "nap", 9, 2, 5, "growing", "cores", 0.5, 2.0, "so")
+    totals, free = Statistics(tasks, 0, began, float(cores)), [began] * random.randint(1, 2 * cores)
+    totals.throttled(throttle)
+    graph = graph_of("\n".join(f"t{task}:" for task in range(tasks)), NAP)
+    kept: list[Record] = []
+    ledger = SimpleNamespace(path="/nowhere/ledger", add=kept.append)
+    listener = SimpleNamespace(attempt_over=lambda *_: None)
+    books = Books(graph, Versions(graph), ledger, totals, listener)  # type: ignore[arg-type]
+    for task in range(tasks):
+        place = random.randrange(len(free))
+        begin, end = free[place], free[place] + seconds * random.choice((0.5, 1.0, 2.0))
+        free[place] = end - random.choice((0.0, 0.0, 1e-6, 0.1 * seconds))
+        books.ended(EndedAttempt(task, 1, Outcome.OK, 0, begin, end, 0.1 * seconds * random.random()))
+        totals.look(end, lambda _: 1.0)  # what is said on the way changes nothing
+        books.enter([Accept(task, 1)] if random.random() < 0.9 else [Retry(task, 1, Outcome.FAILED, 0.0)])
+    totals.ended = max(record.ended for record in kept if isinstance(record, TaskEnded))
+    node = [("cores", cores * FRACTION)]
+    start = RunStarted("r", began, 1, 1, "b", "h", "v", [], node, tasks, tasks)
+    names = TasksPlanned(list(range(tasks)), [f"t{task}" for task in range(tasks)], ["nap"] * tasks)
+    state, at_once, bit_by_bit = RunState(), RunView(), RunView()
+    for record in (start, names, throttle, *kept, RunEnded(totals.ended, "ok", tasks, 0, 0)):
+        state.take(record)
+        at_once.feed(record)
+        bit_by_bit.feed(record)
+        bit_by_bit.settle()
+        bit_by_bit.is_crowded()
+    at_once.settle()
+    assert at_once.is_crowded() == bit_by_bit.is_crowded() == totals.share_cores()
+    told = state.progress(totals.ended).utilisation
+    shown = run_data(at_once, workflow=WORKFLOW, now=None)["progress"]["utilisation"]
+    assert [told, shown] == pytest.approx([totals.utilisation()] * 2, abs=2e-3)
 
 
 @settings(max_examples=EXAMPLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import InputError
-from shoal.model.filenames import MOST_FOLDERS, plain_name
+from shoal.model.filenames import MOST_FOLDERS, plain_name, without_ways_up
 from shoal.model.graph import GraphBuilder, find_task, lookup_tasks
 from support.rules import graph_of, needs_of, refusal, tasks_of
 
@@ -39,6 +39,14 @@ def below_home(name: str) -> str:
 )
 def test_ways_of_writing_a_name_are_one(written: str, plain: str) -> None:
     assert plain_name(written, below_home) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("d/../a", "a"), ("d/e/../../a", "a"), ("../a", "../a"), ("d/../../a", "../a"), ("/d/../a", "/a"), ("/..", "/..")],
+)
+def test_ways_up_are_taken_out(name: str, short: str) -> None:
+    assert without_ways_up(name) == short
 
 
 def test_graph_knows_a_file_by_one_name() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from shoal.ledger.records import Damage, RunEnded, TasksPlanned, TaskStarted, decode, encode, frames
+import msgspec
+import pytest
+
+from shoal.ledger.records import Damage, RunEnded, RunStarted, TasksPlanned, TaskStarted, decode, encode, frames
 
 
 def records(count: int) -> list[bytes]:
@@ -64,3 +67,24 @@ def test_record_of_a_newer_version_is_skipped_not_fatal() -> None:
 def test_name_that_is_no_utf8_is_stored_all_the_same() -> None:
     record = TasksPlanned([1], ["caf\udce9"], ["cat"])
     assert decode(encode(record)[12:]) == TasksPlanned([1], ["caf\N{REPLACEMENT CHARACTER}"], ["cat"])
+
+
+@pytest.mark.parametrize("name", ["r/x\udcff.txt", "plain", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"])
+def test_targets_come_back_as_they_were(name: str) -> None:
+    start = RunStarted("r", 1.0, 1, 1, "b", "h", "v", [name, "other"], [], 1, 1)
+    assert decode(encode(start)[12:]) == start
+    again = decode(encode(decode(encode(start)[12:]) or start)[12:])  # as a ledger that is made smaller holds it
+    assert again == start
+
+
+def test_half_of_a_surrogate_pair_in_a_target_does_not_stop_the_ledger() -> None:
+    start = RunStarted("r", 1.0, 1, 1, "b", "h", "v", ["a\ud800", "x\udcff"], [], 1, 1)
+    found = decode(encode(start)[12:])
+    assert isinstance(found, RunStarted)
+    assert found.targets == ["a?", "x\udcff"]
+
+
+def test_targets_of_older_ledgers_can_be_read() -> None:
+    start = RunStarted("r", 1.0, 1, 1, "b", "h", "v", ["x\N{REPLACEMENT CHARACTER}"], [], 1, 1)
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(encode(start)[12:])[:13])
+    assert decode(older) == start

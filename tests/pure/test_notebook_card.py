@@ -180,7 +180,7 @@ def test_html_says_what_matters_without_style_and_drawing() -> None:
     card = card_of_going()
     stripped = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", html_of(card), flags=re.DOTALL)
     text = Reader(stripped).text()
-    assert "66 % · 3 of 6 tasks done, 1 failed, 1 running, 1 not started" in text
+    assert "50 % · 3 of 6 tasks done, 1 failed, 1 running, 1 not started" in text
     assert "Cores over time, " in text
     assert "1 attempt, tried again" in text
 

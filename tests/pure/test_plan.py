@@ -8,6 +8,7 @@ from hashlib import blake2b
 import msgspec
 import pytest
 
+from shoal.engine.load import Workflow
 from shoal.ledger.records import BY_CONTENT, BY_TIME, UNSAID, TaskEnded
 from shoal.model.graph import Graph, GraphBuilder, ancestors
 from shoal.model.task import Call, Profile
@@ -376,3 +377,46 @@ def test_a_changed_file_with_a_number_above_all_tasks_can_be_named() -> None:
     memory = after_a_run(graph)
     memory.sources = {"i1": (10, 100), "i2": (10, 100), "i3": (10, 100)}
     assert plan(graph, memory, files(graph, i3=(11, 100))).why(0) == "its input 'i3' changed"
+
+
+def gathered(deep: bool = False) -> Graph:
+    """A group of b.txt and c.txt, each made from nothing, in another group if `deep`, and sum.txt behind it."""
+    builder = GraphBuilder("flow.py")
+    builder.task("", "make b", outputs=["b.txt"])
+    builder.task("", "make c", outputs=["c.txt"])
+    group = builder.task("parts", None, inputs=["b.txt", "c.txt"])
+    if deep:
+        group = builder.task("all", None, after=[group])
+    builder.task("", "make sum", outputs=["sum.txt"], after=[group])
+    return builder.build()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_collected_files_of_a_group_are_made_again_for_a_task_that_needs_the_group(deep: bool) -> None:
+    graph = gathered(deep)
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0), place_of(graph, 1)]
+    assert plan(graph, memory, files(graph, b_txt=(-1, 0), c_txt=(-1, 0))).to_run() == []
+    missing = files(graph, b_txt=(-1, 0), c_txt=(-1, 0), sum_txt=(-1, 0))
+    made = plan(graph, memory, missing)
+    assert made.to_run() == [0, 1, len(graph) - 1]
+    assert made.why(1) == "its output 'c.txt' is missing"
+    assert made.absent == frozenset()
+
+
+def test_collected_files_of_a_group_that_nothing_needs_stay_away() -> None:
+    graph = gathered()
+    memory = after_a_run(graph)
+    memory.collected = [place_of(graph, 0)]
+    made = plan(graph, memory, files(graph, b_txt=(-1, 0)))
+    assert made.to_run() == []
+    assert made.absent == {graph.file_names.index("b.txt")}
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_group_is_run_for_what_it_collects(deep: bool) -> None:
+    graph = gathered(deep)
+    group = len(graph) - 2
+    assert Workflow("flow.py", graph, [group], []).wanted_files() == {"b.txt", "c.txt"}
+    assert Workflow("flow.py", graph, [0], []).wanted_files() == {"b.txt"}
+    assert Workflow("flow.py", graph, [0], [], kept=frozenset({"c.txt"})).wanted_files() == {"c.txt"}

@@ -87,6 +87,9 @@ USES = """
     WORD = re.compile("[a-z]+", re.I)
     TABLE = {"a": 1, "b": [2, {"c": (3,)}]}
     NAMES = {"one", "two", "three", ("four", 4)}
+    class Words(set):
+        pass
+    WORDS = Words({"alpha", "beta", "gamma", "delta"})
     WHEN = datetime.date(2020, 1, 5)
     COST = decimal.Decimal("1.5")
     COUNTS = collections.Counter(x=6)
@@ -155,7 +158,7 @@ USES = """
         choice([1])
         EVENT.set()
         return (P, WORD, TABLE, NAMES, WHEN, COST, COUNTS, GET, Model, Point, Colour.RED, Pair(1), MODEL, POINT, POINTS,
-                OBJECTS, cached, wrapped, square, loop)
+                OBJECTS, WORDS, cached, wrapped, square, loop)
 """
 
 
@@ -169,6 +172,7 @@ USES = """
         ("(3,)", "(4,)"),
         ('"three"', '"four"'),
         ('("four", 4)', '("four", 5)'),
+        ('"gamma"', '"omega"'),
         ("1, 5", "1, 6"),
         ('"1.5"', '"1.6"'),
         ("x=6", "x=7"),

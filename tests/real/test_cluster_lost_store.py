@@ -89,6 +89,22 @@ def test_a_run_whose_books_are_lost_while_it_is_listed_keeps_no_later_one_waitin
         run_again(cluster, folder)
 
 
+def test_a_detached_run_that_the_cluster_does_not_have_any_more_is_given_up_by_cancel(
+    tmp_path: Path, server: RedisServer, folder: Path
+) -> None:
+    with local_cluster(tmp_path / "cluster", 1, "--redis", server.address) as cluster:
+        cluster.shoal("run", "--cluster", NAME, "whole", "--detach", "--plain", where=folder)
+        server.kill()
+        server.start()
+        lost = "does not have this run"
+        wait_until(lambda: lost in cluster.shoal("status", where=folder, expect=None), "the cluster has lost the run")
+        assert lost in cluster.shoal("cancel", "flow.py", "whole", where=folder, expect=2)
+        assert "does not have this run, so it is given up" in cluster.shoal("cancel", "flow.py", where=folder)
+        assert "is not on a cluster" in cluster.shoal("attach", where=folder, expect=2)
+        (folder / "go").touch()
+        assert "is not being run" in cluster.shoal("cancel", "flow.py", where=folder, expect=2)
+
+
 def test_a_client_hears_the_end_of_its_run_when_the_head_is_gone_for_good(
     tmp_path: Path, server: RedisServer, folder: Path
 ) -> None:

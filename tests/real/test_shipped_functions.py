@@ -24,6 +24,8 @@ def square(x):
     return x * x
 
 class Holder:
+    guard = threading.Lock()
+
     @functools.cached_property
     def value(self):
         return 7
@@ -41,6 +43,10 @@ def kind(x):
 def _(x: int):
     return "int"
 
+def value_of(holder):
+    with holder.guard:
+        return holder.value
+
 def together(n):
     with LOCK, AGAIN, CONDITION, PLACES:
         OWN.x = Holder().value
@@ -50,6 +56,7 @@ EXECUTOR = """
 if __name__ == "__main__":
     from shoal import Executor
     calls = (together, 10), (fib, 20), (square, 3), (kind, "a"), (Holder.more, 4), (functools.partial(fib, 9),)
+    calls += ((value_of, Holder()),)
     with Executor(1) as executor:
         print([executor.submit(function, *arguments).result() for function, *arguments in calls])
         print(executor.submit(square.cache_parameters).result())
@@ -66,7 +73,7 @@ def make(t):
 def also(t):
     print("also", fib(7))
 """
-EXPECTED = "[(69, 'int', False), 6765, 9, 'other', 6, 34]\n{'maxsize': 3, 'typed': False}\n"
+EXPECTED = "[(69, 'int', False), 6765, 9, 'other', 6, 34, 7]\n{'maxsize': 3, 'typed': False}\n"
 
 
 def test_executor_runs_functions_with_caches_and_locks(tmp_path: Path) -> None:

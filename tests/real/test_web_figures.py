@@ -59,7 +59,7 @@ def test_a_run_of_which_a_little_is_left_is_not_all_done(tmp_path: Path, page: B
         page.open(told.address)
         page.wait_for("document.querySelector('#progress').className === '' && document.title.includes('%')")
         assert page.evaluate("document.title") == "99 % · flow.py"
-        assert page.evaluate(HEARD).startswith("99 % of 1,000 tasks are over")
+        assert page.evaluate(HEARD).startswith("99 % of 1,000 tasks are done")
         said = page.evaluate("[0.994, 0.9999, 1, 0.98, 0.004, 0].map(Plots.percent)")
         assert said == [percent(share) for share in (0.994, 0.9999, 1.0, 0.98, 0.004, 0.0)]
         pairs = [[29, 100], [999, 1000], [0, 0]]

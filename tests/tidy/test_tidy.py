@@ -37,6 +37,7 @@ BROAD_HANDLERS: set[str] = {
     "shoal.nets.journal.read_past",
     "shoal.cluster.callfiles.WorkspaceCalls._write_call",
     "shoal.engine.calls.CallSide.start",
+    "shoal.runner.apart._encoded",
     "shoal.runner.call_errors._pickled",
     "shoal.frontend.rules.fingerprint._parts",
     "shoal.futures.arguments._noting",

@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from shoal.errors import RunError
+from shoal.model import texts
 from shoal.policy.balance import DEFAULT_POLICY
 from shoal.policy.order import DEFAULT_ORDER
 from shoal.policy.retry import FIRST_DELAY
@@ -99,10 +100,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Of a node that takes part from `started` on."""
 
 
-_deeds = msgspec.msgpack.Decoder(list[Deed])
-_entry = msgspec.msgpack.Decoder(Entry)
-_about = msgspec.msgpack.Decoder(About)
-encode = msgspec.msgpack.Encoder().encode
+_deeds = texts.Decoder(list[Deed])
+_entry = texts.Decoder(Entry)
+_about = texts.Decoder(About)
+encode = texts.encode
 decode_entry = _entry.decode
 decode_about = _about.decode
 

@@ -19,6 +19,7 @@ from shoal.engine.orders import circumstances_of, shell_of
 from shoal.engine.trees import as_listing, list_tree, signature_of_entries
 from shoal.engine.workspace import Workspace
 from shoal.model.task import Profile
+from shoal.model.texts import restored
 from shoal.plan.ownership import Entry, Listing, encode_listings
 from shoal.runner.link import Order
 from shoal.runner.shell import NO_BASH, lacks_bash, program
@@ -36,6 +37,7 @@ class Chores:
     def __init__(self, about: About, profiles: Sequence[Profile], deeds: Deeds) -> None:
         self._base = about.base
         self._deeds = deeds
+        profiles = [restored(profile, Profile) for profile in profiles]
         self._circumstances = [circumstances_of(profile) for profile in profiles]
         self._profiles = profiles
         self._shell = [shell_of(profile) for profile in profiles]
@@ -144,8 +146,8 @@ class Chores:
             try:
                 if name == deed.value:
                     os.unlink(name)
-                elif place := self._asides.take_away(before):
-                    places.append(place)
+                else:
+                    places += [*self._asides.take_away(before).values()][:1]
             except FileNotFoundError:
                 pass
             except OSError as error:

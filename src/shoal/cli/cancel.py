@@ -14,6 +14,7 @@ SUMMARY = """Asks the process that runs a workflow to stop: tasks that run are e
 next 'shoal run' goes on from there. With TASKs only these and what needs them are given up; the run goes on."""
 USAGE = "[FILE] [TASK...] [OPTION...]"
 EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
+MAKES_THE_REST = "'shoal run' makes what was not recorded"
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -64,7 +65,10 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
     for name in tasks:
         view, task = find_task(name, path, note.words if note else [], by_content=False)
         places.append(place_of(view.workflow.graph, task))
-    cluster = cancel_brought(workspace, places)
+    cluster, is_there = cancel_brought(workspace, places)
+    if not is_there:
+        print(f"the cluster {cluster} does not have this run, so it is given up; {MAKES_THE_REST}")
+        return 0
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop it"
     print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows how it goes on")
     return 0
@@ -80,7 +84,7 @@ def _forget(workspace: Workspace, tasks: list[str]) -> int:
     from shoal.cluster.session import forget_brought
 
     cluster = forget_brought(workspace)
-    print(f"the run on the cluster {cluster} is given up; 'shoal run' makes what was not recorded")
+    print(f"the run on the cluster {cluster} is given up; {MAKES_THE_REST}")
     return 0
 
 

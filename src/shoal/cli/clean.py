@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser, add_workflow, split_words
+from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.engine.clean import Cleaning
+    from shoal.engine.history import History
+    from shoal.engine.load import Workflow
+    from shoal.engine.recovery import Recovery
     from shoal.engine.workspace import Workspace
 
 SUMMARY = """Removes the files that the tasks of a workflow made, the directories that were made for them if they are
 empty, what attempts have half made, and the records of its runs. Source files stay, and so does every file that was
-changed since it was made, that no task is on record for having made, or that a run has replaced."""
+changed since it was made, that no task is on record for having made, or that a run has replaced. After a kill, what
+stands under the names of outputs may be yours: it is moved away, and kept.
+With targets, removes only what their own tasks made (of a group: its members), and neither what these need, nor what
+is half made, nor records."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal clean flow.py --dry-run"
 _SHOWN = 20
@@ -50,48 +58,115 @@ def execute(arguments: argparse.Namespace) -> int:
 def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
     from shoal.engine.clean import find_what_was_made, forget, remove
     from shoal.engine.history import read_history
-    from shoal.engine.session import load, look_back
+    from shoal.engine.recovery import Recovery, recovery_ahead
+    from shoal.engine.session import look_back
 
     history = read_history(workspace)
-    if not words and history.last_run is not None:
-        words = history.last_run.targets
-    graph = load(workspace, words).graph
-    if not arguments.dry_run:
-        look_back(workspace, history, print)
-    cleaning = find_what_was_made(graph, history, workspace, arguments.force)
+    workflow, only = _load(workspace, words, history)
+    says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
     if arguments.dry_run:
-        _say(cleaning, "would remove", arguments.verbose)
-        return 0
-    stuck = remove(cleaning)
+        ahead = recovery_ahead(workspace, history)
+        says.recovery(ahead)
+        moved = ahead.moved
+    else:
+        ahead = Recovery()
+        moved = look_back(workspace, history, print)
+    cleaning = find_what_was_made(workflow.graph, history, workspace, arguments.force, only=only, ahead=ahead)
+    stuck = [] if arguments.dry_run else remove(cleaning, frozenset(moved.values()))
     if stuck:
         for kept in stuck:
             print(f"could not remove {kept.name!r}: {kept.why}")
         return 1
-    is_kept = forget(workspace)
-    _say(cleaning, "removed", arguments.verbose)
-    if is_kept:
-        print(f"kept what runs have replaced, in {os.path.relpath(workspace.replaced)}")
+    is_kept = ahead.replaced or _is_filled(workspace.replaced)
+    if only is None and not arguments.dry_run:
+        is_kept = forget(workspace, moved.values())
+    says.cleaning(cleaning, records=only is None)
+    says.moved(moved)
+    if is_kept and only is None:
+        print(f"{says.kept} what runs have replaced, in {os.path.relpath(workspace.replaced)}")
     return 0
 
 
-def _say(cleaning: Cleaning, verb: str, every: bool) -> None:
-    from shoal.cli.cells import printable
-    from shoal.cli.text import count
-    from shoal.model.resources import show_bytes
+def _load(workspace: Workspace, words: list[str], history: History) -> tuple[Workflow, list[int] | None]:
+    """The workflow, and the tasks whose outputs alone are to be removed; None: all.
 
-    print(f"{verb} {count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)}) and the records of the runs")
-    for name in cleaning.files[: None if every else _SHOWN]:
-        print(f"  {printable(name)}")
-    if not every and len(cleaning.files) > _SHOWN:
-        print(f"  and {len(cleaning.files) - _SHOWN:,} more (--verbose names them)")
-    for kept in cleaning.kept[: None if every else _SHOWN]:
-        print(f"kept {kept.name!r}: it {kept.why}")
-    if not every and len(cleaning.kept) > _SHOWN:
-        print(f"kept {len(cleaning.kept) - _SHOWN:,} more (--verbose names them)")
-    if any(kept.is_output for kept in cleaning.kept):
-        print("--force removes outputs also if they are not as they were left")
-    if cleaning.unknown:
-        print(
-            f"{count(cleaning.unknown, 'result')} of earlier runs came from tasks that are no longer in the workflow; "
-            "the names of their files are not known, so these stay"
-        )
+    Without words it is loaded as for the last run: only with its targets the tasks of rules with patterns are known.
+    """
+    from shoal.engine.clean import tasks_that_make
+    from shoal.engine.load import targets_among
+    from shoal.engine.session import load
+    from shoal.model.graph import lookup_tasks
+
+    name = os.path.basename(workspace.workflow)
+    if not words and history.last_run is not None:
+        before = history.last_run.targets
+        try:
+            return load(workspace, before), None
+        except InputError:
+            targets = targets_among(name, before)
+            if not targets:
+                raise
+            # They may have left the workflow; the names of what they made are on record.
+            return load(workspace, [word for word in before if word not in targets]), None
+    workflow = load(workspace, words)
+    targets = targets_among(name, words)
+    if not targets:
+        return workflow, None
+    find = lookup_tasks(workflow.graph)
+    for target in targets:
+        if len(workflow.targets) < len(targets) and find(target) is None:
+            raise InputError(f"no task makes {target!r}", file=name, remedy="'shoal plan' lists the tasks")
+    return workflow, tasks_that_make(workflow.graph, workflow.targets)
+
+
+def _is_filled(directory: str) -> bool:
+    try:
+        return bool(os.listdir(directory))
+    except OSError:
+        return False
+
+
+class _Sayings:
+    """What is said of a cleaning, done or to be done."""
+
+    def __init__(self, *, dry: bool, every: bool) -> None:
+        self.every = every
+        self.removed = "would remove" if dry else "removed"
+        self.kept = "would keep" if dry else "kept"
+
+    def recovery(self, ahead: Recovery) -> None:
+        from shoal.cli.text import count
+
+        if ahead.back:
+            print(f"a run was killed: would put {count(len(ahead.back), 'output')} back")
+
+    def cleaning(self, cleaning: Cleaning, *, records: bool) -> None:
+        from shoal.cli.cells import printable
+        from shoal.cli.text import count
+        from shoal.model.resources import show_bytes
+
+        files = f"{count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)})"
+        print(f"{self.removed} {files} and the records of the runs" if records else f"{self.removed} {files}")
+        self._list([f"  {printable(name)}" for name in cleaning.files], "  and {} more (--verbose names them)")
+        self._list([f"kept {kept.name!r}: it {kept.why}" for kept in cleaning.kept])
+        if any(kept.is_output for kept in cleaning.kept):
+            print("--force removes outputs also if they are not as they were left")
+        if cleaning.unknown:
+            print(
+                f"{count(cleaning.unknown, 'result')} of earlier runs came from tasks that are no longer in the "
+                "workflow; the names of their files are not known, so these stay"
+            )
+
+    def moved(self, moved: Mapping[str, str]) -> None:
+        """What may be the user's: nobody knows who wrote it."""
+        told = [
+            f"{self.kept} what stood at {name!r} after a run was killed, as {place!r}" for name, place in moved.items()
+        ]
+        self._list(told)
+
+    def _list(self, told: list[str], more: str = "kept {} more (--verbose names them)") -> None:
+        shown = told if self.every else told[:_SHOWN]
+        for line in shown:
+            print(line)
+        if len(shown) < len(told):
+            print(more.format(f"{len(told) - len(shown):,}"))

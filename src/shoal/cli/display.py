@@ -132,18 +132,18 @@ class PlainDisplay(TrackingDisplay):
         pace = self._tracked.pace(statistics, now)
         if not self._next_time:
             self._next_time = statistics.started + PLAIN_SECONDS
-        over, to_run = statistics.over(), statistics.to_run()
-        much = over >= self._next_share * to_run and now >= self._next_time - PLAIN_SECONDS + 1.0
+        done, to_run = statistics.done, statistics.to_run()
+        much = done >= self._next_share * to_run and now >= self._next_time - PLAIN_SECONDS + 1.0
         if now < self._next_time and not much:
             return
         self._next_time = now + PLAIN_SECONDS
-        self._next_share = (10 * over // max(1, to_run) + 1) / 10
+        self._next_share = (10 * done // max(1, to_run) + 1) / 10
         told = pace.progress(statistics, now)
         lost = ((told.failed, "failed"), (told.cancelled, "cancelled"), (told.cannot_run, "cannot run"))
         others = "".join(f", {number:,} {word}" for number, word in lost if number)
         left = f", {time_left(told.left, told.least, told.most)}" if told.left is not None else ""
         self.screen.say(
-            f"{share_of(over, to_run)}: {told.done:,} of {to_run:,} done{others}, {told.running:,} running, "
+            f"{share_of(done, to_run)}: {done:,} of {to_run:,} done{others}, {told.running:,} running, "
             f"{show_rate(told.rate)}, {show_seconds(told.elapsed)} so far{left}"
         )
 

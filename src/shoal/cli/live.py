@@ -68,13 +68,13 @@ class LiveDisplay(TrackingDisplay):
         return found
 
     def _progress(self, told: Progress, width: int) -> str:
-        words = [f" {share_of(told.over, told.to_run):>5}"]
+        words = [f" {share_of(told.done, told.to_run):>5}"]
         if told.left is not None:
             words.append(time_left(told.left, told.least, told.most))
         words.append(f"{show_seconds(told.elapsed)} so far")
         room = max(width - _SHORTEST_BAR, min(width, cells(words[0])))  # the bar says more than the last of the words
         tail = joined(words, room, self._dot)
-        share = told.over / max(1, told.to_run)
+        share = told.done / max(1, told.to_run)
         return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(told.failed)) + tail
 
     def _bar(self, share: float, width: int, failed: bool) -> str:

@@ -14,7 +14,7 @@ from shoal.cli.text import count, show_seconds, table
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.errors import InputError
 from shoal.flow.net.drawing import Arc, NetShown, TransitionShown
-from shoal.ledger.records import NetMarked
+from shoal.ledger.records import NetMarked, printable, printable_parts
 from shoal.nets.run import problems_in_words
 
 MOST_SHOWN = 10
@@ -51,7 +51,7 @@ def describe_net(follower: Follower, phase: Phase, now: float, *, every: bool = 
     lines = [net_headline(follower.workspace.workflow.rsplit("/", 1)[-1], follower, phase, now)]
     lines += damage_line(follower)
     if state.start is not None and state.start.targets:
-        lines.append(f"asked for: {' '.join(state.start.targets)}")
+        lines.append(f"asked for: {' '.join(map(printable, state.start.targets))}")
     lines += table([("place", "tokens"), *((name, f"{number:,}") for name, number in mark.tokens.items())])
     running = mark.running if phase is Phase.RUNNING else {}
     names = list(dict.fromkeys([*mark.done, *running]))
@@ -81,7 +81,7 @@ def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
         "started": start.time if start else None,
         "ended": state.last_time if end else None,
         "outcome": end.outcome if end else None,
-        "targets": start.targets if start else [],
+        "targets": printable_parts(start.targets) if start else [],
         "damaged_bytes": follower.damaged_bytes(),
         "marked": mark.time,
         "tokens": mark.tokens,

@@ -66,18 +66,33 @@ def _next_time(plan: Plan, task: int, history: History, now: float) -> str:
         return _group(plan, task)
     last = history.result(place_of(graph, task))
     if reason is Reason.UP_TO_DATE and last is not None:
-        return f"{name} is up to date: {_was_done(last, now)}, and since then {_unchanged(graph, task)} not changed."
+        unchanged = f"since then {_unchanged(plan, task)} not changed.{_away(plan, task)}"
+        return f"{name} is up to date: {_was_done(last, now)}, and {unchanged}"
     known = f" {_last_time(last, now)}" if last is not None else ""
     if reason is Reason.NOT_NEEDED:
         return f"{name} would not run: no target that was asked for needs it.{known}"
     return f"{name} would run because {plan.why(task)}.{_root_cause(plan, task)}{known}"
 
 
-def _unchanged(graph: Graph, task: int) -> str:
-    """`its command, 2 input files and 1 output file have`; what it has none of is left out."""
-    numbers = (len(graph.inputs_of(task)), "input file"), (len(graph.outputs_of(task)), "output file")
+def _unchanged(plan: Plan, task: int) -> str:
+    """`its command, 2 input files and 1 output file have`; what it has none of is left out, as is what is not here."""
+    graph, absent = plan.graph, plan.absent
+    numbers = (
+        (sum(file not in absent for file in graph.inputs_of(task)), "input file"),
+        (sum(file not in absent for file in graph.outputs_of(task)), "output file"),
+    )
     what = ["its command", *(count(number, noun) for number, noun in numbers if number)]
     return f"{', '.join(what[:-1])} and {what[-1]} have" if len(what) > 1 else f"{what[0]} has"
+
+
+def _away(plan: Plan, task: int) -> str:
+    """Says which of its outputs count as being there although they are not."""
+    names = [plan.graph.file_names[file] for file in plan.graph.outputs_of(task) if file in plan.absent]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f" Its output {names[0]!r} is not here: nothing needed it, so it stayed on a node or was removed."
+    return f" Its outputs {some(names)} are not here: nothing needed them, so they stayed on nodes or were removed."
 
 
 def next_run(plan: Plan, task: int) -> str:

@@ -11,7 +11,7 @@ from shoal.cli.text import count, show_rate, show_seconds
 from shoal.cli.throttled import throttle_as_data, throttle_lines
 from shoal.engine.brought import GIVE_UP
 from shoal.engine.follow import Follower, Phase, RunState
-from shoal.ledger.records import TASKS_CANCELLED, TaskStarted
+from shoal.ledger.records import TASKS_CANCELLED, TaskStarted, printable, printable_parts
 from shoal.view.words import percent, share_of, time_left
 
 if TYPE_CHECKING:
@@ -95,11 +95,9 @@ def describe(
     if state.start is None:
         return lines
     if state.start.targets:
-        lines.append(f"asked for: {' '.join(state.start.targets)}")
+        lines.append(f"asked for: {' '.join(map(printable, state.start.targets))}")
     if phase is Phase.AWAY:
         return [*lines, *away_lines(state, brought)]
-    # Of a run that goes on it is told how much is over, of one that has ended how much was done.
-    share = state.over() if phase is Phase.RUNNING else len(state.done)
     counts = [f"{len(state.done):,} done", f"{state.up_to_date():,} up to date", f"{len(state.failed):,} failed"]
     if phase is Phase.RUNNING:
         counts += [f"{state.running_now():,} running", f"{state.waiting():,} not started"]
@@ -110,7 +108,7 @@ def describe(
             counts.append(f"{cannot:,} cannot run")
     else:
         counts.append(f"{state.not_run():,} not run")
-    lines.append(f"{share_of(share, state.to_run())}: {', '.join(counts)}")
+    lines.append(f"{share_of(len(state.done), state.to_run())}: {', '.join(counts)}")
     if phase is Phase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
@@ -209,7 +207,7 @@ def state_as_data(
         "took": state.last_time - start.time if start and end else None,
         "predicted": predicted,
         "nothing_to_do": {"run": state.idle.run, "started": state.idle.time} if state.idle else None,
-        "targets": start.targets if start else [],
+        "targets": printable_parts(start.targets) if start else [],
         "damaged_bytes": follower.damaged_bytes(),
         "to_run": state.to_run(),
         "up_to_date": state.up_to_date(),

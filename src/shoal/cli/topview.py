@@ -95,7 +95,7 @@ def head(parts: Parts, window: Window) -> list[str]:
     rest = joined([outcome, show_seconds(told["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
     found = [f"{window.paint(name, 'bold')}  {window.paint(rest, _COLOURS.get(outcome, 'yellow'))}"]
     if told["to_run"] or not parts.get("net"):
-        found.append(_bar(told, window, run["live"]))
+        found.append(_bar(told, window))
     found.append(joined(_counts(told, run["live"]), width, ", "))
     if window.height >= 8:
         found += _curves(parts, window)
@@ -108,11 +108,10 @@ def _keys(place: Place, width: int) -> list[str]:
     return [joined(["q leaves", "? help", *back, *words, "s sort"], width, "  ")]
 
 
-def _bar(told: Mapping[str, Any], window: Window, live: bool) -> str:
-    """With how much is over; of a run that has ended, how much was done."""
+def _bar(told: Mapping[str, Any], window: Window) -> str:
+    """With how much is done."""
     total = max(1, told["to_run"])
-    over = told["failed"] + told.get("cancelled", 0) + told.get("cannot_run", 0) if live else 0
-    share = share_of(told["done"] + over, told["to_run"])
+    share = share_of(told["done"], told["to_run"])
     room = max(4, window.width - len(share) - 1)
     good, bad = room * told["done"] // total, room * told["failed"] // total
     if told["failed"] and not bad and good < room:

@@ -51,13 +51,13 @@ from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import BY_TIME, OutputsCollected, TaskCourse, TaskEnded, Usage
+from shoal.ledger.records import BY_TIME, OutputsCollected, TaskCourse, TaskEnded, Usage, printable
 from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions, place_of
 from shoal.policy.retry import Outcome
 from shoal.runner.output import OutputStream
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
-from shoal.store.columns import pack, summarize
+from shoal.store.columns import Summary, pack, summarize
 from shoal.store.memory import MemoryStore
 from shoal.wire.caller import Caller
 
@@ -205,7 +205,7 @@ class RemoteRun:
         if self.about.managed:
             bring_sources(self.run, self.selection, self._ask)
         books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
-        self._send("summary", encode(summarize(books)))
+        self._send("summary", encode(_shown(summarize(books))))
         for name, column in pack(books).items():
             self._send(name, column)
         for name, data in chunks(self.selection.deeds(self.graph, self.calls, self._what_stays)):
@@ -335,6 +335,7 @@ class RemoteRun:
         totals = self.statistics
         totals.ended = max(totals.started, self._last_end if self._was_over else self.clock())
         totals.cores = self._roll.cores() or totals.cores
+        totals.took_part = self._roll.all_cores()
         totals.offered = self._roll.core_seconds(totals.started, totals.ended)
 
     def _say_lost(self) -> str:
@@ -359,9 +360,11 @@ class RemoteRun:
             self._say_gone(name)
         self._next_look = now + self._roll.pause
         self.statistics.cores = self._roll.cores() or self.statistics.cores
+        self.statistics.took_part = self._roll.all_cores()
         mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
         self._count_running(list(mine.values()))
         self._note_lasting(now, mine)
+        self.books.look(now)
         return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
 
     def _say_gone(self, node: str) -> None:
@@ -508,6 +511,7 @@ class RemoteRun:
                 self.listener.note(entry.message)
             case limiting.SAID:
                 self.ledger.add(record_of(entry))
+                self.statistics.may_crowd = True
             case about.JOINED:
                 self._roll.joined(entry.started, entry.node, list(entry.resources))
             case about.LEFT:
@@ -612,3 +616,9 @@ class RemoteRun:
             elif number in (signal.SIGINT, signal.SIGTERM):
                 self.stop_signal = number
                 self._stop(why_stopped(self.workspace, number))
+
+
+def _shown(summary: Summary) -> Summary:
+    """Nodes and clients show these names to each other and to users, and open no file by them."""
+    profiles = [msgspec.structs.replace(each, category=printable(each.category)) for each in summary.profiles]
+    return msgspec.structs.replace(summary, name=printable(summary.name), profiles=profiles)

@@ -99,6 +99,10 @@ class Roll:
             most = max(most, now)
         return most
 
+    def all_cores(self) -> float:
+        """Of all nodes that took part, as those count that read the ledger."""
+        return sum(next((span.cores for span in reversed(spans) if span.cores), 0.0) for spans in self._spans.values())
+
     def core_seconds(self, begin: float, end: float) -> float:
         """What nodes have offered in this time."""
         spans = (span for each in self._spans.values() for span in each)

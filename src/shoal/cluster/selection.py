@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from shoal.agent.about import Deed
 from shoal.errors import InputError
-from shoal.model.graph import NO_TASK, Graph
+from shoal.model.graph import NO_TASK, Graph, files_for, files_read
 from shoal.model.rank import ranks
 from shoal.model.resources import Resources
 from shoal.model.task import Call, Profile
@@ -57,9 +57,10 @@ def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
     return [*names, calls.value_of(task)] if isinstance(graph.actions[task], Call) else names
 
 
-def read_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
-    """Names of what a task reads; of a call also what tells about it, and the results of those that it comes after."""
-    found = [graph.file_names[file] for file in graph.inputs_of(task)]
+def read_by(graph: Graph, task: int, grouped: Sequence[int], calls: CallFiles) -> list[str]:
+    """Names of what a task reads, `grouped` files among that; of a call also what tells about it, and the results of
+    those that it comes after."""
+    found = [graph.file_names[file] for file in (*graph.inputs_of(task), *grouped)]
     if isinstance(graph.actions[task], Call):
         found += [calls.call_of(task), *values_read(graph, task, calls).values()]
     return list(dict.fromkeys(found))
@@ -87,17 +88,52 @@ def select(plan: Plan, versions: Versions, calls: CallFiles, *, managed: bool) -
     number = array("i", [NO_TASK]) * len(graph)
     for at, task in enumerate(tasks):
         number[task] = at
-    work = _edges(graph, tasks, number)
     if not managed:
-        return Selection(tasks, work)
-    return _with_files(graph, versions, tasks, work, calls)
+        return Selection(tasks, _edges(graph, tasks, number, {}))
+    grouped = _grouped(graph, tasks)
+    work = _edges(graph, tasks, number, _readers(graph, grouped))
+    return _with_files(graph, versions, tasks, work, grouped, calls)
 
 
-def _edges(graph: Graph, tasks: list[int], number: array[int]) -> Work:
+def _grouped(graph: Graph, tasks: list[int]) -> dict[int, list[int]]:
+    """By task the files that it reads because it comes after groups, and not otherwise."""
+    found: dict[int, list[int]] = {}
+    of_group: dict[int, list[int]] = {}
+    for task in tasks:
+        if graph.actions[task] is None:
+            continue
+        files: dict[int, None] = {}
+        for other in graph.after_of(task):
+            if graph.actions[other] is None:
+                if other not in of_group:  # many tasks may come after the same large group
+                    of_group[other] = list(files_read(graph, other))
+                files.update(dict.fromkeys(of_group[other]))
+        for file in graph.inputs_of(task):
+            files.pop(file, None)
+        if files:
+            found[task] = list(files)
+    return found
+
+
+def _readers(graph: Graph, grouped: Mapping[int, list[int]]) -> dict[int, list[int]]:
+    """By maker the tasks that read its files because they come after groups, once per file.
+
+    A group is over once its files were made. If they are lost with a node after that, their readers must wait for
+    them, as they would for files that they need themselves.
+    """
+    found: dict[int, list[int]] = {}
+    for task, files in grouped.items():
+        for file in files:
+            if graph.producer[file] != NO_TASK:
+                found.setdefault(graph.producer[file], []).append(task)
+    return found
+
+
+def _edges(graph: Graph, tasks: list[int], number: array[int], readers: Mapping[int, list[int]]) -> Work:
     child_start, children = array("i", [0]), array("i")
     waits_for = array("i", bytes(4 * len(tasks)))
     for task in tasks:
-        for child in graph.successors[graph.successor_start[task] : graph.successor_start[task + 1]]:
+        for child in (*graph.successors_of(task), *readers.get(task, ())):
             if number[child] >= 0:
                 children.append(number[child])
                 waits_for[number[child]] += 1
@@ -116,12 +152,19 @@ def _edges(graph: Graph, tasks: list[int], number: array[int]) -> Work:
     )
 
 
-def _with_files(graph: Graph, versions: Versions, tasks: list[int], work: Work, calls: CallFiles) -> Selection:
+def _with_files(
+    graph: Graph,
+    versions: Versions,
+    tasks: list[int],
+    work: Work,
+    grouped: Mapping[int, list[int]],
+    calls: CallFiles,
+) -> Selection:
     at: dict[str, int] = {}
     input_start, inputs = array("i", [0]), array("i")
     output_start, outputs = array("i", [0]), array("i")
     for task in tasks:
-        for name in read_by(graph, task, calls):
+        for name in read_by(graph, task, grouped.get(task, ()), calls):
             _refuse_elsewhere(graph, task, name)
             inputs.append(at.setdefault(name, len(at)))
         for name in made_by(graph, task, calls):
@@ -161,10 +204,7 @@ def returned(
 ) -> set[str]:
     """Files that come back: what the run is for, what nothing in it reads, and all results of calls."""
     found = set(kept)
-    for task in targets:
-        found.update(graph.output_names(task))
-        if graph.actions[task] is None:
-            found.update(graph.file_names[file] for file in graph.inputs_of(task))
+    found.update(graph.file_names[file] for file in files_for(graph, targets))
     read = set(selection.work.inputs)
     found.update(selection.files[at] for at in selection.work.outputs if at not in read)
     found.update(calls.value_of(task) for task in selection.tasks if isinstance(graph.actions[task], Call))

@@ -26,9 +26,10 @@ from shoal.agent.messages import (
 )
 from shoal.agent.stranded import waiting_sentence
 from shoal.broker.dealing import ALL
+from shoal.cluster.callfiles import WorkspaceCalls
 from shoal.cluster.groups import told
 from shoal.cluster.remote import RemoteOptions, RemoteRun
-from shoal.cluster.selection import Selection
+from shoal.cluster.selection import Selection, select
 from shoal.engine.books import Listener
 from shoal.engine.brought import (
     GIVE_UP,
@@ -47,7 +48,7 @@ from shoal.engine.session import Run, Session, refuse_oversized
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TaskEnded
+from shoal.ledger.records import TaskEnded, printable
 from shoal.model.labels import carrying, labels_as_text, parse_label, required_labels
 from shoal.model.resources import FRACTION, Resources, is_label
 from shoal.model.work import Work
@@ -124,6 +125,8 @@ class ClusterSession(Session):
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
         self.attaches = attach is not None
         self._run: RemoteRun | None = None
+        self._selection: Selection | None = None
+        """What is to be brought."""
         self.words = list(words)
         self.managed = managed if attach is None else attach.managed
         nodes = self.nodes = told(caller).nodes
@@ -145,11 +148,15 @@ class ClusterSession(Session):
         return ()
 
     def _refuse_what_fits_nowhere(self) -> None:
-        """More than any node has is refused; for a label that no node has a node may still come."""
+        """More than any node has is refused, and files that cannot be brought, before anything is recorded of the run;
+        for a label that no node has a node may still come."""
         graph = self.workflow.graph
         labels = [label for profile in graph.profiles for label in required_labels(profile.resources)]
         more = LARGER_NODE if self.nodes else self.options.more
         refuse_oversized(self.plan, carrying(self.options.node, labels), more)
+        if self.attach is None:
+            calls = WorkspaceCalls(graph, self.workspace)
+            self._selection = select(self.plan, self.versions, calls, managed=self.managed)
         present = [node.capacity() for node in self.nodes.values()]
         if not present or self.attach is not None:
             return
@@ -199,6 +206,7 @@ class ClusterSession(Session):
             detach=self.detach,
             targets=self.workflow.targets,
             kept=sorted(self.workflow.kept),
+            selection=self._selection,
             notes=self.notes,
             began=self.began,
         )
@@ -209,7 +217,7 @@ class ClusterSession(Session):
             remote.returned = set(self.attach.returned)
             remote.known = self._known(self.attach.places)
         about = About(
-            self.workflow.graph.source,
+            printable(self.workflow.graph.source),
             self.workspace.base,
             0,
             self.options.order,
@@ -301,8 +309,9 @@ def ask_for_brought(workspace: Workspace) -> Brought | None:
     return Brought(note.cluster, note.began, run.tasks, run.left, run.ready)
 
 
-def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
-    """Cancels a run that nobody follows, or the tasks of it that make these places; the cluster it is on."""
+def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
+    """Cancels a run that nobody follows, or the tasks of it that make these places; the cluster, and whether it has the
+    run. A run that it does not have is given up, or 'shoal attach' would bring it there anew."""
     note = read_note(workspace)
     if note is None:
         raise InputError(f"{os.path.basename(workspace.workflow)} is not being run")
@@ -311,10 +320,18 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> str:
     if tasks and not named:
         raise InputError("none of these tasks is on the cluster", remedy="'shoal status' shows what is")
     with reach(note.cluster) as caller:
-        answer = caller.ask(Cancel(note.run, named))
+        there = is_there(caller, note)
+        answer = caller.ask(Cancel(note.run, named)) if there else None
     if isinstance(answer, Refused):
         raise InputError(f"the cluster refuses: {answer.why}")
-    return note.cluster
+    if not there and tasks:
+        raise InputError(
+            f"the cluster {note.cluster} does not have this run",
+            remedy="give the run up with 'shoal cancel' and no task, or bring what is left of it with 'shoal attach'",
+        )
+    if not there:
+        forget_brought(workspace)
+    return note.cluster, there
 
 
 def forget_brought(workspace: Workspace) -> str:

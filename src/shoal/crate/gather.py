@@ -170,7 +170,7 @@ class Exporter:
             started=view.start.time,
             ended=view.until(),
             error=why_not_ok(view.end),
-            words=view.start.targets,
+            words=list(map(printable, view.start.targets)),
             nodes=[NodeFacts(node.name, node.cores, node.resources.get("memory", 0)) for node in view.nodes.values()],
             steps=attempts.steps,
             positions=attempts.positions(),

@@ -53,7 +53,8 @@ class Adoption:
         self._done = bytearray(len(graph))
         wanted = ancestors(graph, workflow.targets)
         self._signatures = look_at_files(graph, wanted, self._versions, by_content, check_sources=False)
-        plan = decide(graph, wanted, history, self._versions, kept=workflow.kept)
+        kept = workflow.wanted_files() if history.collected else ()
+        plan = decide(graph, wanted, history, self._versions, kept=kept)
         for task in topological_order(graph):
             if wanted[task]:
                 self._decide(task, plan)

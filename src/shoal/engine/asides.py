@@ -189,18 +189,23 @@ class Asides:
 
     # ---- after an attempt that did not succeed ---------------------------------------------------------------------
 
-    def take_away(self, before: OutputBefore) -> str:
-        """Moves what was half made to `partial`; returns where it is, or nothing."""
+    def take_away(self, before: OutputBefore) -> dict[str, str]:
+        """Moves what was half made to `partial`; returns where it is, by the names that it had."""
+        path = os.fsdecode(before.path)
+        return {name: self._to_partial(path, name) for name in self.half_made(before)}
+
+    def half_made(self, before: OutputBefore) -> list[str]:
+        """What is to be moved to `partial`; nothing of it lies in another part of it."""
         path = os.fsdecode(before.path)
         try:
             found = os.lstat(path)
         except OSError:
-            return ""
+            return []
         is_whole = not before.remains and not before.others
         if not stat.S_ISDIR(found.st_mode) or is_whole:
             if any(unit.path == before.path and _is_back(unit, found) for unit in before.units):
-                return ""
-            return self._to_partial(path, path)
+                return []
+            return [path]
         stood = set(map(os.fsdecode, before.stood))
         back = {os.fsdecode(unit.path) for unit in before.units if _has_come_back(unit)}
 
@@ -208,20 +213,25 @@ class Asides:
             return name in stood or os.path.join(path, name) in back or _is_below(os.path.join(path, name), back)
 
         names = list(everything_below(path))
-        where = ""
-        for name in movable(names, stays, list(map(os.fsdecode, before.others)), remains=before.remains):
-            there = self._to_partial(path, os.path.join(path, name) if name else path)
-            where = where or there
-        return where
+        found_names = movable(names, stays, list(map(os.fsdecode, before.others)), remains=before.remains)
+        return [os.path.join(path, name) if name else path for name in found_names]
+
+    def place_in_partial(self, output: str, path: str) -> str:
+        """Where something half made would go."""
+        is_near = os.lstat(path).st_dev == os.lstat(os.path.dirname(self.partial)).st_dev
+        return self._in_partial(path) if is_near else partial_beside(output, path)
+
+    def _in_partial(self, path: str) -> str:
+        return "/".join([self.partial, *mirrored(path)])
 
     def _to_partial(self, output: str, path: str) -> str:
-        place = "/".join([self.partial, *mirrored(path)])
+        place = self._in_partial(path)
         try:
             self._replace(path, place)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            place = os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"partial"))
+            place = partial_beside(output, path)
             self._replace(path, place)
         return place
 
@@ -329,6 +339,11 @@ def beside(output: bytes, path: bytes, kind: bytes) -> bytes:
     parent, last = os.path.split(output)
     top = os.path.join(parent, b".%s.shoal-%s" % (last[:200], kind))
     return top if path == output else os.path.join(top, path[len(output) + 1 :])
+
+
+def partial_beside(output: str, path: str) -> str:
+    """Where an output, or something in it, goes when it is half made and on another file system than the records."""
+    return os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"partial"))
 
 
 def _free(root: list[str], parts: Sequence[str]) -> str:

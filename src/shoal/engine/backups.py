@@ -191,13 +191,12 @@ class Backups:
         places = []
         for before in entry.outputs:
             try:
-                place = self._asides.take_away(before)
+                moved = self._asides.take_away(before)
             except OSError as error:
                 self._stuck = True
                 self._note(f"cannot move the half-made {os.fsdecode(before.path)!r} away: {error.strerror}")
                 continue
-            if place:
-                places.append(place)
+            places += [*moved.values()][:1]
         if not places:
             return ""
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
@@ -329,8 +328,9 @@ class _Declared:
 # ---- after a kill --------------------------------------------------------------------------------------------------
 
 
-def restore_all(workspace: Workspace, history: History, note: Callable[[str], None]) -> None:
-    """Puts back what a killed run had put aside, and moves what its attempts had half made to `partial`.
+def restore_all(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
+    """Puts back what a killed run had put aside, and moves what its attempts had half made to `partial`; returns where
+    that is, by the names that it had. `shoal.engine.recovery` says beforehand what this does.
 
     Called under the lock, before anything looks at the files. May be interrupted at any moment: the next call completes
     it. The history learns which results do not count any more.
@@ -339,7 +339,8 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
     entries = read_journal(workspace.attempts)
     _record_interrupted(workspace, history, entries)
     ended = history.ended_last or {}
-    back, away = 0, []
+    back = 0
+    away: dict[str, str] = {}
     try:
         for place, entry in entries.items():
             if ended.get(place):
@@ -348,15 +349,15 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
                         note(f"{name!r} was not as it was made: what stood there is kept as {where}")
                 continue
             for before in entry.outputs:
-                if place not in ended or _is_any_aside(before):
-                    where = asides.take_away(before)
-                    away += [where] if where else []
+                if place not in ended or is_any_aside(before):
+                    away |= asides.take_away(before)
                 back += asides.put_back(before)
         for before in asides.strays():
-            where = asides.take_away(before)
-            away += [where] if where else []
+            away |= asides.take_away(before)
             back += asides.put_back(before)
     except OSError as error:
+        if back or away:
+            note(_what_was_restored(back, [*away.values()]))  # the next command does not speak of it again
         raise InputError(
             f"cannot put back what a killed run had put aside in {asides.aside}: {error.strerror} ({error.filename!r})",
             remedy="make it writable; nothing was run, and nothing is lost",
@@ -364,7 +365,8 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
     remove_journal(workspace.attempts)
     asides.remove_empty()
     if back or away:
-        note(_what_was_restored(back, away))
+        note(_what_was_restored(back, [*away.values()]))
+    return away
 
 
 def _record_interrupted(workspace: Workspace, history: History, entries: dict[bytes, AttemptBegun]) -> None:
@@ -386,7 +388,8 @@ def _record_interrupted(workspace: Workspace, history: History, entries: dict[by
     history.interrupted.update(dict.fromkeys(places))
 
 
-def _is_any_aside(before: OutputBefore) -> bool:
+def is_any_aside(before: OutputBefore) -> bool:
+    """Whether something of it is still put aside."""
     return any(unit.aside and is_there(os.fsdecode(unit.aside)) for unit in before.units)
 
 

@@ -13,7 +13,7 @@ from shoal.engine.attempt import EndedAttempt
 from shoal.engine.moment import MomentWriter
 from shoal.engine.statistics import Failure, Statistics
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TaskCourse, TasksCancelled, TaskStarted
+from shoal.ledger.records import TaskCourse, TaskEnded, TasksCancelled, TaskStarted
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION
 from shoal.plan.identity import Versions, content_of, place_of
@@ -63,6 +63,7 @@ class Books:
         self.unbegun: dict[int, int] = {}
         """How often tasks that are not over were handed back before they had begun. The broker numbers such attempts,
         too, to tell late words apart; nobody else is told of them, and they do not count."""
+        self._declared = [profile.declares("cores") for profile in graph.profiles]
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
         self._moment = MomentWriter(os.path.dirname(ledger.path))
         self._totals = [statistics.category(profile.category) for profile in graph.profiles]
@@ -82,6 +83,10 @@ class Books:
             del self._fresh[task]
         self.statistics.going |= begun
         self._moment.say(self.statistics)
+
+    def look(self, now: float) -> None:
+        """Sees whether tasks share cores by now."""
+        self.statistics.look(now, lambda task: self._cores[self.graph.profile[task]])
 
     def course(self, record: TaskCourse) -> None:
         """How an attempt went over time."""
@@ -109,6 +114,7 @@ class Books:
                 attempt.user + attempt.system,
                 attempt.max_rss,
                 self._cores[profile],
+                declared=self._declared[profile],
             )
 
     def _note_outputs(self, attempt: EndedAttempt) -> None:
@@ -162,7 +168,7 @@ class Books:
         )
         inputs = b"" if alone else versions.digest_of_inputs(task)
         identity = place_of(graph, task), content_of(graph, task)
-        self.ledger.add(attempt.record(True, *identity, inputs, outputs, versions.check))
+        self._record(attempt, attempt.record(True, *identity, inputs, outputs, versions.check))
         self.statistics.task_done(self._totals[graph.profile[task]], attempt.ended - attempt.started)
         if self.tell_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
@@ -197,4 +203,9 @@ class Books:
     def _record_unsuccessful(self, attempt: EndedAttempt, final: bool) -> None:
         task = attempt.task
         identity = place_of(self.graph, task), content_of(self.graph, task)
-        self.ledger.add(attempt.record(final, *identity, b"", [], self.versions.check))
+        self._record(attempt, attempt.record(final, *identity, b"", [], self.versions.check))
+
+    def _record(self, attempt: EndedAttempt, record: TaskEnded) -> None:
+        """What is in the ledger, and nothing else, says whether tasks shared cores."""
+        self.ledger.add(record)
+        self.statistics.crowding.add(attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]])

@@ -16,6 +16,7 @@ import msgspec
 from shoal.engine.load import Workflow
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
+from shoal.model import texts
 from shoal.model.graph import Graph
 from shoal.model.task import Action, Call
 from shoal.plan.decide import Plan
@@ -45,6 +46,9 @@ class Note(msgspec.Struct):
     by_content: bool = False
 
 
+_decode_note = texts.Decoder(Note).decode
+
+
 class BroughtPlan(msgspec.Struct):
     """A plan, with all that is needed to record its results."""
 
@@ -62,7 +66,7 @@ def read_note(workspace: Workspace) -> Note | None:
     """What was brought and is not wholly known yet."""
     try:
         with open(workspace.brought, "rb") as file:
-            return msgspec.msgpack.decode(file.read(), type=Note)
+            return _decode_note(file.read())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError):
@@ -102,7 +106,7 @@ def write_brought(workspace: Workspace, note: Note, brought: BroughtPlan) -> Non
             pickle.HIGHEST_PROTOCOL,
         ),
     )
-    _write(workspace.brought, msgspec.msgpack.encode(note))
+    _write(workspace.brought, texts.encode(note))
 
 
 def read_plan(workspace: Workspace) -> BroughtPlan:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from shoal.engine.asides import beside, entry_of, everything_below, remove_tree
+from shoal.engine.asides import entry_of, partial_beside, remove_tree
 from shoal.engine.history import History
+from shoal.engine.recovery import Recovery
 from shoal.engine.workspace import DIRECTORY, Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import BY_CONTENT, BY_TIME, TasksPlanned, decode
@@ -46,13 +48,37 @@ class Cleaning(msgspec.Struct):
     """Results of tasks that are no longer in the workflow and whose files are therefore not known."""
 
 
-def find_what_was_made(graph: Graph, history: History, workspace: Workspace, force: bool) -> Cleaning:
-    """Looks at everything the ledger says was made; changes nothing. The current directory is the workflow's."""
-    return _Search(graph, history, workspace, force).run()
+def find_what_was_made(
+    graph: Graph,
+    history: History,
+    workspace: Workspace,
+    force: bool,
+    *,
+    only: Sequence[int] | None = None,
+    ahead: Recovery | None = None,
+) -> Cleaning:
+    """Looks at everything the ledger says was made; changes nothing. The current directory is the workflow's.
+
+    With `only`, nothing but the outputs of these tasks, and what was half made stays. Files are seen as they will be
+    after the recovery that is `ahead`.
+    """
+    return _Search(graph, history, workspace, force, ahead or Recovery()).run(only)
 
 
-def remove(cleaning: Cleaning) -> list[Kept]:
-    """Removes what was found; returns what could not be removed."""
+def tasks_that_make(graph: Graph, targets: Sequence[int]) -> list[int]:
+    """The tasks that a user means who names these: of a group its members, also of groups among them."""
+    found = dict.fromkeys(targets)
+    queue = list(found)
+    for task in queue:  # grows while we walk it
+        if graph.actions[task] is None:
+            more = [each for each in graph.predecessors_of(task) if each not in found]
+            found.update(dict.fromkeys(more))
+            queue += dict.fromkeys(more)
+    return queue
+
+
+def remove(cleaning: Cleaning, spared: Collection[str] = ()) -> list[Kept]:
+    """Removes what was found, except what stands at the `spared` places; returns what could not be removed."""
     stuck = []
     for name in cleaning.files:
         try:
@@ -63,7 +89,7 @@ def remove(cleaning: Cleaning) -> list[Kept]:
             stuck.append(Kept(name, error.strerror or "cannot be removed"))
     for name in cleaning.partial:
         try:
-            remove_tree(name)
+            _remove_except(name, spared)
         except OSError as error:
             stuck.append(Kept(name, error.strerror or "cannot be removed"))
     for name in cleaning.directories:
@@ -74,10 +100,11 @@ def remove(cleaning: Cleaning) -> list[Kept]:
     return stuck
 
 
-def forget(workspace: Workspace) -> bool:
-    """Removes the records themselves, and what was half made. What was replaced is the user's and stays; returns
-    whether there is any of it."""
+def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
+    """Removes the records themselves, and what was half made, except at the `spared` places, which are relative to the
+    workflow's directory. What was replaced is the user's and stays; returns whether there is any of it."""
     replaced = os.path.basename(workspace.replaced)
+    kept = frozenset(os.path.join(workspace.base, place) for place in spared)
     try:
         names = os.listdir(workspace.directory)
     except OSError:
@@ -85,7 +112,9 @@ def forget(workspace: Workspace) -> bool:
     for name in names:
         path = os.path.join(workspace.directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
-            if name != replaced:
+            if path == workspace.partial and kept:
+                _remove_except(path, kept)
+            elif name != replaced:
                 shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
@@ -97,12 +126,22 @@ def forget(workspace: Workspace) -> bool:
     return os.path.isdir(workspace.replaced)
 
 
+def _remove_except(path: str, spared: Collection[str]) -> None:
+    """Removes everything from here down, except what stands at the spared places and the directories around that."""
+    if not any(place == path or place.startswith(f"{path}/") for place in spared):
+        remove_tree(path)
+    elif path not in spared:
+        for name in os.listdir(path):
+            _remove_except(os.path.join(path, name), spared)
+
+
 class _Search:
-    def __init__(self, graph: Graph, history: History, workspace: Workspace, force: bool) -> None:
+    def __init__(self, graph: Graph, history: History, workspace: Workspace, force: bool, ahead: Recovery) -> None:
         self.graph = graph
         self.history = history
         self.workspace = workspace
         self.force = force
+        self.ahead = ahead
         self.cleaning = Cleaning()
         self.sources = {graph.file_names[file] for file, maker in enumerate(graph.producer) if maker == NO_TASK} | {
             os.path.basename(workspace.workflow)
@@ -111,7 +150,7 @@ class _Search:
         """By name of an output how results left it; an empty list if none is on record."""
         self._parents: dict[str, None] = {}
 
-    def run(self) -> Cleaning:
+    def run(self, only: Sequence[int] | None) -> Cleaning:
         graph, history = self.graph, self.history
         places: dict[bytes, None] = {}
         for task in range(len(graph)):
@@ -121,11 +160,16 @@ class _Search:
             for at, name in enumerate(graph.output_names(task)):
                 self._claims.setdefault(name, []).extend(made[at : at + 1])
         self._claim_for_others(places)
-        for name, claims in self._claims.items():
-            self._output(name, claims)
-            partial = os.fsdecode(beside(os.fsencode(name), os.fsencode(name), b"partial"))
-            if os.path.lexists(partial):
-                self.cleaning.partial.append(partial)
+        if only is not None:
+            self.cleaning.unknown = 0
+            for name in dict.fromkeys(name for task in only for name in graph.output_names(task)):
+                self._output(name, self._claims[name])
+        else:
+            for name, claims in self._claims.items():
+                self._output(name, claims)
+                partial = partial_beside(name, name)
+                if os.path.lexists(partial):
+                    self.cleaning.partial.append(partial)
         self.cleaning.directories += sorted(self._parents, key=lambda name: -name.count("/"))
         return self.cleaning
 
@@ -146,7 +190,7 @@ class _Search:
                     self._claims[name] = [each]
 
     def _output(self, name: str, claims: list[Made]) -> None:
-        found = _look(name)
+        found = self.ahead.look(name)
         if found is None:
             return
         if stat.S_ISDIR(found.st_mode):
@@ -154,7 +198,7 @@ class _Search:
                 self._directory(name, claims[0])
             elif not claims:
                 self._keep(name, "is an output, but no task is on record for having finished it")
-        elif any(_is_as_left(made, "", name) for made in claims) or self.force:
+        elif any(_is_as_left(made, "", self.ahead.now(name)) for made in claims) or self.force:
             self._take(name, found)
         elif claims:
             self._keep(name, "was changed since it was made")
@@ -166,8 +210,9 @@ class _Search:
         self._note_parents(name)
         self._parents[os.path.normpath(name)] = None
         inside: set[str] = set()
-        for relative, entry in everything_below(name).items():
+        for relative, entry in self.ahead.below(name).items():
             path = os.path.join(name, relative)
+            now = self.ahead.now(path)
             if os.path.dirname(relative) in inside or path in self._claims:
                 if entry.kind == "directory":
                     inside.add(relative)
@@ -175,8 +220,8 @@ class _Search:
             if entry.kind == "directory":
                 if made.lists(relative):
                     self._parents[os.path.normpath(path)] = None
-            elif _is_as_left(made, relative, path) or (self.force and made.lists(relative)):
-                self._take(path, os.lstat(path))
+            elif _is_as_left(made, relative, now) or (self.force and made.lists(relative)):
+                self._take(path, os.lstat(now))
             elif made.lists(relative):
                 self._keep(path, "was changed since it was made")
             else:
@@ -208,13 +253,6 @@ def _entries(path: str, made: Made) -> list[Entry]:
         return [entry_of(path, check) for check in made.checks() if check in (BY_TIME, BY_CONTENT)]
     except OSError:
         return []
-
-
-def _look(name: str) -> os.stat_result | None:
-    try:
-        return os.lstat(name)
-    except OSError:
-        return None
 
 
 def _recorded_names(workspace: Workspace, history: History) -> dict[bytes, list[str]]:

@@ -7,7 +7,6 @@ earlier runs have left behind for the planner is in `shoal.engine.history`.
 from __future__ import annotations
 
 import os
-from array import array
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,8 +41,9 @@ from shoal.ledger.records import (
     numbers,
 )
 from shoal.model.resources import FRACTION
+from shoal.view.crowding import Crowding
 from shoal.view.longest import MOST_LINKED, Longest, linked, longest_of
-from shoal.view.pace import CROWDED, Chain, Known, Progress, Rate, Widths, progress_of
+from shoal.view.pace import Chain, Known, Progress, Rate, Widths, progress_of
 from shoal.view.parts import Span, There, passes, since_before, there, within
 from shoal.view.underway import Underway
 
@@ -127,8 +127,8 @@ class RunState:
         self._cannot_run: tuple[tuple[int, ...], set[int]] = ((), set())
         """Which of them have not come to another end, and what that follows from."""
         self._widths = Widths()
-        self._spans = array("d")
-        """Begin, end and cores of the attempts that have ended."""
+        self._crowding = Crowding()
+        """Of the attempts that have ended."""
         self.spans: dict[int, list[Span]] = {}
         """When the nodes of a cluster were there."""
         self._underway = Underway()
@@ -225,7 +225,7 @@ class RunState:
             key = self.category_of.get(task, "unknown"), self.apart[task]
             self._spent_apart.setdefault(key, Spent()).add(inside, cpu)
         self._widths.add(record.ended - origin - inside, record.ended - origin)
-        self._spans.extend((record.started, record.ended, self._cores_of(task)))
+        self._crowding.add(record.started, record.ended, self._cores_of(task))
         if self.keeps_all:
             self.last[task] = record
             self.attempts[task] = self.attempts.get(task, 0) + 1
@@ -455,14 +455,7 @@ class RunState:
         """Whether more ran together than there are cores, by what the run says, or by what its attempts tell."""
         if self.moment is not None:
             return self.moment.crowded
-        if not self.throttle or not self._spans:
-            return False
-        import numpy as np
-
-        from shoal.view.together import most_of
-
-        begins, ends, held = np.array(self._spans).reshape(-1, 3).T
-        return most_of(begins, ends, held) > CROWDED * cores > 0
+        return bool(self.throttle) and self._crowding.is_crowded(cores)
 
     def _cores_of(self, task: int) -> float:
         """What a task asks for, or one."""

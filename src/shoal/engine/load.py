@@ -12,7 +12,7 @@ import msgspec
 from shoal.engine.filenames import relative_here
 from shoal.errors import InputError
 from shoal.model.filenames import plain_name
-from shoal.model.graph import NO_TASK, Graph, lookup_tasks
+from shoal.model.graph import NO_TASK, Graph, files_for, lookup_tasks
 from shoal.plan.decide import Plan
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ class Workflow(msgspec.Struct):
     notes: tuple[str, ...] = ()
     """What the user should know of the file before it runs."""
     kept: frozenset[str] = frozenset()
-    """Files that it is run for: they must be there in the end, even if an earlier run removed them as garbage."""
+    """Files that it is run for, if its language names them."""
+
+    def wanted_files(self) -> frozenset[str]:
+        """Files that must be there in the end, even if an earlier run removed them as garbage or left them on nodes:
+        `kept`, or all that the targets make or collect."""
+        return self.kept or frozenset(self.graph.file_names[file] for file in files_for(self.graph, self.targets))
 
 
 def find_workflow(path: str | None) -> str:
@@ -121,6 +126,14 @@ def read_document(path: str, text: bytes, language: Language, jx: Sequence[Setti
     outside = LocalFiles()
     context = read_settings(jx, outside)
     return read_jx_workflow(text, path, environment=os.environ, context=context, outside=outside)
+
+
+def targets_among(path: str, words: Sequence[str]) -> list[str]:
+    """Those of the words a workflow is loaded with that name targets, and not parameters."""
+    if path.endswith(".py"):
+        return [word for word in words if "=" not in word]
+    language = language_of(path, read_text(path))
+    return [word for word in words if "=" not in word or language == "makeflow"]
 
 
 def _load_rules(path: str, words: Sequence[str]) -> Workflow:

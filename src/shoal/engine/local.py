@@ -121,7 +121,6 @@ class LocalRun:
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
-        self.statistics.may_crowd = regime.limits
         self.books = Books(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
@@ -217,6 +216,7 @@ class LocalRun:
         self._next_tick = now + TICK_SECONDS
         under_way = bundles(self.broker)
         self._count_running(under_way.values())
+        self.books.look(now)
         self.books.tick(under_way)
         self.ledger.flush()
         self._tend_sizes(now)

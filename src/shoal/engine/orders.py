@@ -12,9 +12,7 @@ from shoal.policy.sizing.panel import SIZED, Amounts
 from shoal.runner.link import NO_LIMIT, Order
 from shoal.runner.shell import NO_BASH, lacks_bash, program, words_of_shell
 
-MEMORY_OF_FUNCTIONS = (
-    "memory= of functions is reserved on this machine and not held: a function that takes more is not ended"
-)
+LIMITS_OF_FUNCTIONS = "of functions is reserved on this machine and not held: a function that takes more is not ended"
 _MEMORY = SIZED.index("memory")
 
 
@@ -53,9 +51,10 @@ def notes_on(plan: Plan, *, enforced: bool) -> Iterator[str]:
     """What is not as the tasks that are to run would have it on this machine, each in a sentence."""
     graph = plan.graph
     profiles, actions = graph.profiles, graph.actions
-    sized = [enforced and profile.resources.get("memory") > 0 for profile in profiles]
-    if any(sized) and any(sized[graph.profile[task]] and type(actions[task]) is Call for task in plan.to_run()):
-        yield MEMORY_OF_FUNCTIONS
+    for kind in ("memory", "disk"):
+        sized = [enforced and profile.resources.get(kind) > 0 for profile in profiles]
+        if any(sized) and any(sized[graph.profile[task]] and type(actions[task]) is Call for task in plan.to_run()):
+            yield f"{kind}= {LIMITS_OF_FUNCTIONS}"
     if program("bash") is None:
         for task in plan.to_run():
             action = actions[task]

@@ -146,6 +146,6 @@ class Pace:
     def _utilisation(statistics: Statistics, begun: float, elapsed: float) -> float | None:
         if statistics.cores * elapsed <= 0:
             return None
-        used = statistics.cpu if statistics.is_crowded else statistics.work
+        used = statistics.used(shared=statistics.is_crowded)
         held = used / statistics.seconds if statistics.seconds > 0 else 1.0
         return min(1.0, (used + begun * held) / (statistics.cores * elapsed))

@@ -42,7 +42,7 @@ from shoal.ledger.records import (
 from shoal.model.graph import NO_TASK, Graph, ancestors
 from shoal.model.resources import FRACTION, Resources, is_label, show_amount
 from shoal.plan.decide import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason, decide
-from shoal.plan.identity import Versions
+from shoal.plan.identity import Versions, place_of_text
 from shoal.plan.unknown import find_unknown
 from shoal.runner.launch import LauncherClient
 from shoal.runner.proc import boot_identity, start_ticks
@@ -100,8 +100,11 @@ def make_plan(
     graph = workflow.graph
     wanted = ancestors(graph, workflow.targets)
     versions = Versions(graph, BY_CONTENT if by_content else BY_TIME)
+    if check_sources:
+        refuse_results_as_sources(graph, history)
     signatures = look_at_files(graph, wanted, versions, by_content, check_sources)
-    plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=workflow.kept)
+    kept = workflow.wanted_files() if history.collected else ()
+    plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=kept)
     if not as_found:
         find_unknown(plan, versions, history, signatures.strangers_in)
     else:
@@ -110,6 +113,17 @@ def make_plan(
                 for file in graph.outputs_of(task):
                     versions.sizes[file] = -1  # what stands there is not ours to remove
     return plan, versions
+
+
+def refuse_results_as_sources(graph: Graph, history: History) -> None:
+    """A result whose rule lacks a need must not stay as it is for ever because it exists."""
+    for name, (outs, need) in graph.lacking.items():
+        if history.result(place_of_text("\0".join(outs))) is not None:
+            raise InputError(
+                f"{need!r} is needed by {name!r} but does not exist and no task makes it",
+                file=graph.source,
+                remedy=f"create it, correct the rule, or say that {name!r} is yours: file({name!r})",
+            )
 
 
 def look(
@@ -192,16 +206,18 @@ def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = M
     return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 
 
-def look_back(workspace: Workspace, history: History, note: Callable[[str], None]) -> None:
-    """Clears up what a killed run has left, under the lock and before anything looks at the files."""
+def look_back(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
+    """Clears up what a killed run has left, under the lock and before anything looks at the files; returns where what
+    stood under the names of outputs has been moved to."""
     ended = end_leftovers(workspace, history)
     if ended:
         note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
-    restore_all(workspace, history, note)
+    moved = restore_all(workspace, history, note)
     history.begun = frozenset()
     damage = mend(workspace, history)
     if damage:
         note(damage)
+    return moved
 
 
 class Run(Protocol):

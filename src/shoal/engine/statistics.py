@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush, heappushpop
 
 import msgspec
 
 from shoal.ledger.records import TaskStarted, ThrottleDecided
-from shoal.model.resources import FRACTION
 from shoal.model.task import Profile
-from shoal.view.pace import CROWDED, Tally
+from shoal.view.crowding import Crowding
+from shoal.view.pace import Tally
 from shoal.view.words import throttle_note
 
 SLOWEST_KEPT = 5
@@ -53,12 +53,17 @@ class Statistics:
         self.started = started
         self.ended = started
         self.cores = cores
+        self.took_part = 0.0
+        """Cores of all nodes that took part in a cluster; 0: those above."""
         self.offered = 0.0
         """Core seconds that the nodes of a cluster have offered; 0: all cores were there all the time."""
         self.may_crowd = False
-        """A throttle says how many tasks run, not the number of cores."""
+        """A throttle has said how many tasks run, not the number of cores."""
+        self.crowding = Crowding()
+        """Of the attempts that have ended."""
         self.is_crowded = False
-        """More tasks ran than there are cores: what they used is the processor time, not the time they took."""
+        """More tasks ran than there are cores, as it was seen last: those that declare no cores count with the
+        processor time that they used, not with the time they took."""
         self.done = 0
         self.failed = 0
         self.cancelled = 0
@@ -67,6 +72,8 @@ class Statistics:
         self.running = 0
         self.work = 0.0
         """Core seconds of all attempts."""
+        self.shared = 0.0
+        """The same where cores are shared."""
         self.seconds = 0.0
         self.cpu = 0.0
         self.categories: dict[str, CategoryTotals] = {}
@@ -84,9 +91,18 @@ class Statistics:
         return totals
 
     def attempt_ended(
-        self, task: int, totals: CategoryTotals, seconds: float, cpu: float, memory: int, cores: float
+        self,
+        task: int,
+        totals: CategoryTotals,
+        seconds: float,
+        cpu: float,
+        memory: int,
+        cores: float,
+        *,
+        declared: bool = False,
     ) -> None:
         self.work += seconds * cores
+        self.shared += seconds * cores if declared else min(cpu, seconds * (self.cores or cpu))
         self.seconds += seconds
         self.cpu += cpu
         totals.seconds += seconds
@@ -108,6 +124,7 @@ class Statistics:
         totals.squares += seconds * seconds
 
     def throttled(self, record: ThrottleDecided) -> None:
+        self.may_crowd = True
         self.throttle[record.node, record.category] = record
 
     def throttle_note(self, tallies: Mapping[str, Tally]) -> str:
@@ -119,12 +136,27 @@ class Statistics:
         """What runs at this moment: places in use, by profile of the tasks in them."""
         for totals in self.categories.values():
             totals.running = 0
-        self.running = held = 0
+        self.running = 0
         for profile, count in places:
             self.running += count
             self.category(profile.category).running += count
-            held += count * profile.resources.get("cores")
-        self.is_crowded |= self.may_crowd and held > CROWDED * self.cores * FRACTION
+
+    def look(self, now: float, cores_of: Callable[[int], float]) -> None:
+        """Sees whether tasks share cores, with those that are under way."""
+        self.is_crowded = self.share_cores((record.time, now, cores_of(task)) for task, record in self.going.items())
+
+    def share_cores(self, more: Iterable[tuple[float, float, float]] = ()) -> bool:
+        """Whether they do, as those that read the ledger find it; `more` has begin, end and cores of further ones."""
+        if not self.may_crowd:
+            return False
+        crowding = self.crowding.copy()
+        for span in more:
+            crowding.add(*span)
+        return crowding.is_crowded(self.took_part or self.cores)
+
+    def used(self, *, shared: bool) -> float:
+        """Core seconds of all attempts."""
+        return self.shared if shared else self.work
 
     def task_failed(self, failure: Failure) -> None:
         self.failed += 1
@@ -140,5 +172,5 @@ class Statistics:
 
     def utilisation(self) -> float:
         offered = self.offered or (self.ended - self.started) * self.cores
-        used = self.cpu if self.is_crowded else self.work
+        used = self.used(shared=self.share_cores())
         return min(1.0, used / offered) if offered > 0 else 0.0

@@ -46,6 +46,8 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     attached: float = 0.0
     """When a client came back to this run, which has been on a cluster since `time`. The records that follow are those
     of the whole run, also what earlier clients of it have recorded. 0: it begins with this record."""
+    target_bytes: list[bytes] = []
+    """In a ledger: the targets, where one of them is not UTF-8. Older ledgers have a replacement character there."""
 
 
 class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
@@ -406,12 +408,22 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The record as one frame. File names that are not UTF-8 are written with a replacement character."""
+    """The record as one frame. Names that are not UTF-8 are written with a replacement character; targets come back
+    as they were, since a workflow may make its tasks of them."""
     try:
         payload = _encoder.encode(record)
     except UnicodeEncodeError:
+        if type(record) is RunStarted:
+            record = msgspec.structs.replace(record, target_bytes=list(map(_bytes_of, record.targets)))
         payload = _encoder.encode(printable_parts(msgspec.to_builtins(record, builtin_types=(bytes,))))
     return framed(payload)
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name and no word of a command line can hold
+        return printable(text).encode()
 
 
 def framed(payload: bytes) -> bytes:
@@ -441,9 +453,13 @@ def printable_parts(value: object) -> object:
 def decode(payload: bytes | memoryview) -> Record | None:
     """The record of a payload; None if it was written by a version that knew more than this one."""
     try:
-        return _decoder.decode(payload)
+        record = _decoder.decode(payload)
     except msgspec.MsgspecError:
         return None
+    if type(record) is RunStarted and record.target_bytes:
+        targets = [name.decode("utf-8", "surrogateescape") for name in record.target_bytes]
+        return msgspec.structs.replace(record, targets=targets, target_bytes=[])
+    return record
 
 
 class Damage(msgspec.Struct, frozen=True):

@@ -33,13 +33,30 @@ def _rewritten(name: str, relative: Relative | None) -> str:
     return relative(text) if relative is not None else text
 
 
+def without_ways_up(name: str) -> str:
+    """The plain name without `..` behind a folder: the same file, if none of its folders is a symbolic link."""
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == ".." and parts and parts[-1] not in ("", ".."):
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
 def has_odd_names(names: Sequence[str]) -> bool:
-    """Whether one of the names may not be plain, or must be refused.
+    """Whether one of the names may not be plain, may be another one's with `..` in it, or must be refused.
 
     All of them are looked at as one text: that costs a hundredth of a look at each.
     """
     text = "/" + "/".join(names) + "/"  # so that a slash at either end of a name stands beside another one
-    return "//" in text or "/./" in text or is_unusable(text) or max(map(len, names), default=0) > MOST_FOLDERS
+    return (
+        "//" in text
+        or "/./" in text
+        or "/../" in text
+        or is_unusable(text)
+        or max(map(len, names), default=0) > MOST_FOLDERS
+    )
 
 
 def check_name(name: str) -> None:

@@ -28,6 +28,7 @@ from shoal.model.filenames import (
     is_unusable,
     plain_name,
     refuse_unusable,
+    without_ways_up,
 )
 from shoal.model.task import Action, Call, Profile, category_of_command
 
@@ -59,6 +60,8 @@ class Graph:
         self.successors = array("i")
         self.pending = array("i")
         """Number of edges into each task."""
+        self.lacking: dict[str, tuple[tuple[str, ...], str]] = {}
+        """By file that counts as a source although a rule matches it: what the rule would make, and what it lacks."""
         self.order: array[int] | None = None
         """See `topological_order`."""
 
@@ -224,8 +227,26 @@ class GraphBuilder:
             begin, end = graph.output_start[task : task + 2]
             if begin < end and graph.names[task] == written[graph.outputs[begin]]:
                 graph.names[task] = graph.file_names[new_ids[graph.outputs[begin]]]
-        if len(ids) == len(new_ids):
-            return
+        if len(ids) != len(new_ids):
+            self._join_names(ids, new_ids)
+        for name, file in ids.items():
+            if "/../" in name:
+                self._refuse_other_name(name, file, ids.get(without_ways_up(name), file))
+
+    def _refuse_other_name(self, name: str, file: int, other: int) -> None:
+        """Where `..` leads depends on symbolic links, so two names of what may be one file cannot be joined; as two
+        files one of them would be stale when the other is made."""
+        producer = self.graph.producer
+        if file != other and (producer[file] != NO_TASK or producer[other] != NO_TASK):
+            with self._placed(self._user_of(file)):
+                raise InputError(
+                    f"{name!r} may be another name of {self.graph.file_names[other]!r}",
+                    remedy="write the file's name in one way",
+                )
+
+    def _join_names(self, ids: dict[str, int], new_ids: array[int]) -> None:
+        """Takes files whose plain names are the same for one."""
+        graph = self.graph
         graph.inputs = array("i", map(new_ids.__getitem__, graph.inputs))
         outputs, starts = graph.outputs, graph.output_start
         graph.outputs, graph.output_start = array("i"), array("i", [0])
@@ -373,6 +394,34 @@ def ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
                 wanted[other] = 1
                 stack.append(other)
     return wanted
+
+
+def files_read(graph: Graph, task: int, known: set[int] | None = None) -> Iterator[int]:
+    """Inputs of the task, then the files of groups that it comes after, also of those in groups.
+
+    Groups in `known` are left out; those that are found are added to it.
+    """
+    known = set() if known is None else known
+    pending = [task]
+    while pending:
+        top = pending.pop()
+        yield from graph.inputs_of(top)
+        for other in graph.after_of(top):
+            if graph.actions[other] is None and other not in known:
+                known.add(other)
+                pending.append(other)
+
+
+def files_for(graph: Graph, targets: Iterable[int]) -> set[int]:
+    """Files that the targets make; of groups those that they collect, also those of groups in them."""
+    found: set[int] = set()
+    known: set[int] = set()
+    for target in targets:
+        found.update(graph.outputs_of(target))
+        if graph.actions[target] is None and target not in known:
+            known.add(target)
+            found.update(files_read(graph, target, known))
+    return found
 
 
 def find_task(graph: Graph, text: str, relative: Relative | None = None) -> int | None:

@@ -97,14 +97,9 @@ class Card(msgspec.Struct, frozen=True):
         """Whether the rows have times."""
         return any(row.seconds is not None for row in self.rows)
 
-    def over(self) -> int:
-        """How many will not change their state any more."""
-        return sum(state.count for state in self.states if state.tone in ("good", "bad", "soft"))
-
     def part(self) -> int:
-        """How much of all is told as a percentage: what is over, and of what has ended, what was done."""
-        going = any(state.tone in ("live", "idle") and state.word != "not run" for state in self.states if state.count)
-        return self.over() if going else self.count("done")
+        """How much of all is told as a percentage: what is done."""
+        return self.count("done")
 
     def count(self, word: str) -> int:
         """How many are in a state."""

@@ -64,7 +64,7 @@ def _bar(card: Card) -> str:
     pieces = "".join(_piece(state, card.total) for state in card.states if state.count and state.tone != "idle")
     return (
         f'<div class="shoal-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{card.total}"'
-        f' aria-valuenow="{card.over()}" aria-label="{escape(states_line(card))}">{pieces}</div>'
+        f' aria-valuenow="{card.part()}" aria-label="{escape(states_line(card))}">{pieces}</div>'
     )
 
 

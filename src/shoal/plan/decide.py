@@ -9,12 +9,12 @@ them: then their makers run, too. What a workflow is run for is never taken for 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from shoal.ledger.records import BY_CONTENT, BY_TIME, UNSAID, TaskEnded
-from shoal.model.graph import NO_TASK, Graph, topological_order
+from shoal.model.graph import NO_TASK, Graph, files_read, topological_order
 from shoal.model.task import Call
 from shoal.plan.identity import FOLDER_UNSEEN, OldVersions, Versions, content_of, place_of
 
@@ -59,6 +59,9 @@ class Plan:
         self.other_time: dict[int, str] = {}
         """For tasks whose file in `detail` has the size that it had, and another time, what has it: whether the content
         changed is not known."""
+
+        self.absent: frozenset[int] = frozenset()
+        """Files that count as being there although they are not: they were collected, and their makers need not run."""
 
     def set(self, task: int, reason: Reason, detail: int = -1) -> None:
         self.reasons[task] = reason
@@ -171,6 +174,7 @@ def decide(
             _decide_one(plan, task, past, comparison)
     if comparison.absent:
         _call_back(plan, comparison.absent)
+        plan.absent = frozenset(file for file in comparison.absent if not plan.runs(graph.producer[file]))
         versions.forget_groups()
     return plan
 
@@ -263,7 +267,7 @@ class _Comparison:
     def _changed_input(self, task: int, check: int) -> Verdict:
         """Names the first input, or file of a group, that is not as the ledger has it; -1 if none can be named."""
         versions = self._versions
-        for file in _files_read(self.graph, task):
+        for file in files_read(self.graph, task):
             recorded = self._recorded(file, check)
             if recorded is None or recorded[0] < 0:
                 continue
@@ -291,25 +295,15 @@ class _Comparison:
         return made.outputs[at] if at < len(made.outputs) else None
 
 
-def _files_read(graph: Graph, task: int) -> Iterator[int]:
-    """Inputs of the task, then the files of groups that it comes after, also of those in groups."""
-    pending, known = [task], {task}
-    while pending:
-        top = pending.pop()
-        yield from graph.inputs_of(top)
-        for other in graph.after_of(top):
-            if graph.actions[other] is None and other not in known:
-                known.add(other)
-                pending.append(other)
-
-
 def _call_back(plan: Plan, absent: dict[int, None]) -> None:
-    """Makers of collected files that a task needs after all run, and with them everything behind them."""
+    """Makers of collected files that a task needs after all run, and with them everything behind them. A task needs
+    the files of its groups, too."""
     graph = plan.graph
+    known: set[int] = set()
     pending = [task for task in range(len(graph)) if plan.runs(task)]
     while pending:
         task = pending.pop()
-        for file in graph.inputs_of(task):
+        for file in files_read(graph, task, known):
             maker = graph.producer[file]
             if file in absent and not plan.runs(maker):
                 plan.set(maker, Reason.OUTPUT_MISSING, file)

@@ -47,10 +47,22 @@ def perform(call: str, value: str, base: str = "") -> None:
         task = RunningTask(name, outputs, needs, known, named, wildcards)
         result = called(task)
         result = task.value if result is None else result
+    data = _encoded(result)
     os.makedirs(os.path.dirname(value), exist_ok=True)
     with open(f"{value}.new", "wb") as file:
-        file.write(encode_value(result))
+        file.write(data)
     os.replace(f"{value}.new", value)
+
+
+def _encoded(result: object) -> bytes:
+    try:
+        return encode_value(result)
+    except Exception as error:  # whatever pickling of the user's own objects raises
+        from shoal.runner.call_errors import UnpicklableResultError
+
+        kind = f"{type(result).__module__}.{type(result).__qualname__}"
+        reason = f"{type(error).__name__}: {error}"
+        raise UnpicklableResultError(f"the call returned a {kind}, which cannot be sent back ({reason})") from None
 
 
 def _read(path: str) -> bytes:
@@ -64,8 +76,10 @@ def main(words: Sequence[str]) -> int:
     except (
         BaseException
     ) as error:  # the top of the process: whatever the call does short of ending it is its own failure
-        from shoal.runner.call_errors import traceback_text
+        from shoal.runner.call_errors import UnpicklableResultError, traceback_text
 
+        if isinstance(error, UnpicklableResultError):
+            error.__traceback__ = None  # all its frames are ours: a worker shows none of them
         sys.stderr.write(traceback_text(error))
         return 1
     return 0

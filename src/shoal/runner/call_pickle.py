@@ -8,7 +8,7 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 PICKLING_ERRORS = (pickle.PicklingError, AttributeError, TypeError)
@@ -44,13 +44,13 @@ def by_value_pickler(*, of_function: bool = False) -> Any:
     # Loading it costs about 30 ms, which nobody pays whose functions and results all belong to modules.
     import cloudpickle  # type: ignore[import-untyped]  # it has no stubs
 
-    made_anew = _OF_ONE_PROCESS if of_function else {}
-
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no stubs
         def reducer_override(self, value: Any) -> Any:
-            make = made_anew.get(type(value))
-            if make is not None:
+            make = _OF_ONE_PROCESS.get(type(value))
+            if make is not None and (of_function or any(value is each for each in self.__dict__.get("of_classes", ()))):
                 return make, ()
+            if isinstance(value, type):
+                self.__dict__.setdefault("of_classes", []).extend(_locks_of(value))
             if type(value) is CachedFunction and not _can_import(value, cloudpickle.list_registry_pickle_by_value()):
                 return _cached_again, (value.__wrapped__, value.cache_parameters())
             return super().reducer_override(value)
@@ -62,6 +62,14 @@ def _dumped(value: object, pickler: Any) -> bytes:
     file = io.BytesIO()
     pickler(file, 5).dump(value)
     return file.getvalue()
+
+
+def _locks_of(kind: type) -> Iterator[object]:
+    """Locks that belong to a class, not to its objects: its definition is sent, so the other side has its own."""
+    for member in vars(kind).values():
+        lock = getattr(member, "lock", None) if isinstance(member, functools.cached_property) else member
+        if type(lock) in _OF_ONE_PROCESS:
+            yield lock
 
 
 def _cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:

@@ -18,6 +18,15 @@ _STRICTNESS = frozenset(["-e", "-u", "-eu", "-ue", "-o", "-eo", "-uo", "-euo", "
 NO_BASH = "there is no bash: commands run with 'sh -eu', which does not see a failure inside a pipe"
 
 
+_own_path: list[str] = []
+
+
+def keep_path() -> None:
+    """Shells are found as they are now, whatever PATH says while a function runs with variables of its own."""
+    if not _own_path:
+        _own_path.append(os.environ.get("PATH", os.defpath))
+
+
 def words_of_shell(shell: str) -> Sequence[str]:
     """The words in front of `-c`; none for /bin/sh. An empty one first: commands that need no shell go to it, too, for
     it may do something at its start, or understand another language."""
@@ -56,8 +65,9 @@ def program(name: str) -> str | None:
     """Where our PATH leads to, absolute; None if there is no such program."""
     if "/" in name:
         return name
-    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(directory or ".", name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.abspath(path)
+    path = _own_path[-1] if _own_path else os.environ.get("PATH", os.defpath)
+    for directory in path.split(os.pathsep):
+        found = os.path.join(directory or ".", name)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return os.path.abspath(found)
     return None

@@ -190,6 +190,10 @@ class Calls:
         os.chdir(self._directory)
         if directory:
             os.chdir(directory)
+        if environment and "PATH" in environment:
+            from shoal.runner.shell import keep_path
+
+            keep_path()
         before = _set_variables(environment) if environment else {}
         try:
             if kind != ACTION:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from shoal.ledger.records import printable_parts
 from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import critical_path
 from shoal.view.figures import Figures, figures
@@ -93,7 +94,7 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "id": start.run,
         "host": start.host,
         "version": start.version,
-        "targets": start.targets,
+        "targets": printable_parts(start.targets),
         "began": start.time,
         "until": view.until(now),
         "outcome": end.outcome if end is not None else "running" if view.goes_on(now) else "killed",

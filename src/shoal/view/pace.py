@@ -41,9 +41,6 @@ _HALF = 0.5
 _Band = tuple[float | None, float | None, float | None]
 _UNSAID: _Band = (None, None, None)
 _BUCKETS, _FINEST = 256, 1 / 64
-CROWDED = 1.02
-"""From so many times the cores on, tasks that run together share them: one may begin a moment before another one is
-known to have ended."""
 
 
 class Tally(msgspec.Struct):
@@ -102,7 +99,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> int:
-        """Tasks that were done, or will not be done any more."""
+        """Tasks that were done, or will not be done any more; how far the run is says `done` alone."""
         return self.done + self.failed + self.cancelled + self.cannot_run
 
     @property

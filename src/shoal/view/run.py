@@ -36,9 +36,9 @@ from shoal.model.resources import FRACTION
 from shoal.view.attempts import Attempts
 from shoal.view.columns import Array, Column, Floats, Ints, Names
 from shoal.view.cores import Apart, are_declared, as_cores
+from shoal.view.crowding import Crowding
 from shoal.view.doomed import Doomed
 from shoal.view.ends import EndColumns, columns_of
-from shoal.view.pace import CROWDED
 from shoal.view.parts import There, passes, since_before, there
 from shoal.view.throttled import Throttled
 from shoal.view.together import Together
@@ -140,8 +140,9 @@ class RunView:
         """Tasks that need one that failed or was cancelled."""
         self._held: tuple[int, bool, Floats] | None = None
         """For so many attempts, and whether they shared cores."""
-        self._together, self._most_memory = Together(), Together()
-        """Of cores that attempts held, and of bytes that they used."""
+        self._crowding = 0, Crowding()
+        """Of so many attempts."""
+        self._most_memory = Together()
         self.sources = 0
         self.source_bytes = 0
         self.last_time = start.time if start else 0.0
@@ -177,10 +178,10 @@ class RunView:
             case CategoriesDeclared():
                 for name, amounts in zip(record.names, record.resources, strict=True):
                     self.declared[name] = dict(amounts)
-                self._held, self._together = None, Together()
+                self._held, self._crowding = None, (0, Crowding())
             case CoresAsked():
                 self.apart.add(record)
-                self._held, self._together = None, Together()
+                self._held, self._crowding = None, (0, Crowding())
             case SourcesSeen():
                 self.sources += len(record.sizes)
                 self.source_bytes += sum(size for size in record.sizes if size > 0)
@@ -380,16 +381,18 @@ class RunView:
         return found
 
     def is_crowded(self) -> bool:
-        """Whether more attempts ran together than there are cores, as a throttle may allow: those that declare no cores
-        then share them, and count with the processor time that they used."""
+        """Whether attempts together held more cores than there are, as a throttle may allow: those that declare no
+        cores then share them, and count with the processor time that they used."""
         if self.said_crowded is not None:
             return self.said_crowded
-        return bool(self.throttle) and self._most_together() > CROWDED * self.total_cores() > 0
-
-    def _most_together(self) -> float:
-        """The most cores that attempts held at the same time."""
-        rows = self.attempts
-        return self._together.most(rows, lambda late: self.cores_of(rows.task[late], rows.category[late]))
+        if not self.throttle:
+            return False
+        rows, (known, crowding) = self.attempts, self._crowding
+        if known < len(rows):
+            cores = self.cores_of(rows.task[known:], rows.category[known:])
+            crowding.add_all(rows.started[known:], rows.ended[known:], cores)
+            self._crowding = len(rows), crowding
+        return crowding.is_crowded(self.total_cores())
 
     def most_memory(self) -> float:
         """The most bytes that attempts used at the same time, if each had its peak for as long as it ran."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from shoal.ledger.records import printable_parts
 from shoal.model.resources import FRACTION, show_bytes
 from shoal.view.critical import critical_path
 from shoal.view.gantt import node_name
@@ -142,7 +143,7 @@ def _run(watch: Watch) -> dict[str, Any]:
         "number": view.number,
         "host": start.host if start else None,
         "version": start.version if start else None,
-        "targets": start.targets if start else [],
+        "targets": printable_parts(start.targets) if start else [],
         "began": start.time if start else None,
         "cluster": view.is_cluster(),
         "nodes": len(view.nodes),

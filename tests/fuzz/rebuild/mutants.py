@@ -45,7 +45,7 @@ def _everything_in_output_directories_is_removed(stack: ExitStack) -> None:
 
 def _half_made_outputs_stay(stack: ExitStack) -> None:
     """What a failed attempt has begun stays under its name."""
-    _put(stack, asides.Asides, "take_away", lambda self, before: "")
+    _put(stack, asides.Asides, "take_away", lambda self, before: {})
 
 
 def _groups_are_as_new_as_their_newest(stack: ExitStack) -> None:
@@ -74,7 +74,7 @@ def _directories_only_have_to_be_there(stack: ExitStack) -> None:
 def _half_a_directory_is_a_result(stack: ExitStack) -> None:
     """An output directory of which a killed run has made a half counts as it was."""
     _interrupted_attempts_are_forgotten(stack)
-    _put(stack, session, "restore_all", lambda *_: None)
+    _put(stack, session, "restore_all", lambda *_: {})
     outputs = decide._Comparison._outputs
 
     def unless_directory(self: Any, *arguments: Any) -> Any:

@@ -13,6 +13,7 @@ from random import Random
 
 from shoal.cli.cells import printable
 
+from .cleaning import clean
 from .command import Command, Said
 from .difference import PROMISES, Content, Difference, content_of, is_of_dropin
 from .generate import ODD_NAMES, History, lines
@@ -635,28 +636,7 @@ class Player:
         return "remove .shoal"
 
     def _clean(self, chance: Random) -> str:
-        before = self.project.tree()
-        model = self.model()
-        said = self.shoal("clean", self.flow.file, *self.words())
-        after = self.project.tree()
-        missing = any(made.status == "missing" for made in model.made.values())
-        if said.status != 0 and not missing:
-            raise Difference("status", f"clean ended with {said.status}")
-        for path, entry in before.items():
-            if entry.same(after.get(path)) or entry.kind == "directory" or self.is_settled_back(path):
-                continue
-            content = content_of(entry)
-            is_ours = content in self.versions.get(path, ()) or content in self.unclear.get(path, ())
-            if PROMISES["clean"] and not is_ours:
-                raise Difference("lost", f"clean removed {path!r}, which no task made")
-        known = {path: after[path] for path in after if path in before}
-        self.compare_others(after, known, lambda path: not self.is_settled_back(path), "clean")
-        self.cut_off.clear()
-        if said.status == 0:
-            self.recorded.clear()
-            self.settled.clear()
-            self.adopted.clear()
-        return f"clean (status {said.status})"
+        return clean(self)
 
     def _adopt(self, chance: Random) -> str | None:
         if not self.knows_adopt:

@@ -19,6 +19,7 @@ from shoal.frontend.rules.pattern import Match
 from shoal.frontend.rules.places import Blame, Place
 from shoal.frontend.rules.search import NOBODY, SPENT, Instance, Search
 from shoal.frontend.rules.template import Names
+from shoal.model.filenames import without_ways_up
 from shoal.model.graph import Graph, GraphBuilder
 from shoal.model.task import Action
 
@@ -38,11 +39,15 @@ class Assembly:
         self._states = bytearray(search.base)
         self._numbers = array("i", [_SOURCE]) * search.base
         self._expanded: dict[int, Needed] = {}
+        self._folders: dict[str, tuple[str, int]] = {}
+        """By directory that holds sources, one of them and a node that needs it."""
 
     def build(self, targets: Sequence[int]) -> tuple[Graph, list[int]]:
         """The graph of everything the target nodes need, and the targets' task numbers."""
         for target in targets:
             self._visit(target)
+        if self._folders:
+            self._refuse_parts()
         numbers = dict.fromkeys(self._numbers[node] for node in targets)
         return self._builder.build(), [number for number in numbers if number != _SOURCE]
 
@@ -91,12 +96,43 @@ class Assembly:
             child = search.maker(names[place], consumer)
             if child >= base:
                 self._make_room(child)
-            if child == NOBODY or states[child] == _DONE:
+            if child == NOBODY:
+                directory = names[place].rpartition("/")[0]
+                if directory:
+                    self._folders.setdefault(directory, (names[place], node))
+                    if "/.." in directory:
+                        self._refuse_other_name(names[place], node)
+                continue
+            if states[child] == _DONE:
                 continue
             if child >= base or needs[child] is not None:
                 return child, place + 1
             self._add(child, ())
         return NOBODY, len(names)
+
+    def _refuse_other_name(self, name: str, node: int) -> None:
+        """As the graph does for files that are in it: here the other one may be none that the targets need."""
+        other = without_ways_up(self._definitions.plain(name))
+        if other in self._definitions.explicit:
+            error = InputError(f"{name!r} may be another name of {other!r}", remedy="write the file's name in one way")
+            raise self._definitions.placed(error, self._place(node))
+
+    def _refuse_parts(self) -> None:
+        """A need that nobody makes by its name, and that lies in a directory that a task makes, is no source."""
+        graph, definitions = self._builder.graph, self._definitions
+        made = {graph.file_names[file] for file in graph.outputs} if self._search.instances else ()
+        for directory, (name, node) in self._folders.items():
+            above = definitions.plain(directory)
+            while above:
+                maker = definitions.explicit.get(above, NOBODY)
+                is_made = maker != NOBODY and definitions.kinds[maker] == FILE and definitions.runs[maker] is not None
+                if is_made or above in made:
+                    error = InputError(
+                        f"{name!r} is part of {above!r}, which a task makes as a whole",
+                        remedy=f"need {above!r}, or name {name!r} as one more output of that task",
+                    )
+                    raise definitions.placed(error, self._place(node))
+                above = above.rpartition("/")[0]
 
     def _names(self, node: int) -> Sequence[str]:
         """What a node needs, by full name."""

@@ -304,6 +304,10 @@ class _Walk:
         package = kind.__module__.partition(".")[0]
         if package in _OF_THE_PROCESS or (package == "shoal" and not isinstance(value, (list, tuple, dict, str))):
             return
+        if isinstance(value, (set, frozenset)):  # pickling says the members in an order that differs each time
+            yield self._set(value)
+            yield self._token(getattr(value, "__dict__", None))
+            return
         yield from map(self._token, _parts(value))
 
 

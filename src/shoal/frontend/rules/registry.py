@@ -74,7 +74,12 @@ class Rules(Definitions):
         self.name_plainly()
         search = Search(self, exists)
         nodes = [self._target(name, search) for name in targets] if targets else self._usual_targets()
-        return Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
+        graph, numbers = Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
+        if search.passed_over:
+            sources = {name for name, maker in zip(graph.file_names, graph.producer, strict=True) if maker == NO_TASK}
+            sources.update(map(self.plain, targets))
+            graph.lacking = {name: why for name, why in search.passed_over.items() if name in sources}
+        return graph, numbers
 
     def _usual_targets(self) -> list[int]:
         for name in USUAL_TARGETS:

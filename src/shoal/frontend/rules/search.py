@@ -47,15 +47,26 @@ SPENT = Instance(-1, (), (), (), NO_GROUPS)
 """What remains of an instance that is in the graph."""
 
 
+class Lacking(NamedTuple):
+    """Why a rule that matches a file was passed over."""
+
+    outs: tuple[str, ...]
+    """What the rule would make."""
+    need: str
+    """What cannot be had."""
+
+
 class _Attempt:
     """One name on the way down: which rule is being tried, and how far its needs are known to be available."""
 
-    __slots__ = ("instance", "low", "name", "next_pattern", "node", "position")
+    __slots__ = ("instance", "lacking", "low", "name", "next_pattern", "node", "position")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.next_pattern = 0
         self.instance: Instance | None = None
+        self.lacking: Lacking | None = None
+        """The first rule that was passed over."""
         self.position = 0
         self.low = _NEVER
         """Depth of the highest name on the way down that stood in the way: a failure holds only below it."""
@@ -81,6 +92,8 @@ class Search:
         self._absent: dict[str, None] = {}
         """Names that nobody makes, though a rule may have matched, and that do not exist."""
         self._refusals: dict[str, InputError] = {}
+        self.passed_over: dict[str, Lacking] = {}
+        """By file that is there and so counts as a source, although a rule matches it."""
 
     def maker(self, name: str, consumer: Instance | None = None) -> int:
         """The node that makes `name`, or `NOBODY`; `consumer` is who needs it, if that is a rule."""
@@ -115,7 +128,7 @@ class Search:
                 return attempt.node
             above = stack[-1]
             if attempt.node == _HOPELESS:
-                above.instance = None
+                self._pass_over(above)
                 above.low = min(above.low, attempt.low)
             else:
                 above.position += 1
@@ -138,12 +151,20 @@ class Search:
                 if state < NOBODY:
                     if state <= _OPEN:
                         attempt.low = min(attempt.low, _OPEN - state)
-                    attempt.instance = None
+                    self._pass_over(attempt)
                     break
                 attempt.position += 1
             else:
                 attempt.node = self._settle(attempt.instance)
                 return None
+
+    @staticmethod
+    def _pass_over(attempt: _Attempt) -> None:
+        """Gives up the rule that is being tried: the need that it has come to cannot be had."""
+        instance = attempt.instance
+        if instance is not None and attempt.lacking is None:
+            attempt.lacking = Lacking(instance.outs, instance.names[attempt.position])
+        attempt.instance = None
 
     def _state(self, need: str) -> int:
         node = self._definitions.explicit.get(need)
@@ -168,6 +189,8 @@ class Search:
     def _without_rule(self, attempt: _Attempt, depth: int) -> int:
         if self.exists(attempt.name):
             self._states[attempt.name] = NOBODY
+            if attempt.lacking is not None:
+                self.passed_over[attempt.name] = attempt.lacking
             return NOBODY
         if attempt.low < depth:
             del self._states[attempt.name]

@@ -16,11 +16,10 @@
     title.replaceChildren(run.workflow, " ", make("span", { class: "chip " + kind }, run.outcome === "ok" ? "all done" : run.outcome.replace(/^it was /, "")));
     const moment = run.began && new Date(run.began * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
     about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
-    document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(over(parts.progress), parts.progress.to_run) + " · " : "") + run.workflow;
+    document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(parts.progress.done, parts.progress.to_run) + " · " : "") + run.workflow;
   }
-  const over = (p) => p.done + p.failed + p.cancelled + p.cannot_run;
   /* Of a net nobody knows how many tasks there will be. */
-  const soFar = (p) => !p.to_run ? `${P.many(p.done, "task")} done so far` : `${P.shareOf(over(p), p.to_run)} of ${P.many(p.to_run, "task")} ${p.to_run === 1 ? "is" : "are"} over`;
+  const soFar = (p) => !p.to_run ? `${P.many(p.done, "task")} done so far` : `${P.shareOf(p.done, p.to_run)} of ${P.many(p.to_run, "task")} ${p.to_run === 1 ? "is" : "are"} done`;
 
   // ---- how far it is -------------------------------------------------------------------------------------------------
 
@@ -71,7 +70,7 @@
       list.classList.toggle("hidden", !running.length);
       table.tell(running.map((r) => [[r.task, r.name, r.node], r.attempt, Math.max(0, p.elapsed - r.since)]));
       list.style.minHeight = live ? Math.max(parseFloat(list.style.minHeight) || 0, list.offsetHeight) + "px" : "";  // what stands below shall not jump
-      const tenth = !live ? 11 : p.to_run ? Math.floor(10 * over(p) / p.to_run) : -String(p.done).length;  // or ten times as many
+      const tenth = !live ? 11 : p.to_run ? Math.floor(10 * p.done / p.to_run) : -String(p.done).length;  // or ten times as many
       if (tenth !== spoken) {
         spoken = tenth;
         heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.seconds(p.left)} left`)
