@@ -40,7 +40,7 @@ net.task(
     unsorted=count(parts),
     others=count(sorted_parts),
     when=left,
-    command="sort -n -m {files} | head -3 | tr '\\n' ' '",
+    command="sort -n -m {files} | sed -n 1,3p | tr '\\n' ' '",
     put=merged,
 )
 

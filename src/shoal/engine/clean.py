@@ -165,6 +165,9 @@ class _Search:
             for name in dict.fromkeys(name for task in only for name in graph.output_names(task)):
                 self._output(name, self._claims[name])
         else:
+            for name, (outs, need) in graph.lacking.items():
+                if history.result(place_of_text("\0".join(outs))) is not None:
+                    self._keep(name, f"could not be made again: {need!r} is not there", is_output=False)
             for name, claims in self._claims.items():
                 self._output(name, claims)
                 partial = partial_beside(name, name)
