@@ -159,19 +159,21 @@ def decide(
     plan = Plan(graph)
     comparison = _Comparison(graph, past, versions, as_found, kept)
     fresh = past.empty()
+    runs_any = False  # while nothing runs, nobody need be asked whether what it needs runs
     for task in topological_order(graph):
         if not wanted[task]:
             continue
         if fresh or force:
             plan.set(task, Reason.FORCED if force else Reason.NEW)
+            continue
+        running = _running_before(plan, task) if runs_any else NO_TASK
+        if running != NO_TASK:
+            plan.set(task, Reason.NEEDS_ANOTHER, running)
         elif graph.actions[task] is None:
-            running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
-            if running == NO_TASK:
-                plan.set(task, Reason.UP_TO_DATE)
-            else:
-                plan.set(task, Reason.NEEDS_ANOTHER, running)
+            plan.set(task, Reason.UP_TO_DATE)
         else:
             _decide_one(plan, task, past, comparison)
+            runs_any = runs_any or plan.reasons[task] != Reason.UP_TO_DATE
     if comparison.absent:
         _call_back(plan, comparison.absent)
         plan.absent = frozenset(file for file in comparison.absent if not plan.runs(graph.producer[file]))
@@ -179,12 +181,12 @@ def decide(
     return plan
 
 
+def _running_before(plan: Plan, task: int) -> int:
+    return next((other for other in plan.graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
+
+
 def _decide_one(plan: Plan, task: int, past: Past, comparison: _Comparison) -> None:
     graph = plan.graph
-    running = next((other for other in graph.predecessors_of(task) if plan.runs(other)), NO_TASK)
-    if running != NO_TASK:
-        plan.set(task, Reason.NEEDS_ANOTHER, running)
-        return
     place = place_of(graph, task)
     result = past.result(place)
     if result is None:

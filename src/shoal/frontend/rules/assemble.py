@@ -97,7 +97,7 @@ class Assembly:
             if child >= base:
                 self._make_room(child)
             if child == NOBODY:
-                directory = names[place].rpartition("/")[0]
+                directory = names[place].rpartition("/")[0] if "/" in names[place] else ""
                 if directory:
                     self._folders.setdefault(directory, (names[place], node))
                     if "/.." in directory:
