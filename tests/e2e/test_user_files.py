@@ -281,6 +281,21 @@ def test_half_made_output_of_a_killed_run_goes_to_partial(tmp_path: Path) -> Non
     assert (project.records / "partial" / "out").read_text() == "half\n"
 
 
+@pytest.mark.parametrize("name", ["out", "out/notes"])
+def test_what_was_written_after_a_kill_survives_a_failure(tmp_path: Path, name: str) -> None:
+    """The same command moves it to `partial` and has a failure, whose half-made output goes there, too."""
+    project = Project(tmp_path, act="touch begun; sleep 600")
+    project.kill_run()
+    project.write(name, "by hand\n")
+    project.write("act.sh", FAIL)
+    said = project.run(expect=1)
+    assert "moved what was half made to .shoal/flow.py/partial/out\n" in said
+    assert (project.records / "partial" / name).read_text() == "by hand\n"
+    assert "what it had made is kept as .shoal/flow.py/partial/%later/out" in said
+    assert (project.records / "partial" / "%later" / "out").read_text() == "half\n"
+    assert project.is_settled()
+
+
 CALL = """
 from shoal import file
 import time
@@ -363,9 +378,12 @@ def test_output_on_another_file_system_is_put_aside_beside_it(tmp_path: Path) ->
         assert (with_name / ".out.shoal-replaced").read_text() == "mine\n"
         project.change("three\n", HANG.replace("> out", "> far/out"))
         project.kill_run()
-        project.write("act.sh", "exit 1")
+        project.write("far/out", "after the kill\n")
+        project.write("act.sh", "echo half > far/out; exit 1")
         project.run(expect=1)
         assert (project / "far/out").read_text() == "two\n"
+        assert (with_name / ".out.shoal-partial").read_text() == "after the kill\n"
+        assert (with_name / ".out.shoal-later").read_text() == "half\n"
     finally:
         subprocess.run(["rm", "-rf", str(with_name)], check=True)
 

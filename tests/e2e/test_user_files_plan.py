@@ -411,8 +411,8 @@ def test_clean_removes_what_was_half_made(tmp_path: Path) -> None:
 
 KILLED = """
 from shoal import file
-HANG = "touch begun; sleep 600"
-file("o", run=f"echo half > o.tmp; {HANG}; mv o.tmp o")
+HANG = "sleep 600"
+file("o", run=f"echo half > o.tmp; touch begun; {HANG}; mv o.tmp o")
 file("d", run=f"mkdir d; echo half > d/made; touch begun2; {HANG}")
 MAKE = "test -e again || { echo old > old; exit 0; }"
 file("old", needs="source", run=f"{MAKE}; echo half > old; touch begun3; {HANG}")

@@ -15,7 +15,7 @@ from shoal.view.data import run_data
 from shoal.view.graph import Needs
 from shoal.view.plain import short
 from shoal.view.run import RunView
-from shoal.view.schedule import BOUND, SCHEDULE, Replayed, replay
+from shoal.view.schedule import BOUND, SCHEDULE, Replayed, Supposed, replay
 from shoal.view.timeline import shown_categories, timeline
 from shoal.view.words import count, percent, seconds
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
@@ -84,6 +84,12 @@ def test_what_if_knows_which_category_matters() -> None:
     assert by["short"] == pytest.approx(7.0)
     assert by[2.0] == pytest.approx(7.0)
     assert by[0.5] == pytest.approx(8.0)
+
+
+def test_cores_that_were_not_there_all_the_time_are_told_in_few_digits() -> None:
+    assert Supposed("", 2.0, 1.0, 3.27524).what == "3.28 cores instead of 1.64"
+    assert Supposed("", 1 / 1.63762, 1.0, 1.0).what == "1 core instead of 1.64"
+    assert Supposed("", 2.0, 1.0, 2048.0).what == "2048 cores instead of 1024"
 
 
 def test_tasks_of_several_cores_wait_for_all_of_them() -> None:

@@ -167,6 +167,8 @@ def test_records_of_an_attached_run_are_those_of_the_whole_run(cluster: LocalClu
     (share,) = re.findall(r"(\d+) % of (\d+) cores? used", said)
     assert 0 <= int(share[0]) <= 100
     assert int(share[1]) > 0
+    told = json.loads(cluster.shoal("status", "--json", where=detached))
+    assert all(float(seconds) <= 1.1 * told["took"] + 0.1 for seconds in re.findall(r"([\d.]+) s so far", said)), said
 
 
 def test_an_attached_run_has_what_its_killed_client_had_recorded(cluster: LocalCluster, folder: Path) -> None:

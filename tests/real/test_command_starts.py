@@ -191,8 +191,8 @@ def test_orphan_that_shows_nothing_of_its_task_ends_with_it_if_no_other_runs(
 
 def test_orphans_of_a_task_that_runs_are_left_alone(launcher: Launching, tmp_path: Path) -> None:
     """Others end meanwhile, and each time the launcher finds a child that it has not started."""
-    daemon = f"(env -i setsid sh -c 'while ! test -e {tmp_path}/end; do sleep 0.02; done; echo daemon' &)"
-    both = f"{daemon}; touch ready; while ! test -e end; do sleep 0.02; done; sleep 0.5"
+    daemon = f"cd {tmp_path}; while ! test -e end; do sleep 0.02; done; echo daemon; touch said"
+    both = f"(env -i setsid sh -c '{daemon}' &); touch ready; while ! test -e said; do sleep 0.02; done"
     (task,) = launcher.start(both, directory=tmp_path)
     wait_until((tmp_path / "ready").exists, "the daemon has been started")
     for _ in range(5):

@@ -35,7 +35,7 @@ from support.browser import PROGRAM, browser
 from support.clusters import NAME, local_cluster
 from support.command import shoal, start, wait_until
 from support.ledgers import ledger_path, records
-from support.views import ended, over, planned, started
+from support.views import BEGAN, ended, over, planned, started
 
 HOSTILE = "</script><b onclick=alert(1)>é"
 FLOW = """
@@ -221,6 +221,22 @@ def test_a_node_that_is_gone_with_work_is_told(tmp_path: Path) -> None:
     assert roll.take(2.0, {}, {}) == ["busy"]
     assert roll.take(3.0, {}, {}) == []
     writer.close()
+
+
+def test_what_nodes_have_offered_is_the_same_for_the_run_and_its_readers(tmp_path: Path) -> None:
+    """The log of a run that was attached to says of each node when it joined: never all at the same moment."""
+    path = tmp_path / "ledger"
+    writer = LedgerWriter(str(path), str(tmp_path / "ballast"))
+    writer.add(started(1))
+    roll = Roll(writer)
+    roll.joined(BEGAN + 1.0, "a", [("cores", 10_000)])
+    roll.joined(BEGAN + 1.5, "b", [("cores", 20_000)])
+    roll.left(BEGAN + 2.5, "b")
+    writer.close()
+    view = RunView()
+    read_into(view, LedgerTail(str(path)))
+    assert roll.core_seconds(BEGAN, BEGAN + 4.0) == 1 * 4.0 + 2 * 1.0
+    assert sum(cores * (end - begin) for _, cores, begin, end in view.there(BEGAN + 4.0)) == 1 * 4.0 + 2 * 1.0
 
 
 def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> None:

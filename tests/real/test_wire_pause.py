@@ -50,8 +50,8 @@ def limited_echo(folder: Path, access: Access) -> Iterator[tuple[Access, subproc
             process.kill()
 
 
-def asking(access: Access, patience: float = 5.0) -> Caller[Message]:
-    return Caller(narrowed(access, Role.CLIENT), codec(), patience=patience)
+def asking(access: Access) -> Caller[Message]:
+    return Caller(narrowed(access, Role.CLIENT), codec(), patience=PATIENCE)
 
 
 def said_by(process: subprocess.Popen[str]) -> str:
@@ -74,7 +74,7 @@ def test_silent_connections_stop_nobody_who_is_connected_and_keep_nobody_out_for
             silent.connect_ex((host, int(port)))
         assert f"no more open files are left than are needed here (limit: {LIMIT})" in said_by(process)
         assert caller.ask(Note("meanwhile"), PATIENCE) == Note("0 dropped")
-        with asking(access, PATIENCE) as late:
+        with asking(access) as late:
             assert late.ask(Note("late"), PATIENCE) == Note("0 dropped")
         assert process.poll() is None
 

@@ -283,7 +283,8 @@ class RemoteRun:
                 self.wakeup.wait(pause)
                 if self.wakeup.signals:
                     self._on_signals()
-                self.listener.tick(self.statistics, self.clock())
+                # What ended before anybody came back is told as of then: all of it may be over.
+                self.listener.tick(self.statistics, self._last_end if self._is_behind else self.clock())
             if self._lost_files:
                 self.stop_reason = self._say_lost()
             if not self.detached and self.has_work:

@@ -16,6 +16,7 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold
 from shoal.model.resources import FRACTION
 from shoal.store.directory import NodeInfo
+from shoal.view.parts import there
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 """Nodes tell once a second how they are doing; the client looks as often, or seldomer if there are many of them."""
@@ -104,9 +105,9 @@ class Roll:
         return sum(next((span.cores for span in reversed(spans) if span.cores), 0.0) for spans in self._spans.values())
 
     def core_seconds(self, begin: float, end: float) -> float:
-        """What nodes have offered in this time."""
-        spans = (span for each in self._spans.values() for span in each)
-        return sum(span.cores * max(0.0, min(end, span.end) - max(begin, span.begin)) for span in spans)
+        """What nodes have offered in this time, as those count that read the ledger."""
+        spans = ((0, s.cores, (s.begin, s.end)) for each in self._spans.values() for s in each)
+        return sum(cores * (left - came) for _, cores, came, left in there(spans, begin, end))
 
     def take(
         self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, NodeNote], since: float = 0.0

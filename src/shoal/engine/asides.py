@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from shoal.engine.attempt_journal import OutputBefore, Unit
 from shoal.engine.files import signature_of_file
@@ -23,6 +23,8 @@ from shoal.plan.ownership import Entry, Made
 UNITS = "%"
 """In `aside`, the directory that holds what was put aside out of the directory around it."""
 _ABOVE, _ROOT = "%up", "%root"
+LATER = "%later"
+"""In `partial`, the directory of what would take the place of something that has to stay there."""
 _SPECIAL = {_ROOT: "", _ABOVE: ".."}
 
 
@@ -97,7 +99,9 @@ def _fix(name: str, fixed: dict[str, None]) -> None:
 class Asides:
     """Moves things between their own names and the directories of one workspace. The current directory is its base."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, spared: Collection[str] = ()) -> None:
+        """Nothing at the `spared` places is replaced in `partial`: it may be the user's."""
+
         def shortened(path: str) -> str:
             return os.path.relpath(path, workspace.base)
 
@@ -105,6 +109,7 @@ class Asides:
         self.partial = shortened(workspace.partial)
         self.replaced = shortened(workspace.replaced)
         self._base = workspace.base
+        self._spared = spared
         self._made: set[str] = set()
 
     # ---- aside -----------------------------------------------------------------------------------------------------
@@ -222,7 +227,13 @@ class Asides:
         return self._in_partial(path) if is_near else partial_beside(output, path)
 
     def _in_partial(self, path: str) -> str:
-        return "/".join([self.partial, *mirrored(path)])
+        parts = mirrored(path)
+        place = "/".join([self.partial, *parts])
+        return "/".join([self.partial, LATER, *parts]) if self._is_spared(place) else place
+
+    def _is_spared(self, place: str) -> bool:
+        """Whether something that has to stay is there, above or below."""
+        return any(f"{place}/".startswith(f"{each}/") or each.startswith(f"{place}/") for each in self._spared)
 
     def _to_partial(self, output: str, path: str) -> str:
         place = self._in_partial(path)
@@ -232,6 +243,8 @@ class Asides:
             if error.errno != errno.EXDEV:
                 raise
             place = partial_beside(output, path)
+            if self._is_spared(place):
+                place = partial_beside(output, path, later=True)
             self._replace(path, place)
         return place
 
@@ -341,9 +354,10 @@ def beside(output: bytes, path: bytes, kind: bytes) -> bytes:
     return top if path == output else os.path.join(top, path[len(output) + 1 :])
 
 
-def partial_beside(output: str, path: str) -> str:
-    """Where an output, or something in it, goes when it is half made and on another file system than the records."""
-    return os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"partial"))
+def partial_beside(output: str, path: str, *, later: bool = False) -> str:
+    """Where an output, or something in it, goes when it is half made and on another file system than the records;
+    `later`, if what is there has to stay."""
+    return os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"later" if later else b"partial"))
 
 
 def _free(root: list[str], parts: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ class Backups:
         self._inherited = plan.inherited
         self._as_found = options.as_found
         """As a plain runner does it, old outputs are removed and the rest stays where it is."""
-        self._asides = Asides(workspace)
+        self._asides = Asides(workspace, spared=history.moved)
         self._journal = AttemptJournal(workspace.attempts)
         self._begun: dict[int, AttemptBegun] = {}
         self._stuck = False

@@ -170,9 +170,9 @@ class _Search:
                     self._keep(name, f"could not be made again: {need!r} is not there", is_output=False)
             for name, claims in self._claims.items():
                 self._output(name, claims)
-                partial = partial_beside(name, name)
-                if os.path.lexists(partial):
-                    self.cleaning.partial.append(partial)
+                for partial in (partial_beside(name, name), partial_beside(name, name, later=True)):
+                    if os.path.lexists(partial):
+                        self.cleaning.partial.append(partial)
         self.cleaning.directories += sorted(self._parents, key=lambda name: -name.count("/"))
         return self.cleaning
 

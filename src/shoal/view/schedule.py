@@ -47,7 +47,8 @@ class Supposed(msgspec.Struct, frozen=True):
         """In words."""
         if self.category:
             return f"every task of {self.category} twice as fast"
-        return f"{self.number:g} core{'s' * (self.number != 1)} instead of {self.number / self.cores:g}"
+        number, there = round(self.number, 2), round(self.number / self.cores, 2)  # on average, if nodes came and went
+        return f"{number:g} core{'s' * (number != 1)} instead of {there:g}"
 
 
 class Replayed(msgspec.Struct, frozen=True):
