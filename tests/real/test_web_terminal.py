@@ -59,7 +59,7 @@ def test_every_size_shows_the_essentials_and_every_view(tmp_path: Path, size: tu
         assert terminal.emulator.alternate and terminal.emulator.cursor.hidden
         cores = re.compile(r"cores +[▁-█]+ +[012]\.\d of [\d.]+")
         terminal.until(lambda: any(map(cores.fullmatch, terminal.lines)), "the cores over time")
-        wanted = [r"(?m)^[█▒░]+ 80 %$", r"failures: exit status 3 \(1\)", r"(?m)^q leaves  \? help"]
+        wanted = [r"(?m)^[█▒░]+ 60 %$", r"failures: exit status 3 \(1\)", r"(?m)^q leaves  \? help"]
         if size[0] >= 80:
             wanted += ["1 failed, 1 running, 1 not started, 1 cannot run", r"critical path: \d+ % done"]
             wanted += ["running longest: one "]

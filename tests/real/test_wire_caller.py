@@ -201,6 +201,23 @@ def test_an_agent_that_ends_before_its_answer_is_told_and_the_next_one_found() -
     assert said[1] == Note("client: hello 0")
 
 
+def test_an_answer_counts_also_if_the_agent_hangs_up_right_after_it() -> None:
+    for _ in range(100):
+        here = Post(WORKER, codec())
+
+        def answer_and_end(here: Post[Message] = here) -> None:
+            (one,) = heard(here, lambda found: bool(found))
+            here.answer(one.route, Note("last word"))
+            here.flush()
+            here.close(linger=DEADLINE)
+
+        ending = threading.Thread(target=answer_and_end)
+        ending.start()
+        with client(here.address) as caller:
+            assert caller.ask(Note("end"), DEADLINE) == Note("last word")
+        ending.join(DEADLINE)
+
+
 def test_an_agent_that_does_not_answer_in_time_is_named() -> None:
     with echo(WORKER) as agent, client(agent.address) as caller:
         with pytest.raises(InputError, match=f"the agent at {agent.address} did not answer within 0.1 s; see whether"):

@@ -158,6 +158,8 @@ class Caller(Generic[M]):
                 continue
             line.hear()
             if not line.is_open:
+                if line.socket.poll(300):
+                    continue  # it answered and hung up, both after we had looked at the socket
                 raise self._gone(line)
             if not ready:
                 raise InputError(
