@@ -202,7 +202,7 @@ def test_an_agent_that_ends_before_its_answer_is_told_and_the_next_one_found() -
 
 
 def test_an_answer_counts_also_if_the_agent_hangs_up_right_after_it() -> None:
-    for _ in range(100):
+    for _ in range(200):
         here = Post(WORKER, codec())
 
         def answer_and_end(here: Post[Message] = here) -> None:

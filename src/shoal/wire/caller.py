@@ -50,6 +50,9 @@ class _Line:
         self._is_greeting = False
         self._failures = 0
         self.socket = client_socket(context, access, role, limit_bytes)
+        # With IMMEDIATE libzmq drops what has arrived and was not read yet when the other side hangs up: the last answer
+        # of an agent that ends. Nothing is sent here before the connection is known to be open.
+        self.socket.setsockopt(zmq.IMMEDIATE, 0)
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
         try:
             self.socket.connect(contact)
@@ -158,7 +161,7 @@ class Caller(Generic[M]):
                 continue
             line.hear()
             if not line.is_open:
-                if line.socket.poll(300):
+                if line.socket.poll(0):
                     continue  # it answered and hung up, both after we had looked at the socket
                 raise self._gone(line)
             if not ready:
