@@ -270,30 +270,52 @@ def test_killed_remake_is_not_up_to_date(tmp_path: Path) -> None:
     assert "nothing to do" in project.run()
 
 
-def test_half_made_output_of_a_killed_run_goes_to_partial(tmp_path: Path) -> None:
+def test_half_made_output_of_a_killed_run_is_kept(tmp_path: Path) -> None:
     project = Project(tmp_path, act=HANG)
     project.kill_run()
     assert (project / "out").read_text() == "half\n"
     project.write("act.sh", "test ! -e out && exit 1; exit 0")
     said = project.run(expect=1)
-    assert ".shoal/flow.py/partial/out" in said
+    assert ".shoal/flow.py/interrupted/out" in said
     assert not (project / "out").exists()
-    assert (project.records / "partial" / "out").read_text() == "half\n"
+    assert (project.records / "interrupted" / "out").read_text() == "half\n"
 
 
 @pytest.mark.parametrize("name", ["out", "out/notes"])
 def test_what_was_written_after_a_kill_survives_a_failure(tmp_path: Path, name: str) -> None:
-    """The same command moves it to `partial` and has a failure, whose half-made output goes there, too."""
+    """Also those of later commands, and another kill."""
     project = Project(tmp_path, act="touch begun; sleep 600")
     project.kill_run()
     project.write(name, "by hand\n")
     project.write("act.sh", FAIL)
     said = project.run(expect=1)
-    assert "moved what was half made to .shoal/flow.py/partial/out\n" in said
-    assert (project.records / "partial" / name).read_text() == "by hand\n"
-    assert "what it had made is kept as .shoal/flow.py/partial/%later/out" in said
-    assert (project.records / "partial" / "%later" / "out").read_text() == "half\n"
+    assert "moved what was half made to .shoal/flow.py/interrupted/out\n" in said
+    assert "what it had made is kept as .shoal/flow.py/partial/out" in said
+    project.run(expect=1)
+    project.write("act.sh", HANG)
+    project.kill_run()
+    project.write("act.sh", FAIL)
+    assert "moved what was half made to .shoal/flow.py/interrupted/out.1\n" in project.run(expect=1)
+    assert (project.records / "interrupted" / name).read_text() == "by hand\n"
+    assert (project.records / "partial" / "out").read_text() == "half\n"
     assert project.is_settled()
+
+
+def test_own_file_survives_the_failures_of_the_task_in_whose_directory_it_was_put(tmp_path: Path) -> None:
+    """It was put there while the task ran, so it may be of the attempt as well: it goes with what that has made."""
+    fill = "mkdir made; echo $(wc -l < tries) > made/a; touch begun; until test -e go; do sleep 0.02; done; exit 1"
+    text = 'from shoal import file\nfile("made", needs="source", retries=1, run="echo x >> tries; sh act.sh")\n'
+    project = Project(tmp_path, text, fill)
+    process = project.begin()
+    project.write("made/sub/notes", "mine\n")
+    project.write("go", "")
+    process.wait()
+    assert (project / "tries").read_text() == "x\nx\n"
+    assert tree(project.records / "partial") == {"made/a": "2\n", "made/sub/notes": "mine\n"}
+    project.write("act.sh", "echo a file > made; exit 1")
+    project.run(expect=1)
+    assert (project.records / "partial" / "made").read_text() == "a file\n"
+    assert (project.records / "partial" / "made.1/sub/notes").read_text() == "mine\n"
 
 
 CALL = """
@@ -311,13 +333,13 @@ def make(task):
 """
 
 
-def test_half_made_output_of_a_killed_call_goes_to_partial(tmp_path: Path) -> None:
+def test_half_made_output_of_a_killed_call_is_kept(tmp_path: Path) -> None:
     project = Project(tmp_path, CALL, act="hang")
     project.kill_run()
     project.write("act.sh", "go on")
     project.run()
     assert (project / "out").read_text() == "halfone\n"
-    assert (project.records / "partial" / "out").read_text() == "half"
+    assert (project.records / "interrupted" / "out").read_text() == "half"
 
 
 @pytest.mark.parametrize("target", ["nowhere", "precious"])
@@ -382,8 +404,8 @@ def test_output_on_another_file_system_is_put_aside_beside_it(tmp_path: Path) ->
         project.write("act.sh", "echo half > far/out; exit 1")
         project.run(expect=1)
         assert (project / "far/out").read_text() == "two\n"
-        assert (with_name / ".out.shoal-partial").read_text() == "after the kill\n"
-        assert (with_name / ".out.shoal-later").read_text() == "half\n"
+        assert (with_name / ".out.shoal-interrupted").read_text() == "after the kill\n"
+        assert (with_name / ".out.shoal-partial").read_text() == "half\n"
     finally:
         subprocess.run(["rm", "-rf", str(with_name)], check=True)
 
@@ -472,7 +494,7 @@ def test_killed_remake_of_a_directory_is_not_up_to_date(tmp_path: Path, own: boo
     project.write("act.sh", "exit 1")
     project.run(expect=1)
     assert tree(project / "made") == before
-    assert tree(project.records / "partial") == {"made/sub/b": "half\n", "made/c": "half\n"}
+    assert tree(project.records / "interrupted") == {"made/sub/b": "half\n", "made/c": "half\n"}
     project.write("act.sh", FILL)
     project.run()
     assert "nothing to do" in project.run()

@@ -441,11 +441,11 @@ def killed(tmp_path: Path) -> Path:
 
 def test_clean_keeps_what_was_written_after_a_kill(killed: Path) -> None:
     said = shoal(killed, "clean", "flow.py").stdout
-    partial = killed / ".shoal" / "flow.py" / "partial"
-    assert "kept what stood at 'o' after a run was killed, as '.shoal/flow.py/partial/o'" in said
-    assert (partial / "o").read_text() == (partial / "d" / "notes.txt").read_text() == "by hand\n"
-    assert sorted(path.name for path in partial.iterdir()) == ["d", "o", "old"]
-    assert [path.name for path in partial.parent.iterdir()] == ["partial"]
+    kept = killed / ".shoal" / "flow.py" / "interrupted"
+    assert "kept what stood at 'o' after a run was killed, as '.shoal/flow.py/interrupted/o'" in said
+    assert (kept / "o").read_text() == (kept / "d" / "notes.txt").read_text() == "by hand\n"
+    assert sorted(path.name for path in kept.iterdir()) == ["d", "o", "old"]
+    assert [path.name for path in kept.parent.iterdir()] == ["interrupted"]
     assert not (killed / "o").exists() and not (killed / "d").exists() and not (killed / "old").exists()
     shoal(killed, "clean", "flow.py")
     assert not (killed / ".shoal").exists(), "the user has been told of it"
@@ -455,7 +455,8 @@ def test_dry_run_of_clean_says_what_clean_does_after_a_kill(killed: Path) -> Non
     def records() -> list[str]:
         own = killed / ".shoal" / "flow.py"
         assert (own / "attempts").exists()
-        return sorted(str(path) for name in ("aside", "partial", "replaced") for path in (own / name).rglob("*"))
+        kinds = ("aside", "partial", "interrupted", "replaced")
+        return sorted(str(path) for kind in kinds for path in (own / kind).rglob("*"))
 
     before = tree(killed), records()
     foreseen = shoal(killed, "clean", "flow.py", "--dry-run").stdout
@@ -470,7 +471,8 @@ def test_dry_run_of_clean_says_what_clean_does_after_a_kill(killed: Path) -> Non
 
 def test_clean_removes_what_was_half_made_on_another_file_system(tmp_path: Path, flow: str) -> None:
     shoal(tmp_path, "run", flow)
-    (tmp_path / "data" / ".a.txt.shoal-partial").write_text("half\n")
+    for kind in ("partial", "interrupted", "interrupted.1"):
+        (tmp_path / "data" / f".a.txt.shoal-{kind}").write_text("half\n")
     shoal(tmp_path, "clean", flow)
     assert not (tmp_path / "data").exists()
 

@@ -153,6 +153,44 @@ def test_own_file_in_an_output_directory_stays(cluster: LocalCluster, folder: Pa
     assert is_tidy(folder)
 
 
+@pytest.mark.parametrize("check", ["time", "content"])
+def test_directory_is_as_it_was_made_in_the_way_that_the_run_checks(
+    cluster: LocalCluster, tmp_path: Path, check: str
+) -> None:
+    (tmp_path / "flow.py").write_text(
+        "from shoal import file\n"
+        """file("od", needs="src", run="mkdir -p od/in; cp src od/x; cp src od/in/y; ln -s x od/link")\n"""
+    )
+    words = ("run", "flow.py", "od", "--plain", "--cluster", NAME, "--check", check)
+    for text in ("1\n", "2\n"):
+        (tmp_path / "src").write_text(text)
+        said = cluster.shoal(*words, where=tmp_path)
+        assert "1 task done" in said
+        assert "replaced" not in said
+        assert (tmp_path / "od" / "in" / "y").read_text() == text
+    assert "up to date" in cluster.shoal(*words, where=tmp_path)
+    assert not own(tmp_path, "replaced").exists()
+    cluster.shoal("clean", "flow.py", where=tmp_path)
+    assert not (tmp_path / "od").exists()
+
+
+def test_in_a_directory_only_what_was_changed_before_attach_is_not_ours(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "src").write_text("made\n")
+    (tmp_path / "flow.py").write_text(
+        "from shoal import file\n"
+        """file("od", needs="src", run="mkdir od; cp src od/x; cp src od/y")\n"""
+    )
+    cluster.shoal(
+        *("run", "flow.py", "od", "--plain", "--cluster", NAME, "--check", "content", "--detach"), where=tmp_path
+    )
+    wait_until(lambda: "all of it is over" in cluster.shoal("status", where=tmp_path), "it has been made")
+    (tmp_path / "od" / "y").write_text("mine\n")
+    (tmp_path / "od" / "z").write_text("mine\n")
+    cluster.shoal("attach", "--plain", where=tmp_path)
+    cluster.shoal("clean", "flow.py", where=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "od").iterdir()) == ["y", "z"]
+
+
 def test_refused_run_leaves_everything_where_it_is(cluster: LocalCluster, folder: Path) -> None:
     viewer = folder / "viewer.json"
     cluster.shoal("cluster", "access", NAME, "--role", "viewer", "-o", str(viewer), where=folder)
@@ -182,9 +220,9 @@ def test_run_that_is_given_up_restores_the_old_output(folder: Path, tmp_path: Pa
         wait_until((folder / "begun").exists, "the task runs")
     gone.shoal("cancel", "--forget", "flow.py", where=folder)
     write_flow(folder, "exit 3")
-    assert "moved what was half made to .shoal/flow.py/partial/out" in gone.shoal(*RUN, where=folder, expect=1)
+    assert "moved what was half made to .shoal/flow.py/interrupted/out" in gone.shoal(*RUN, where=folder, expect=1)
     assert stood(folder / "out") == before
-    assert own(folder, "partial", "out").read_text() == "half\n"
+    assert own(folder, "interrupted", "out").read_text() == "half\n"
 
 
 def test_later_attempt_renames_what_the_one_of_a_lost_node_has_begun(folder: Path, tmp_path: Path) -> None:

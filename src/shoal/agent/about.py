@@ -98,6 +98,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """What it made in directories, and links among its outputs, as in `TaskEnded`."""
     resources: tuple[tuple[str, int], ...] = ()
     """Of a node that takes part from `started` on."""
+    checksums: tuple[int, ...] = ()
+    """Of each file that it made, beside its size in `made`: what tells its version where it stays on nodes."""
 
 
 _deeds = texts.Decoder(list[Deed])

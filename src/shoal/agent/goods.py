@@ -11,7 +11,6 @@ again is another object. What the books know of it (`Made`) is recorded with the
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -25,6 +24,7 @@ from shoal.depot.fetch import Fetcher
 from shoal.depot.job import Cause, Fetched
 from shoal.depot.protocol import Grant
 from shoal.depot.shelf import AbsentError
+from shoal.engine.removal import remove_quietly
 from shoal.errors import ShoalError
 from shoal.model.resources import show_bytes
 from shoal.model.work import Work
@@ -61,6 +61,11 @@ def no_room_sentence(files: Sequence[str], cramped: Cramped) -> str:
         f"what it reads fits on the disk of no node: {named}{more} take {show_bytes(cramped.need)}, and the largest "
         f"room that a node has for them is {show_bytes(max(0, cramped.most))}"
     )
+
+
+def checksums_of(found: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    """Of each file that `Goods.collect` has taken in."""
+    return tuple(_decode(about).checksum for _, _, about in found)
 
 
 def object_name(run: str, file: int, attempt: int) -> str:
@@ -285,7 +290,7 @@ class Goods:
         """A folder with everything that a task reads; or why that failed."""
         folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
         try:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_quietly(folder)
             os.makedirs(folder)
             for name, where in zip(self._pins[task], self._places(task, deed), strict=True):
                 target = os.path.join(folder, where)
@@ -324,10 +329,10 @@ class Goods:
     def clear(self, task: int, attempt: int) -> None:
         """The attempt is over: its folder goes, what it has read may be evicted."""
         self.forget(task)
-        shutil.rmtree(os.path.join(self._sandboxes, f"{task}.{attempt}"), ignore_errors=True)
+        remove_quietly(os.path.join(self._sandboxes, f"{task}.{attempt}"))
 
     def close(self) -> None:
         """The run is over, for this node."""
         for task in [*self._wanted, *self._pins]:
             self.forget(task)
-        shutil.rmtree(self._sandboxes, ignore_errors=True)
+        remove_quietly(self._sandboxes)

@@ -8,7 +8,6 @@ means is in the books before anything that follows from it is started.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from shoal.agent.answers import Since
 from shoal.agent.chores import Chores
 from shoal.agent.depot import Depot
 from shoal.agent.ending import Ending, longest_time
-from shoal.agent.goods import SOURCES, Goods, NoRoom, decode_sources, no_room_sentence
+from shoal.agent.goods import SOURCES, Goods, NoRoom, checksums_of, decode_sources, no_room_sentence
 from shoal.agent.idle import Beside, Idle
 from shoal.agent.limiting import Limiting
 from shoal.agent.making import make_member
@@ -56,6 +55,7 @@ from shoal.broker.peers import (
     Ticket,
     Woken,
 )
+from shoal.engine.removal import remove_quietly
 from shoal.ledger.records import Usage
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
@@ -496,6 +496,7 @@ class Share:
             course=self._courses.pop((task, attempt), b""),
             seen=seen,
             listing=listing,
+            checksums=checksums_of(made),
         )
         return TaskResult(task, attempt, outcome, ended - started)
 
@@ -543,4 +544,4 @@ class Share:
         self.chores.close()
         if self.goods is not None:
             self.goods.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_quietly(self._folder)

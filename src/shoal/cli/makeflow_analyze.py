@@ -144,7 +144,10 @@ def _write_bundle(makeflow: Makeflow, path: str, directory: str) -> None:
         target = os.path.join(directory, there)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if os.path.isdir(here):
-            shutil.copytree(here, target, dirs_exist_ok=True)
+            try:
+                shutil.copytree(here, target, dirs_exist_ok=True)
+            except RecursionError:
+                raise InputError(f"{here!r} has too many levels of folders to be copied") from None
         elif os.path.isfile(here):
             shutil.copy2(here, target)
     text = write_makeflow(rename_files(makeflow, names))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shoal.agent import about, limiting
-from shoal.agent.about import About, Entry, chunks, decode_entry, encode
+from shoal.agent.about import About, Entry, Seen, chunks, decode_entry, encode
 from shoal.agent.limiting import record_of
 from shoal.agent.messages import (
     Bring,
@@ -51,9 +51,10 @@ from shoal.engine.workspace import Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.dag import DagFlow, Status
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import BY_TIME, OutputsCollected, TaskCourse, TaskEnded, Usage, printable
+from shoal.ledger.records import OutputsCollected, TaskCourse, TaskEnded, Usage, printable
 from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions, place_of
+from shoal.plan.ownership import Listing, decode_listings, encode_listings
 from shoal.policy.retry import Outcome
 from shoal.runner.output import OutputStream
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
@@ -455,10 +456,13 @@ class RemoteRun:
         self._lost_files.update(lost)
 
     def _note_absent(self, task: int, entry: Entry) -> None:
-        """Sizes of what stays away, so that the ledger has them."""
-        for file, size in zip(self.graph.outputs_of(task), entry.made, strict=False):
+        """Versions of what stays away, so that the ledger has them: sizes and, whichever way the run looks at files,
+        checksums. Who reads one and runs later than another reader of the same must see whether it is another by now;
+        times would make it another one whenever it is made again for one of them."""
+        numbers = entry.checksums or [round(entry.ended * 1e9)] * len(entry.made)  # older agents tell no checksums
+        for file, pair in zip(self.graph.outputs_of(task), zip(entry.made, numbers, strict=False), strict=False):
             if self.graph.file_names[file] not in self.returned:
-                self.versions.sizes[file], self.versions.times[file] = size, 0
+                self._note_version(file, pair, False)
 
     def _no_answer(self, error: InputError) -> None:
         now = time.monotonic()
@@ -487,7 +491,7 @@ class RemoteRun:
             elif self._return is not None:
                 self._take_stock(task, entry)
             else:
-                self._take_as_seen(task, entry)
+                attempt.listing = self._take_as_seen(task, entry)
             verdict = Accept(task, entry.attempt)
             if self.flow.status[task] == Status.READY:
                 self.flow.complete([task])
@@ -555,14 +559,33 @@ class RemoteRun:
         for file, pair in zip(self.graph.outputs_of(task), recorded.outputs, strict=False):
             self._note_version(file, pair, os.path.isdir(self.graph.file_names[file]))
 
-    def _take_as_seen(self, task: int, entry: Entry) -> None:
-        """Files as their task left them: whoever looks later may find what somebody else has changed."""
-        for file, (size, time_, is_folder) in zip(self.graph.outputs_of(task), entry.seen, strict=False):
-            signatures, pair = self.preparer.signatures, (size, time_)
-            self._note_version(file, pair, is_folder)
-            # A number made from the content of another version would be taken for that of the task's own one.
-            if self.options.by_content and signatures.look(file, BY_TIME) == pair:
-                signatures.note(file, by_content=True)
+    def _take_as_seen(self, task: int, entry: Entry) -> bytes:
+        """Files as their task left them: whoever looks later may find what somebody else has changed. Returns the
+        listings for the ledger, in which files are looked at in the same way."""
+        listings = decode_listings(entry.listing) if self.options.by_content else {}
+        for at, (file, seen) in enumerate(zip(self.graph.outputs_of(task), entry.seen, strict=False)):
+            size, time_, is_folder = seen
+            self._note_version(file, (size, time_), is_folder)
+            if self.options.by_content:
+                listing = self._take_by_content(file, seen, listings.get(at, {}))
+                if listing:
+                    listings[at] = listing
+        return encode_listings(listings) if self.options.by_content else entry.listing
+
+    def _take_by_content(self, file: int, seen: Seen, told: Listing) -> Listing:
+        """Nodes tell times: reading all that was made would keep them from what else they do. What is still as they saw
+        it gets numbers made from the contents; one made from another version would be taken for that of the task's own
+        one. Returns the listing with these."""
+        signatures, versions = self.preparer.signatures, self.versions
+        by_time = signatures.note_made(file, by_content=False)
+        size, time_, is_folder = seen
+        is_same = by_time is not None and (versions.sizes[file], versions.times[file]) == (size, time_)
+        now = signatures.note_made(file, by_content=True) if is_same or (by_time and told) else None
+        if now is None or not is_same:
+            self._note_version(file, (size, time_), is_folder)
+        if not by_time or not now:
+            return told
+        return {name: now.get(name, made) if by_time.get(name) == made else made for name, made in told.items()}
 
     def _note_version(self, file: int, pair: tuple[int, int], is_folder: bool) -> None:
         versions = self.versions

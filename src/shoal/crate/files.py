@@ -14,6 +14,7 @@ from shoal.crate.facts import FileFacts
 from shoal.crate.names import Places, encoded, path_in_crate, storable
 from shoal.crate.sink import Sink
 from shoal.engine.files import content_number
+from shoal.engine.trees import list_tree
 from shoal.engine.workspace import DIRECTORY
 from shoal.errors import InputError
 from shoal.ledger.records import printable
@@ -192,12 +193,12 @@ def _files_below(directory: str, is_apart: Callable[[str], bool] = lambda path: 
 
     What Shoal keeps for itself is left out, and whatever `is_apart`.
     """
-    for at, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if name != DIRECTORY and not is_apart(os.path.join(at, name))]
-        for name in names:
-            path = os.path.join(at, name)
-            if os.path.isfile(path) and not is_apart(path):
-                yield os.path.relpath(path, directory)
+    below = list_tree(
+        directory, is_left_out=lambda name: is_apart(os.path.join(directory, name)), always_left_out=(DIRECTORY,)
+    )
+    for entry in below:
+        if entry.kind == "file" or (entry.kind == "link" and os.path.isfile(os.path.join(directory, entry.name))):
+            yield entry.name
 
 
 def _newest(directory: str) -> float:

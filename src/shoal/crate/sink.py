@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import zipfile
 from collections.abc import Iterable
 from typing import IO, Protocol
@@ -12,6 +11,8 @@ from typing import IO, Protocol
 import msgspec
 
 from shoal.crate.entities import CONTEXT, Entity
+from shoal.engine.removal import remove_quietly
+from shoal.engine.trees import make_directories
 from shoal.errors import InputError
 
 METADATA = "ro-crate-metadata.json"
@@ -56,7 +57,7 @@ class DirectorySink:
 
     def _at(self, place: str) -> str:
         path = os.path.join(self._fresh, place)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_directories(os.path.dirname(path))
         return path
 
     def add(self, place: str, source: str) -> tuple[int, str]:
@@ -64,7 +65,7 @@ class DirectorySink:
             return _copy(original, copy)
 
     def add_directory(self, place: str) -> None:
-        os.makedirs(self._at(place), exist_ok=True)
+        make_directories(self._at(place))
 
     def describe(self, entities: Iterable[Entity]) -> None:
         with open(os.path.join(self._fresh, METADATA), "wb", _PIECE_BYTES) as file:
@@ -74,7 +75,7 @@ class DirectorySink:
         os.rename(self._fresh, self._path)
 
     def abandon(self) -> None:
-        shutil.rmtree(self._fresh, ignore_errors=True)
+        remove_quietly(self._fresh)
 
 
 class ZipSink:

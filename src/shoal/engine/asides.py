@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shoal.engine.attempt_journal import OutputBefore, Unit
 from shoal.engine.files import signature_of_file
@@ -23,9 +23,8 @@ from shoal.plan.ownership import Entry, Made
 UNITS = "%"
 """In `aside`, the directory that holds what was put aside out of the directory around it."""
 _ABOVE, _ROOT = "%up", "%root"
-LATER = "%later"
-"""In `partial`, the directory of what would take the place of something that has to stay there."""
 _SPECIAL = {_ROOT: "", _ABOVE: ".."}
+_HALF_MADE = (b"partial", b"interrupted")
 
 
 def mirrored(path: str) -> list[str]:
@@ -42,6 +41,11 @@ def mirrored(path: str) -> list[str]:
 def unmirrored(parts: Sequence[str]) -> str:
     """The path again."""
     return "/".join(_SPECIAL[part] if part in _SPECIAL else part.removeprefix("%") for part in parts)
+
+
+def _is_directory(path: str) -> bool:
+    """Links are none."""
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def is_there(path: str) -> bool:
@@ -99,17 +103,18 @@ def _fix(name: str, fixed: dict[str, None]) -> None:
 class Asides:
     """Moves things between their own names and the directories of one workspace. The current directory is its base."""
 
-    def __init__(self, workspace: Workspace, spared: Collection[str] = ()) -> None:
-        """Nothing at the `spared` places is replaced in `partial`: it may be the user's."""
+    def __init__(self, workspace: Workspace, *, after_kill: bool = False) -> None:
+        """What stands under the names of outputs `after_kill` may be the user's: it goes where nothing is replaced."""
 
         def shortened(path: str) -> str:
             return os.path.relpath(path, workspace.base)
 
         self.aside = shortened(workspace.aside)
         self.partial = shortened(workspace.partial)
+        self.interrupted = shortened(workspace.interrupted)
         self.replaced = shortened(workspace.replaced)
         self._base = workspace.base
-        self._spared = spared
+        self._after_kill = after_kill
         self._made: set[str] = set()
 
     # ---- aside -----------------------------------------------------------------------------------------------------
@@ -195,12 +200,14 @@ class Asides:
     # ---- after an attempt that did not succeed ---------------------------------------------------------------------
 
     def take_away(self, before: OutputBefore) -> dict[str, str]:
-        """Moves what was half made to `partial`; returns where it is, by the names that it had."""
+        """Moves what was half made to `partial`, or to `interrupted`; returns where it is, by the names that it had."""
         path = os.fsdecode(before.path)
+        if self._after_kill:
+            return {name: self._keep(name, path, name, self.interrupted) for name in self.half_made(before)}
         return {name: self._to_partial(path, name) for name in self.half_made(before)}
 
     def half_made(self, before: OutputBefore) -> list[str]:
-        """What is to be moved to `partial`; nothing of it lies in another part of it."""
+        """What is to be moved away; nothing of it lies in another part of it."""
         path = os.fsdecode(before.path)
         try:
             found = os.lstat(path)
@@ -221,45 +228,52 @@ class Asides:
         found_names = movable(names, stays, list(map(os.fsdecode, before.others)), remains=before.remains)
         return [os.path.join(path, name) if name else path for name in found_names]
 
-    def place_in_partial(self, output: str, path: str) -> str:
-        """Where something half made would go."""
-        is_near = os.lstat(path).st_dev == os.lstat(os.path.dirname(self.partial)).st_dev
-        return self._in_partial(path) if is_near else partial_beside(output, path)
-
-    def _in_partial(self, path: str) -> str:
-        parts = mirrored(path)
-        place = "/".join([self.partial, *parts])
-        return "/".join([self.partial, LATER, *parts]) if self._is_spared(place) else place
-
-    def _is_spared(self, place: str) -> bool:
-        """Whether something that has to stay is there, above or below."""
-        return any(f"{place}/".startswith(f"{each}/") or each.startswith(f"{place}/") for each in self._spared)
+    def place_after_kill(self, output: str, path: str) -> str:
+        """Where something half made would go after a kill."""
+        is_near = os.lstat(path).st_dev == os.lstat(os.path.dirname(self.interrupted)).st_dev
+        return _free([self.interrupted], mirrored(path)) if is_near else _free_beside(output, path, "interrupted")
 
     def _to_partial(self, output: str, path: str) -> str:
-        place = self._in_partial(path)
+        place = "/".join([self.partial, *mirrored(path)])
         try:
             self._replace(path, place)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            place = partial_beside(output, path)
-            if self._is_spared(place):
-                place = partial_beside(output, path, later=True)
+            place = os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"partial"))
             self._replace(path, place)
         return place
 
     def _replace(self, path: str, place: str) -> None:
-        """Renames, and removes what is in the way below our own directories."""
+        """Moves something to where an earlier attempt may have left its own.
+
+        Directories are merged: of each file the latest is kept. A file of the user, put into the directory while the
+        task ran, came here with the attempt that failed, and the next failure must not remove it.
+        """
         parent = os.path.dirname(place)
         try:
             os.makedirs(parent, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             while parent and (os.path.isdir(parent) or not is_there(parent)):
                 parent = os.path.dirname(parent)
-            os.unlink(parent)
+            os.rename(parent, _free([], [parent]))
             os.makedirs(os.path.dirname(place), exist_ok=True)
-        remove_tree(place)
-        os.rename(path, place)
+        pending = [(path, place)]
+        emptied = []
+        while pending:
+            path, place = pending.pop()
+            if not is_there(place):
+                os.rename(path, place)
+            elif not _is_directory(path) and not _is_directory(place):
+                os.replace(path, place)
+            elif _is_directory(path) and _is_directory(place):
+                emptied.append(path)
+                pending += [(os.path.join(path, name), os.path.join(place, name)) for name in os.listdir(path)]
+            else:
+                os.rename(place, _free([], [place]))
+                os.rename(path, place)
+        for directory in reversed(emptied):
+            os.rmdir(directory)
 
     def put_back(self, before: OutputBefore) -> int:
         """Puts the units of an output back and counts them. OSError if one cannot be moved; it is safe where it is."""
@@ -296,15 +310,17 @@ class Asides:
 
     def keep(self, thing: str, output: str, path: str) -> str:
         """Moves a thing that was under this name to `replaced`; returns where it is. Nothing is overwritten there."""
-        place = _free([self.replaced], mirrored(path))
+        return self._keep(thing, output, path, self.replaced)
+
+    def _keep(self, thing: str, output: str, path: str, root: str) -> str:
+        place = _free([root], mirrored(path))
         try:
             self._make_parents(place)
             os.rename(thing, place)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            hidden = os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"replaced"))
-            place = _free([], [hidden])
+            place = _free_beside(output, path, os.path.basename(root))
             os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
             os.rename(thing, place)
         return place
@@ -354,10 +370,20 @@ def beside(output: bytes, path: bytes, kind: bytes) -> bytes:
     return top if path == output else os.path.join(top, path[len(output) + 1 :])
 
 
-def partial_beside(output: str, path: str, *, later: bool = False) -> str:
-    """Where an output, or something in it, goes when it is half made and on another file system than the records;
-    `later`, if what is there has to stay."""
-    return os.fsdecode(beside(os.fsencode(output), os.fsencode(path), b"later" if later else b"partial"))
+def _free_beside(output: str, path: str, kind: str) -> str:
+    return _free([], [os.fsdecode(beside(os.fsencode(output), os.fsencode(path), kind.encode()))])
+
+
+def half_made_beside(output: str) -> Iterator[str]:
+    """What is there of an output, half made, on another file system than the records."""
+    partial, interrupted = (os.fsdecode(beside(os.fsencode(output), os.fsencode(output), kind)) for kind in _HALF_MADE)
+    if is_there(partial):
+        yield partial
+    place, number = interrupted, 0
+    while is_there(place):
+        yield place
+        number += 1
+        place = f"{interrupted}.{number}"
 
 
 def _free(root: list[str], parts: Sequence[str]) -> str:

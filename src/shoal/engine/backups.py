@@ -55,7 +55,7 @@ class Backups:
         self._inherited = plan.inherited
         self._as_found = options.as_found
         """As a plain runner does it, old outputs are removed and the rest stays where it is."""
-        self._asides = Asides(workspace, spared=history.moved)
+        self._asides = Asides(workspace)
         self._journal = AttemptJournal(workspace.attempts)
         self._begun: dict[int, AttemptBegun] = {}
         self._stuck = False
@@ -329,13 +329,13 @@ class _Declared:
 
 
 def restore_all(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
-    """Puts back what a killed run had put aside, and moves what its attempts had half made to `partial`; returns where
-    that is, by the names that it had. `shoal.engine.recovery` says beforehand what this does.
+    """Puts back what a killed run had put aside, and moves what its attempts had half made to `interrupted`; returns
+    where that is, by the names that it had. `shoal.engine.recovery` says beforehand what this does.
 
     Called under the lock, before anything looks at the files. May be interrupted at any moment: the next call completes
     it. The history learns which results do not count any more.
     """
-    asides = Asides(workspace)
+    asides = Asides(workspace, after_kill=True)
     entries = read_journal(workspace.attempts)
     _record_interrupted(workspace, history, entries)
     ended = history.ended_last or {}

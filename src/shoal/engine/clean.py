@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from shoal.engine.asides import entry_of, partial_beside, remove_tree
+from shoal.engine.asides import entry_of, half_made_beside, remove_tree
 from shoal.engine.history import History
 from shoal.engine.recovery import Recovery
 from shoal.engine.workspace import DIRECTORY, Workspace
@@ -112,7 +112,7 @@ def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
     for name in names:
         path = os.path.join(workspace.directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
-            if path == workspace.partial and kept:
+            if path == workspace.interrupted and kept:
                 _remove_except(path, kept)
             elif name != replaced:
                 shutil.rmtree(path, ignore_errors=True)
@@ -170,9 +170,7 @@ class _Search:
                     self._keep(name, f"could not be made again: {need!r} is not there", is_output=False)
             for name, claims in self._claims.items():
                 self._output(name, claims)
-                for partial in (partial_beside(name, name), partial_beside(name, name, later=True)):
-                    if os.path.lexists(partial):
-                        self.cleaning.partial.append(partial)
+                self.cleaning.partial += half_made_beside(name)
         self.cleaning.directories += sorted(self._parents, key=lambda name: -name.count("/"))
         return self.cleaning
 

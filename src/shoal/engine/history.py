@@ -57,8 +57,6 @@ class History:
         """Names of outputs by place, as records."""
         self.begun: frozenset[str] = frozenset()
         """Outputs that attempts of a killed run may have begun."""
-        self.moved: frozenset[str] = frozenset()
-        """Where this command has moved what stood under the names of outputs after a kill."""
         self._made: dict[str, list[tuple[bytes, int]]] | None = None
 
     def empty(self) -> bool:

@@ -24,7 +24,7 @@ class Recovery(msgspec.Struct):
     directory, which is the workflow's."""
 
     moved: dict[str, str] = {}
-    """What stands under the names of outputs, and where in `partial` it will be."""
+    """What stands under the names of outputs, and where in `interrupted` it will be."""
     back: dict[str, str] = {}
     """What will be put back under a name, and where it is now."""
     replaced: bool = False
@@ -83,7 +83,7 @@ def _with_parents(name: str, place: str) -> dict[str, Entry]:
 
 def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
     """What `restore_all` would do now. The history was read while the journal of the killed run was there."""
-    asides = Asides(workspace)
+    asides = Asides(workspace, after_kill=True)
     ahead = Recovery()
     ended = history.ended_last or {}
     known: set[str] = set()
@@ -103,7 +103,7 @@ def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
 
 def _foresee(ahead: Recovery, asides: Asides, before: OutputBefore) -> None:
     output = os.fsdecode(before.path)
-    ahead.moved |= {name: asides.place_in_partial(output, name) for name in asides.half_made(before)}
+    ahead.moved |= {name: asides.place_after_kill(output, name) for name in asides.half_made(before)}
     for unit in before.units:
         place = os.fsdecode(unit.aside)
         if place and is_there(place):

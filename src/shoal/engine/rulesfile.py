@@ -131,7 +131,13 @@ class _Loader:
         return self._execute(found, f"{MODULE_NAME}_{len(self._modules)}")
 
     def _glob(self, pattern: str) -> list[str]:
-        return sorted(glob.glob(pattern, root_dir=self._directory, recursive=True))
+        try:
+            return sorted(glob.glob(pattern, root_dir=self._directory, recursive=True))
+        except RecursionError:
+            raise InputError(
+                f"the folders that files({pattern!r}) would look into have too many levels",
+                remedy="write a pattern that leaves out the deepest ones, or name the files",
+            ) from None
 
     def _let_functions_travel(self) -> None:
         """Has the files' functions sent to workers as code, for no worker can import a rules file."""

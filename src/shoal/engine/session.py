@@ -214,7 +214,6 @@ def look_back(workspace: Workspace, history: History, note: Callable[[str], None
         note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
     moved = restore_all(workspace, history, note)
     history.begun = frozenset()
-    history.moved = frozenset(moved.values())
     damage = mend(workspace, history)
     if damage:
         note(damage)

@@ -100,6 +100,20 @@ def _open_far(path: str, flags: int) -> int:
     return descriptor
 
 
+def make_directories(path: str) -> None:
+    """As `os.makedirs` for one that may be there already; that calls itself for each level."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except FileExistsError:
+            if not os.path.isdir(each):
+                raise
+
+
 def _pieces(path: str) -> Iterator[str]:
     while len(path) > _PIECE:
         cut = path.rfind("/", 0, _PIECE)

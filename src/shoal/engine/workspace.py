@@ -51,6 +51,9 @@ class Workspace:
         """What attempts under way began with; there while a run goes on, or after it was killed."""
         self.aside = os.path.join(self.directory, "aside")
         self.partial = os.path.join(self.directory, "partial")
+        """What attempts that failed have half made."""
+        self.interrupted = os.path.join(self.directory, "interrupted")
+        """What stood under the names of outputs after a kill."""
         self.replaced = os.path.join(self.directory, "replaced")
         self.lock = os.path.join(self.directory, "lock")
         self.brought = os.path.join(self.directory, "brought")

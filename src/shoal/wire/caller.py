@@ -50,8 +50,8 @@ class _Line:
         self._is_greeting = False
         self._failures = 0
         self.socket = client_socket(context, access, role, limit_bytes)
-        # With IMMEDIATE libzmq drops what has arrived and was not read yet when the other side hangs up: the last answer
-        # of an agent that ends. Nothing is sent here before the connection is known to be open.
+        # With IMMEDIATE libzmq drops what has arrived and was not read yet when the other side hangs up: the last
+        # answer of an agent that ends. Nothing is sent here before the connection is known to be open.
         self.socket.setsockopt(zmq.IMMEDIATE, 0)
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
         try:

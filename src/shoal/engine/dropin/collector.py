@@ -10,6 +10,7 @@ import os
 from array import array
 
 from shoal.engine.dropin.settings import Settings
+from shoal.engine.removal import remove_tree
 from shoal.model.graph import NO_TASK, Graph
 from shoal.plan.decide import Plan
 from shoal.plan.identity import place_of
@@ -81,13 +82,10 @@ class Collector:
 
 def remove_file(name: str) -> bool:
     """Removes a file, or a directory with all that is in it; False if there was nothing, or it cannot be removed."""
-    import shutil
-
+    if not os.path.lexists(name):
+        return False
     try:
-        if os.path.isdir(name) and not os.path.islink(name):
-            shutil.rmtree(name)
-        else:
-            os.unlink(name)
+        remove_tree(name, force=False)
     except OSError:
         return False
     return True

@@ -7,6 +7,7 @@ import os
 import shutil
 
 from shoal.engine.attempt import EndedAttempt
+from shoal.engine.removal import remove_quietly
 from shoal.model.graph import Graph
 from shoal.model.resources import BYTE_RESOURCES, FRACTION
 
@@ -19,7 +20,7 @@ def keep_failed(graph: Graph, attempt: EndedAttempt, category: str) -> None:
     """Moves the outputs of a failed attempt into a directory of its own and describes the rule beside them."""
     rule = attempt.task
     directory = failed_directory(rule)
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_quietly(directory)
     os.makedirs(directory, exist_ok=True)
     for name in graph.output_names(rule):
         if os.path.lexists(name):
