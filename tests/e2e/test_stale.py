@@ -83,6 +83,36 @@ def test_directory_that_other_tasks_make_files_in_stays_up_to_date(tmp_path: Pat
     assert is_up_to_date(tmp_path, check)
 
 
+HIDDEN_PART = """
+from shoal import file, task
+file("data/a", needs="raw", run="cp raw data/a")
+task("parts", needs="data/a")
+file("data/index", needs=["data", "data/a"], run="ls data > data/index.new; mv data/index.new data/index")
+file("sum", needs={needs}, run="cat data/* > sum")
+"""
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_task_that_needs_a_directory_needs_what_others_make_in_it(tmp_path: Path, check: str) -> None:
+    """A part has a version of its own: who needs only the directory would neither wait for it nor see a change."""
+    write(tmp_path / "raw", "1\n")
+    write(tmp_path / "data" / "b", "b\n")
+    (tmp_path / "flow.py").write_text(HIDDEN_PART.format(needs="'data'"))
+    for words in (("run", "flow.py"), ("plan", "flow.py")):
+        refused = shoal(tmp_path, *words, "--check", check, expect=2).stderr
+        assert "flow.py:6: 'sum' needs the directory 'data', in which 'data/a' makes 'data/a'" in refused
+        assert "need 'data/a' as well" in refused
+    assert not (tmp_path / "data" / "a").exists()
+    shoal(tmp_path, "run", "flow.py", "data/index")
+    for needs in ("['data', 'data/a']", "['data', 'parts']"):
+        (tmp_path / "flow.py").write_text(HIDDEN_PART.format(needs=needs))
+        for text in ("2\n", "3\n"):
+            write(tmp_path / "raw", text)
+            runs(tmp_path, check)
+            assert text in (tmp_path / "sum").read_text()
+        assert is_up_to_date(tmp_path, check)
+
+
 GROUP = """
 from shoal import file, files, task
 task("inputs", needs=files("raw/*.txt"))

@@ -17,7 +17,7 @@ from shoal.engine.trees import (
 )
 from shoal.errors import InputError
 from shoal.ledger.records import BY_CONTENT
-from shoal.model.graph import NO_TASK, Graph
+from shoal.model.graph import NO_TASK, Graph, files_read
 from shoal.plan.identity import Versions
 from shoal.plan.ownership import Entry, Listing, encode_listings
 
@@ -155,6 +155,54 @@ def look_at_files(
     if missing and check_sources:
         raise _missing_error(graph, missing)
     return signatures
+
+
+def refuse_hidden_parts(graph: Graph, wanted: bytearray, folders: Container[int]) -> None:
+    """Refuses tasks that need a directory and not all that others make in it by declared names.
+
+    These have versions of their own and do not count for that of the directory, so a change of one of them would hide
+    from such a task; and nothing would make it wait for them. Tasks that make something in a directory out of what is
+    in it, each a file of its own, do not need those of each other.
+    """
+    parts = _declared_parts(graph, {file for file in graph.inputs if file in folders})
+    if not parts:
+        return
+    for task in range(len(graph)):
+        if not wanted[task]:
+            continue
+        for file in graph.inputs_of(task):
+            if file in parts:
+                known = {*files_read(graph, task), *graph.outputs_of(task)}
+                for other in graph.after_of(task):
+                    known.update(graph.outputs_of(other))
+                for part in parts[file]:
+                    if part not in known:
+                        raise _hidden_part_error(graph, task, file, part)
+
+
+def _declared_parts(graph: Graph, folders: set[int]) -> dict[int, list[int]]:
+    """Of directories: what tasks that do not need them make in them."""
+    paths = {os.path.abspath(graph.file_names[file]): file for file in folders}
+    found: dict[int, list[int]] = {}
+    for part in graph.outputs if paths else ():
+        above = os.path.abspath(graph.file_names[part])
+        while above != "/":
+            above = os.path.dirname(above)
+            file = paths.get(above)
+            if file is not None and file not in files_read(graph, graph.producer[part]):
+                found.setdefault(file, []).append(part)
+    return found
+
+
+def _hidden_part_error(graph: Graph, task: int, file: int, part: int) -> InputError:
+    name, maker = graph.file_names[part], graph.names[graph.producer[part]]
+    return InputError(
+        f"{graph.names[task]!r} needs the directory {graph.file_names[file]!r}, in which {maker!r} makes {name!r}: "
+        "it would neither wait for that nor see a change of it",
+        file=graph.source,
+        line=graph.lines[task] or None,
+        remedy=f"need {name!r} as well, or instead of the directory what is read of it",
+    )
 
 
 def _missing_error(graph: Graph, missing: list[tuple[int, int]]) -> InputError:

@@ -17,7 +17,7 @@ from shoal import __version__
 from shoal.descriptors import raise_limit
 from shoal.engine.backups import restore_all
 from shoal.engine.books import Books, Listener
-from shoal.engine.files import look_at_files
+from shoal.engine.files import look_at_files, refuse_hidden_parts
 from shoal.engine.history import History, mend, read_history
 from shoal.engine.leftovers import end_leftovers
 from shoal.engine.links import categories_of, cores_of, links_of, names_of_outputs
@@ -103,6 +103,8 @@ def make_plan(
     if check_sources:
         refuse_results_as_sources(graph, history)
     signatures = look_at_files(graph, wanted, versions, by_content, check_sources)
+    if versions.folders and not as_found:
+        refuse_hidden_parts(graph, wanted, versions.folders)
     kept = workflow.wanted_files() if history.collected else ()
     plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=kept)
     if not as_found:
