@@ -16,9 +16,12 @@ _RULES = (
     "directories,groups,patterns,functions,links,names,failures,times,kills,damage,content,copies,clean,intruders,"
     "definitions,members,outputs"
 )
+_CLUSTER = "cluster,members,definitions,functions,directories,failures,kills"
 
 
-@pytest.mark.parametrize(("seeds", "only"), [("0..19", _RULES), ("0..9", "makeflow,dropin,kills,failures")])
+@pytest.mark.parametrize(
+    ("seeds", "only"), [("0..19", _RULES), ("0..9", "makeflow,dropin,kills,failures"), ("0..3", _CLUSTER)]
+)
 def test_no_history_ends_with_other_files_than_a_clean_build(seeds: str, only: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.rebuild", "--seeds", seeds, "--jobs", "2", "--only", only],

@@ -465,12 +465,18 @@ def _come_to_on_cluster(part: Part, teller: Teller, random: Random, ending: str)
 def attached_parts(
     random: Random, flow: Workflow, done: set[int], start: float, identity: str, ending: str
 ) -> list[Part]:
-    """A run that is left to the cluster and attached later, as it was recorded at first: its second head says when it
-    was attached, and what has ended meanwhile comes behind it."""
+    """A run that is left to the cluster and attached later, or never. Behind its second head comes what has ended
+    meanwhile; that says when it was attached, beside the time of the beginning or, as it was recorded at first, in the
+    place of that."""
     first, _ = cluster_part(random, flow, done, start, identity, "is killed", detach=True)
+    if random.random() < 0.2:
+        return [first]
     scratch, _ = cluster_part(random, flow, done, start + 0.1, identity, ending)
     again = start + random.choice((0.5, 5.0, 100.0, 1000.0))
-    head = msgspec.structs.replace(scratch.start, time=again)
+    if random.random() < 0.3:
+        head = msgspec.structs.replace(scratch.start, time=again)
+    else:
+        head = msgspec.structs.replace(scratch.start, time=first.start.time, attached=again)
     records: list[Record] = []
     for record in scratch.records:  # nodes are looked at from now on, and what has ended is read from the log
         if isinstance(record, NodeSeen):
