@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.command import SHOAL, shoal, start, wait_until
 
 CHAIN = "a:\n\techo hi > a\nb: a\n\tcat a > b\nc: b\n\tcat b > c\n"
@@ -136,6 +138,27 @@ def test_a_file_that_somebody_edited_is_kept_and_its_readers_run(tmp_path: Path)
     assert makeflow(tmp_path)[1].count("submitting job") == 1
     assert (tmp_path / "c").read_text() == "edited\n"
     assert "submitting job" not in makeflow(tmp_path)[1]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_link_of_the_user_stays_and_is_written_through(tmp_path: Path, is_there: bool) -> None:
+    (tmp_path / "store").mkdir()
+    out, target = tmp_path / "out", tmp_path / "store" / "out"
+    if is_there:
+        target.write_text("mine\n")
+    out.symlink_to("store/out")
+    for text in ("one\n", "two\n", "three\n"):
+        (tmp_path / "source").write_text(text)
+        assert makeflow(tmp_path, text="out: source\n\tcat source > out\n")[0] == 0
+        assert os.readlink(out) == "store/out"
+        assert target.read_text() == text
+
+
+def test_link_that_a_rule_made_is_made_again(tmp_path: Path) -> None:
+    for text in ("one\n", "two\n"):
+        (tmp_path / "source").write_text(text)
+        assert makeflow(tmp_path, text="out: source\n\tln -s source out\n")[0] == 0
+        assert os.readlink(tmp_path / "out") == "source"
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from textwrap import dedent
+from time import process_time
 from types import ModuleType
 
 import pytest
@@ -263,3 +264,143 @@ def test_modules_that_a_function_imports_are_asked_about() -> None:
 
     Fingerprints(modules).of(names["f"])
     assert {"os", "one.two", "three", "three.four"} <= set(asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ("import subprocess\nX = subprocess.CompletedProcess(['a'], 1)", "1", "2"),
+        ("import subprocess\nX = subprocess.TimeoutExpired('a', 1)", "1", "2"),
+        ("import io\nX = io.BytesIO(b'one')", "one", "two"),
+        ("import io\nX = io.StringIO('one')", "one", "two"),
+        ("import signal\nX = signal.SIGTERM", "SIGTERM", "SIGINT"),
+        ("import socket\nX = socket.AF_INET", "INET", "INET6"),
+        ("import logging\nX = logging.Formatter('%(message)s')", "message", "name"),
+        ("import logging\nX = logging.getLogger('one')", "one", "two"),
+        ("import queue\nX = queue.Queue(1)", "1", "2"),
+        ("import threading\nX = threading.Semaphore(1)", "1", "2"),
+        ("import ctypes\nX = ctypes.c_int(1)", "1", "2"),
+        ("import os\nX = os.terminal_size((1, 5))", "1", "2"),
+        ("X = {1: 0}.keys()", "1", "2"),
+        ("X = {0: [1]}.items()", "1", "2"),
+        ("X = memoryview(b'one')", "one", "two"),
+        ("import random\nX = random.Random(1).choice", "1", "2"),
+        ("import random\nX = random.Random(1).random", "1", "2"),
+        ("class T(dict):\n    rate = 1\nX = T.fromkeys", "1", "2"),
+        ("class T:\n    def __init__(s, n): s.n = n\n    def go(s): pass\nX = T(1).go", "1", "2"),
+        ("class T:\n    def __init__(s, n): s.n = n\n    def go(s): pass\n_inst = T(1)\nX = _inst.go", "1", "2"),
+        ("class T:\n    rate = 1\n    @classmethod\n    def go(s): pass\nX = T.go", "1", "2"),
+        (
+            "from dataclasses import *\n@dataclass\nclass T:\n    n: int = field(metadata={'u': 1})\nX = T",
+            "1",
+            "2",
+        ),
+        ("import enum\nclass T(enum.Enum):\n    A = 1\nX = {T.A}", "= 1", "= 2"),
+        ("class T:\n    def __init__(s, n): s.n = [n]\nX = {T(0), T(1), T(7)}", "1", "2"),
+        ("class T:\n    def __init__(s, n): s.n = [[n]]\nX = {(0, T(0)), (0, T(1))}", "T(1)", "T(2)"),
+        ("class T:\n    def __init__(s, n): s.n = [n]\nX = {frozenset([T(0)]), frozenset([T(1)])}", "T(1)", "T(2)"),
+        ("def make(n): return lambda: n\nX = {make(n) for n in range(1, 500)}", "1, 500", "2, 501"),
+        (
+            "class T:\n    def __init__(s, n):\n        for _ in range(30): n = [n]\n        s.n = n\nX = {T(0), T(1)}",
+            "T(1)",
+            "T(2)",
+        ),
+    ],
+)
+def test_objects_that_a_function_uses_count_with_what_they_hold(text: str, before: str, after: str) -> None:
+    assert before in text
+    text += "\ndef f(t): return X"
+    assert digest(text.replace(before, after)) != digest(text)
+
+
+ALIKE = """
+    import functools, io, logging, logging.handlers, os, queue, random, signal, subprocess, tempfile, threading
+    from random import random as drawn, shuffle
+
+    FILE = tempfile.NamedTemporaryFile()
+    HANDLER = logging.handlers.TimedRotatingFileHandler(FILE.name)
+    LOGGER = logging.getLogger("one")
+    LOGGER.addHandler(HANDLER)
+    CHILD = subprocess.Popen(["true"], stdout=subprocess.PIPE)
+    CHILD.communicate()
+    THREAD = threading.Thread(target=len, args=([],))
+    THREAD.start()
+    THREAD.join()
+    QUEUE, EVENT, LOCAL, LOCK = queue.Queue(), threading.Event(), threading.local(), threading.RLock()
+    BYTES, SIGNALS = io.BytesIO(b"x"), {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    ENVIRONMENT = os.environ
+
+    class Node:
+        def __init__(self, name):
+            self.name, self.near = [name], set()
+    nodes = [Node(number // 2) for number in range(40)]
+    for number, one in enumerate(nodes):
+        one.near.update((nodes[number - 1], nodes[number - 7], nodes[number // 2]))
+        one.all = nodes
+    HEAP = {Node(number % 3) for number in range(300)} | {frozenset({"a", "b", "c"}), frozenset({"d", "e"})}
+
+    def f(t):
+        return (drawn, shuffle, FILE, HANDLER, LOGGER, CHILD, THREAD, QUEUE, EVENT, LOCAL, LOCK, BYTES, SIGNALS,
+                ENVIRONMENT, nodes, HEAP)
+"""
+
+
+def test_what_differs_in_every_process_does_not_count() -> None:
+    program = "from pure.test_rules_fingerprint import ALIKE, digest; print(digest(ALIKE))"
+    found = []
+    for seed in "0123":
+        told = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([*sys.path, TESTS]), "OTHER": seed}
+        done = subprocess.run([sys.executable, "-c", program], env=told, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip())
+    assert len(set(found)) == 1 and len(found[0]) == 32
+
+
+def test_large_nets_of_objects_that_look_alike_have_a_fingerprint_soon() -> None:
+    text = """
+        class Node:
+            def __init__(self, name):
+                self.name, self.near = [name], set()
+        nodes = [Node(name) for name in range(1000)]
+        for number, one in enumerate(nodes):
+            one.near.update((nodes[number - 1], nodes[number - 7]))
+            one.all = nodes
+        def f(t):
+            return nodes
+    """
+    began = process_time()
+    assert digest(text) != digest(text.replace("(1000)", "(1, 1001)"))
+    assert process_time() - began < 10
+
+
+def loaded_by_path(text: str, name: str) -> dict[str, object]:
+    """A module that is not among `sys.modules`, as if loaded by `importlib.util.spec_from_file_location`."""
+    names: dict[str, object] = {"__name__": name, "__file__": "/project/tools.py"}
+    exec(dedent(text), names)
+    return names
+
+
+@pytest.mark.parametrize("name", ["nosuchmodule", "json"])
+def test_code_that_was_loaded_by_its_path_counts_by_it(name: str) -> None:
+    names = loaded_by_path("def g(): pass\nclass T:\n    def go(self): pass\nwhole = g", name)
+    for used in (names["g"], names["T"]):
+        asked: list[str] = []
+
+        def modules(name: str, asked: list[str] = asked) -> str:
+            asked.append(name)
+            return "text"
+
+        Fingerprints(modules).of(used)
+        assert asked == ["/project/tools.py"]
+
+
+@pytest.mark.parametrize("name", ["nosuchmodule", "json"])
+def test_class_that_its_module_does_not_have_is_looked_into(name: str) -> None:
+    one, two = (loaded_by_path(f"class T:\n    rate = {rate}", name)["T"] for rate in (1, 2))
+    fingerprints = Fingerprints(lambda name: "text")
+    assert fingerprints.of(one) != fingerprints.of(two)
+
+
+def test_code_whose_module_cannot_be_found_is_looked_into() -> None:
+    one, two = (loaded_by_path(f"def g(): return {number}", "nosuchmodule")["g"] for number in (1, 2))
+    fingerprints = Fingerprints(lambda name: "")
+    assert fingerprints.of(one) != fingerprints.of(two)

@@ -165,6 +165,24 @@ def test_a_file_of_commands_does_not_load_cloudpickle() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["nosuchmodule", "json"])
+def test_what_was_loaded_by_its_path_counts_in_fingerprints(name: str) -> None:
+    """Whether or not there is a module of the name that it was given."""
+    write(
+        "flow.py",
+        IMPORT + "import importlib.util as u, os\n"
+        f"spec = u.spec_from_file_location({name!r}, os.path.abspath('tools/tool.py'))\n"
+        "tool = u.module_from_spec(spec)\nspec.loader.exec_module(tool)\ng = tool.g\n"
+        "@task\ndef whole(): return tool.g()\n@task\ndef part(): return g()\ntask('itself', run=g)\n"
+        "@task\ndef kind(): return tool.Settings\n",
+    )
+    found = []
+    for number in (1, 2):
+        write("tools/tool.py", f"class Settings:\n    rate = {number}\ndef g(): return {number}\n")
+        found.append([action.fingerprint for action in load_rules("flow.py").graph([], bool)[0].actions])  # type: ignore[union-attr]
+    assert len(found[0]) == 4 and not set(found[0]) & set(found[1])
+
+
 def test_fingerprints_are_the_same_in_every_process() -> None:
     write(
         "flow.py", IMPORT + "N = 3\ndef g(x): return x in {'a', 'b', 'c', N}\n@task\ndef t(): return g(1), lambda: N\n"

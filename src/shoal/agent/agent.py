@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from shoal.agent.about import Deeds, Entry, decode_about, encode
 from shoal.agent.answers import whole_share, why_in_share
 from shoal.agent.books import ClusterBooks
+from shoal.agent.chores import GivenUpError, why_ended
 from shoal.agent.depot import Depot
 from shoal.agent.desk import Desk, memory_places
 from shoal.agent.farm import Farm
@@ -131,6 +132,8 @@ class Agent:
                     self._turn()
                 except VersionError:
                     raise
+                except GivenUpError:
+                    self._drop_given_up()
                 except ShoalError as error:
                     self._recover(error)
                 except OSError as error:
@@ -283,6 +286,8 @@ class Agent:
     def _beat(self) -> None:
         """Says that we live, and looks at who else does and what is being run."""
         self._next_beat = self.clock() + BEAT_SECONDS
+        if self.share is not None:
+            self.share.chores.refuse_given_up()
         if self.number == NOBODY:
             self._join()
             return
@@ -388,13 +393,27 @@ class Agent:
 
     def _look_at_runs(self) -> None:
         runs = self.books.directory.runs()
-        current = next((each for each in runs if each.state != "ended"), None)
+        current = next((each for each in runs if each.state != "ended" and not self._ends_given_up(each)), None)
         self._is_run_on = current is not None
         if self.share is not None and (current is None or current.run != self.share.run):
             self._close_share()
         if current is not None and self.share is None and not self.leaving:
             self._open_share(current)
         self.depot.keep_only([each.run for each in runs])
+
+    def _ends_given_up(self, run: RunInfo) -> bool:
+        """Ends the run if its user has given it up, so that the next one can have its turn."""
+        why = why_ended(run.run, decode_about(run.about))
+        if why:
+            self._say(why)
+            self.desk.end_given_up(run.run, self.info.name, why)
+        return bool(why)
+
+    def _drop_given_up(self) -> None:
+        """Ends what still runs here of a run that was given up. The next beat ends the run for everybody."""
+        self._close_share()
+        self._versions = (-1, -1)
+        self._next_beat = 0.0
 
     def _open_share(self, run: RunInfo) -> None:
         if self.number not in self.nodes:

@@ -15,9 +15,11 @@ from shoal.agent.about import About, Deed, Deeds, Seen
 from shoal.engine.asides import Asides, is_there
 from shoal.engine.attempt_journal import OutputBefore
 from shoal.engine.files import signature
+from shoal.engine.given_up import is_given_up, note_path
 from shoal.engine.orders import circumstances_of, shell_of
 from shoal.engine.trees import as_listing, list_tree, signature_of_entries
 from shoal.engine.workspace import Workspace
+from shoal.errors import RunError
 from shoal.model.task import Profile
 from shoal.model.texts import restored
 from shoal.plan.ownership import Entry, Listing, encode_listings
@@ -29,13 +31,28 @@ OUTPUT_BYTES = 64 << 10
 NOTHING: Order = (0, 0, b"", 0.0, b"", b"", 0, b"")
 
 
+class GivenUpError(RunError):
+    """The user has given the run up: nothing of it may start, and no file of the workflow may be touched."""
+
+
+def why_ended(run: str, about: About) -> str:
+    """Why a run that this node has not looked at before is ended; empty if its user has not given it up."""
+    if about.managed or not about.workflow or not is_given_up(Workspace(about.workflow, about.base), run):
+        return ""
+    return _given_up_sentence(run, about)
+
+
+def _given_up_sentence(run: str, about: About) -> str:
+    return f"run {run} of {about.workflow!r} was given up with 'shoal cancel --forget', so it is ended"
+
+
 class Chores:
     """The chores of one run on one node."""
 
     """The current directory is the workflow's own one, if nodes share files."""
 
-    def __init__(self, about: About, profiles: Sequence[Profile], deeds: Deeds) -> None:
-        self._base = about.base
+    def __init__(self, run: str, about: About, profiles: Sequence[Profile], deeds: Deeds) -> None:
+        self._run, self._about, self._base = run, about, about.base
         self._deeds = deeds
         profiles = [restored(profile, Profile) for profile in profiles]
         self._circumstances = [circumstances_of(profile) for profile in profiles]
@@ -47,7 +64,9 @@ class Chores:
         self._memory = [profile.resources.get("memory") if about.enforced else 0 for profile in profiles]
         self._disk = [profile.resources.get("disk") if about.enforced else 0 for profile in profiles]
         self._made = {""}
-        self._asides = Asides(Workspace(about.workflow, about.base))
+        workspace = Workspace(about.workflow, about.base)
+        self._asides = Asides(workspace)
+        self._given_up = note_path(workspace, run) if about.workflow and not about.managed else ""
         self._output = -1
         self._output_path = ""
 
@@ -73,6 +92,11 @@ class Chores:
             self.notes.append(NO_BASH)
         return self._shell[category]
 
+    def refuse_given_up(self) -> None:
+        """Raises `GivenUpError` if the run was given up. That is one look at one name, before each attempt."""
+        if self._given_up and os.path.exists(self._given_up):
+            raise GivenUpError(_given_up_sentence(self._run, self._about))
+
     def deed(self, task: int) -> Deed:
         return self._deeds.of(task)
 
@@ -94,6 +118,7 @@ class Chores:
 
     def order(self, task: int, attempt: int, category: int) -> tuple[Order, str | None]:
         """The order for the launcher; or why the task cannot be started."""
+        self.refuse_given_up()
         deed = self._deeds.of(task)
         obstacle = self._make_room(deed, is_first=attempt == 1)
         if obstacle is not None:
@@ -139,6 +164,7 @@ class Chores:
 
     def take_away(self, task: int) -> str:
         """An attempt did not succeed: moves what it has half made to `partial`; says where."""
+        self.refuse_given_up()  # what stands there may be of a later run
         deed = self._deeds.of(task)
         places = []
         for before in _befores(deed):

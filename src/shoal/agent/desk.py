@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from shoal.agent.about import ONE, About, decode_about, encode
+from shoal.agent.about import ONE, About, Entry, decode_about, encode
 from shoal.agent.answers import served_first, standings, whole_run, why_by_books
 from shoal.agent.books import ClusterBooks
 from shoal.agent.depot import Depot
@@ -276,6 +276,15 @@ class Desk:
         if not store.left:
             self.books.directory.end(run, "cancelled")
             self.owner.runs_changed()
+
+    def end_given_up(self, run: str, name: str, why: str) -> None:
+        """Ends a run that its user has given up, whatever nodes have of it: they drop it when they see that."""
+        try:
+            self._store_of(run).note(encode(Entry(-1, 0, "note", "", name, message=why)))
+        except LOST:
+            self._drop(run)
+        self.books.directory.end(run, "cancelled")
+        self.owner.runs_changed()
 
     def _forget(self, run: str) -> None:
         info = self._info_of(run)

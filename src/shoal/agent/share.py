@@ -97,7 +97,7 @@ class Share:
         self.name = nodes[here].name
         self.mark = f"{here}.{run}"
         """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
-        self.chores = Chores(about, work.profiles, deeds)
+        self.chores = Chores(run, about, work.profiles, deeds)
         self._depot = depot
         self.goods = self._make_goods(depot, spool) if depot is not None else None
         self._places: dict[int, int] = {}

@@ -90,18 +90,21 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     import sys
 
     from shoal import __version__
-    from shoal.agent.spools import make_spool, remove_dead
+    from shoal.agent.spools import give_spool, make_spool, remove_dead
     from shoal.cluster.machine import this_machine
     from shoal.cluster.offer import Declared, offer
     from shoal.cluster.starters import NODE_NAME
     from shoal.store.directory import NodeInfo
 
-    remove_dead()
-    spool = os.path.abspath(arguments.spool or make_spool())
+    spool = os.path.abspath(arguments.spool) if arguments.spool else ""
     try:
-        os.makedirs(spool, mode=0o700, exist_ok=True)
+        if spool:
+            give_spool(spool)
+        remove_dead()
+        spool = spool or make_spool()
     except OSError as error:
-        raise InputError(f"{spool!r} cannot be made: {error.strerror}", remedy="give another --spool") from None
+        where = spool or error.filename
+        raise InputError(f"{where!r} cannot be made: {error.strerror}", remedy="give another --spool") from None
     declared = Declared(
         arguments.cores,
         arguments.memory,

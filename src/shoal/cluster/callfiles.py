@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 
 from shoal.cluster.selection import values_read
+from shoal.engine.removal import remove_quietly
 from shoal.engine.values import Values
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
@@ -81,7 +81,7 @@ class WorkspaceCalls:
             _write(self.value_of(task), value)
 
     def clear(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_quietly(self._folder)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -18,6 +18,7 @@ from shoal.cluster.selection import Selection
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
 from shoal.depot.shelf import describe
+from shoal.engine.removal import remove_quietly
 from shoal.errors import InputError
 
 PART_BYTES = 4 << 20
@@ -133,7 +134,7 @@ class Return:
             self._fetcher.close()
         if self._cache is not None:
             self._cache.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_quietly(self._folder)
 
 
 def _move_over(source: str, target: str) -> None:

@@ -20,6 +20,7 @@ from shoal.agent.messages import (
     ClusterTold,
     Entries,
     Follow,
+    Forget,
     Refused,
     WireMessage,
     make_codec,
@@ -41,6 +42,7 @@ from shoal.engine.brought import (
     read_plan,
     write_brought,
 )
+from shoal.engine.given_up import drop_note, given_up_runs, note_given_up
 from shoal.engine.history import mend
 from shoal.engine.load import Workflow
 from shoal.engine.options import LARGER_NODE, RunOptions
@@ -130,6 +132,7 @@ class ClusterSession(Session):
         self.words = list(words)
         self.managed = managed if attach is None else attach.managed
         nodes = self.nodes = told(caller).nodes
+        end_given_up(workspace, cluster, caller)
         self.to = to
         if to not in (ONE, ALL):
             refuse_unknown_label(to, nodes)
@@ -349,10 +352,38 @@ def forget_brought(workspace: Workspace) -> str:
                 f"the cluster {note.cluster!r} answers, and has this run",
                 remedy="end it there with 'shoal cancel', and take over what is done with 'shoal attach'",
             )
+        if note is not None:
+            _note_given_up(workspace, note)
         forget_note(workspace)
     finally:
         workspace.release()
     return note.cluster if note is not None else ""
+
+
+def _note_given_up(workspace: Workspace, note: Note) -> None:
+    try:
+        note_given_up(workspace, note.run, note.cluster)
+    except OSError as error:
+        raise InputError(
+            f"cannot note in {workspace.given_up!r} that the run is given up: {error.strerror}",
+            remedy="free some space there, or make it writable; nothing has changed",
+        ) from None
+
+
+def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]) -> None:
+    """Sees to it that a cluster which is back has no run any more that was given up meanwhile.
+
+    Cancels what still runs, forgets what has ended, and removes the note when the cluster does not know the run. Each
+    run that is brought there takes one of these steps, so the note outlives all that nodes do because of it.
+    """
+    for run in given_up_runs(workspace, cluster):
+        found = caller.ask(Follow(run, 0))
+        if not isinstance(found, Entries):
+            continue
+        if found.state == "unknown":
+            drop_note(workspace, run)
+        else:
+            caller.ask(Forget(run) if found.state == "ended" else Cancel(run, []))
 
 
 def _answers(note: Note) -> bool:

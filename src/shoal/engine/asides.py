@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from shoal.engine.attempt_journal import OutputBefore, Unit
 from shoal.engine.files import signature_of_file
-from shoal.engine.trees import as_listing, list_tree
+from shoal.engine.removal import remove_empty_directories, remove_tree
+from shoal.engine.trees import as_listing, list_tree, make_directories, reachable
 from shoal.engine.workspace import Workspace
 from shoal.ledger.records import BY_CONTENT
 from shoal.plan.ownership import Entry, Made
@@ -24,6 +24,8 @@ UNITS = "%"
 """In `aside`, the directory that holds what was put aside out of the directory around it."""
 _ABOVE, _ROOT = "%up", "%root"
 _SPECIAL = {_ROOT: "", _ABOVE: ".."}
+_LONGEST_PATH = 3800
+"""Bytes; PATH_MAX less the longest name."""
 _HALF_MADE = (b"partial", b"interrupted")
 
 
@@ -48,6 +50,13 @@ def _is_directory(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
+def _can_merge(one: str, other: str) -> bool:
+    """Whether both are directories in which every name can be reached by its path."""
+    if not (_is_directory(one) and _is_directory(other)):
+        return False
+    return max(len(os.fsencode(one)), len(os.fsencode(other))) < _LONGEST_PATH
+
+
 def is_there(path: str) -> bool:
     """Also if it is a link that leads nowhere."""
     return os.access(path, os.F_OK, follow_symlinks=False)
@@ -58,14 +67,15 @@ def is_there(path: str) -> bool:
 
 def entry_of(path: str, check: int) -> Entry:
     """What stands there, looked at in one of the two ways; a link is not followed."""
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
-        return Entry("link", 0, 0, os.readlink(path))
-    if stat.S_ISDIR(found.st_mode):
-        return Entry("directory", 0, 0, "")
-    if not stat.S_ISREG(found.st_mode):
-        return Entry("other", 0, 0, "")
-    return Entry("file", *signature_of_file(path, found, check == BY_CONTENT), "")
+    with reachable(path) as name:
+        found = os.lstat(name)
+        if stat.S_ISLNK(found.st_mode):
+            return Entry("link", 0, 0, os.readlink(name))
+        if stat.S_ISDIR(found.st_mode):
+            return Entry("directory", 0, 0, "")
+        if not stat.S_ISREG(found.st_mode):
+            return Entry("other", 0, 0, "")
+        return Entry("file", *signature_of_file(name, found, check == BY_CONTENT), "")
 
 
 def everything_below(directory: str, *, by_content: bool = False) -> dict[str, Entry]:
@@ -194,7 +204,7 @@ class Asides:
     def _make_parents(self, path: str) -> None:
         parent = os.path.dirname(path)
         if parent and parent not in self._made:
-            os.makedirs(parent, exist_ok=True)
+            make_directories(parent)
             self._made.add(parent)
 
     # ---- after an attempt that did not succeed ---------------------------------------------------------------------
@@ -248,16 +258,17 @@ class Asides:
         """Moves something to where an earlier attempt may have left its own.
 
         Directories are merged: of each file the latest is kept. A file of the user, put into the directory while the
-        task ran, came here with the attempt that failed, and the next failure must not remove it.
+        task ran, came here with the attempt that failed, and the next failure must not remove it. Where paths would
+        become too long for that, what is there already is kept under another name.
         """
         parent = os.path.dirname(place)
         try:
-            os.makedirs(parent, exist_ok=True)
+            make_directories(parent)
         except (FileExistsError, NotADirectoryError):
             while parent and (os.path.isdir(parent) or not is_there(parent)):
                 parent = os.path.dirname(parent)
             os.rename(parent, _free([], [parent]))
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            make_directories(os.path.dirname(place))
         pending = [(path, place)]
         emptied = []
         while pending:
@@ -266,7 +277,7 @@ class Asides:
                 os.rename(path, place)
             elif not _is_directory(path) and not _is_directory(place):
                 os.replace(path, place)
-            elif _is_directory(path) and _is_directory(place):
+            elif _can_merge(path, place):
                 emptied.append(path)
                 pending += [(os.path.join(path, name), os.path.join(place, name)) for name in os.listdir(path)]
             else:
@@ -286,7 +297,7 @@ class Asides:
                 raise FileExistsError(errno.EEXIST, "something has come to stand there meanwhile", path)
             parent = os.path.dirname(path)
             if parent:
-                os.makedirs(parent, exist_ok=True)
+                make_directories(parent)
             os.rename(aside, path)
             count += 1
         return count
@@ -299,7 +310,8 @@ class Asides:
             aside, path = os.fsdecode(unit.aside), os.fsdecode(unit.path)
             if not aside or not is_there(aside):
                 continue
-            if unit.keep:
+            too_long = any(len(unit.aside) + len(name) > _LONGEST_PATH for name in unit.changed)
+            if unit.keep or too_long:
                 yield path, self.keep(aside, os.fsdecode(before.path), path)
                 continue
             for name in map(os.fsdecode, unit.changed):
@@ -321,7 +333,7 @@ class Asides:
             if error.errno != errno.EXDEV:
                 raise
             place = _free_beside(output, path, os.path.basename(root))
-            os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+            make_directories(os.path.dirname(place))
             os.rename(thing, place)
         return place
 
@@ -350,11 +362,7 @@ class Asides:
 
     def remove_empty(self) -> None:
         """Removes the directory of what is aside, if nothing is in it."""
-        for parent, _, _ in os.walk(self.aside, topdown=False):
-            try:
-                os.rmdir(parent)
-            except OSError:
-                pass
+        remove_empty_directories(self.aside)
         self._made.clear()
 
 
@@ -424,20 +432,3 @@ def _is_below(path: str, tops: set[str]) -> bool:
             return True
         parent = os.path.dirname(parent)
     return False
-
-
-def remove_tree(path: str) -> None:
-    """Removes a file or a directory with everything in it, if it is there; also from directories that are read-only."""
-    try:
-        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return
-    if not is_directory:
-        os.unlink(path)
-        return
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        for parent, _, _ in os.walk(path):
-            os.chmod(parent, stat.S_IRWXU)
-        shutil.rmtree(path)

@@ -7,10 +7,11 @@ anything is moved, so that the next run completes what a killed one has left (`r
 from __future__ import annotations
 
 import os
+import stat
 from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 
-from shoal.engine.asides import Asides, is_there
+from shoal.engine.asides import Asides, entry_of, is_there
 from shoal.engine.attempt_journal import (
     AttemptBegun,
     AttemptJournal,
@@ -133,20 +134,26 @@ class Backups:
     def _look(self, file: int, name: str, made: Made | None) -> OutputBefore:
         was_planned = self._versions.sizes[file] >= 0
         if self._as_found:
-            return self._remove(name, was_planned)
+            return self._remove(name, was_planned, made)
         others = self._declared.below(name) if name in self._declared.parents else []
         given_up = file in self._given_up
         return self._asides.before(name, made, others, given_up=given_up, has_appeared=not was_planned)
 
     @staticmethod
-    def _remove(name: str, was_planned: bool) -> OutputBefore:
-        """Removes an old output, if it is one; a directory is filled anew."""
+    def _remove(name: str, was_planned: bool, made: Made | None) -> OutputBefore:
+        """Removes an old output, if it is one; a directory is filled anew. A link goes only if the task made it: one of
+        the user stays, and the task writes through it."""
         found = os.lstat(name)
-        if was_planned and (os.path.islink(name) or not os.path.isdir(name)):
+        is_link = stat.S_ISLNK(found.st_mode)
+        if is_link:
+            goes = made is not None and made.has_left("", entry_of(name, made.check))
+        else:
+            goes = was_planned and not stat.S_ISDIR(found.st_mode)
+        if goes:
             os.unlink(name)
             return OutputBefore(os.fsencode(name))
         unit = Unit(os.fsencode(name), b"", found.st_dev, found.st_ino, True)
-        return OutputBefore(os.fsencode(name), [unit])
+        return OutputBefore(os.fsencode(name), [unit], stood=[b""] if is_link else [])
 
     def _begin_again(self, task: int, known: AttemptBegun) -> AttemptBegun | None:
         """What stands there before another attempt was not made by the one before: that was taken away."""
@@ -158,13 +165,20 @@ class Backups:
             if any(not unit.aside for unit in before.units) and not self._as_found:
                 continue  # it stays where it is
             if self._as_found:
-                known.outputs[at] = self._remove(name, True)
+                known.outputs[at] = self._remove_again(name, before)
             elif before.units:
                 self._tell_kept(name, self._asides.keep(name, name, name))
             else:
                 known.outputs[at] = self._asides.before(name, None, [], given_up=False, has_appeared=True)
                 changed = True
         return known if changed else None
+
+    def _remove_again(self, name: str, before: OutputBefore) -> OutputBefore:
+        """A link that did not stand there before was made by the attempt that failed."""
+        if os.path.islink(name) and not before.stood:
+            os.unlink(name)
+            return OutputBefore(before.path)
+        return self._remove(name, True, None)
 
     def _put(self, entry: AttemptBegun) -> str | None:
         if self._as_found:

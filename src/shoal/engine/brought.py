@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 
 import msgspec
 
 from shoal.engine.load import Workflow
+from shoal.engine.removal import remove_quietly
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.model import texts
@@ -129,7 +129,7 @@ def read_plan(workspace: Workspace) -> BroughtPlan:
 
 def forget_note(workspace: Workspace) -> None:
     """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
-    shutil.rmtree(os.path.join(workspace.directory, ARRIVING), ignore_errors=True)
+    remove_quietly(os.path.join(workspace.directory, ARRIVING))
     for path in (workspace.brought, workspace.brought_plan):
         try:
             os.unlink(path)

@@ -9,15 +9,16 @@ as is everything that only looks as if it had been made. Nothing in a directory 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from shoal.engine.asides import entry_of, half_made_beside, remove_tree
+from shoal.engine.asides import entry_of, half_made_beside
 from shoal.engine.history import History
 from shoal.engine.recovery import Recovery
+from shoal.engine.removal import remove_quietly, remove_tree
+from shoal.engine.trees import reachable
 from shoal.engine.workspace import DIRECTORY, Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import BY_CONTENT, BY_TIME, TasksPlanned, decode
@@ -82,7 +83,8 @@ def remove(cleaning: Cleaning, spared: Collection[str] = ()) -> list[Kept]:
     stuck = []
     for name in cleaning.files:
         try:
-            os.unlink(name)
+            with reachable(name) as path:
+                os.unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -94,7 +96,8 @@ def remove(cleaning: Cleaning, spared: Collection[str] = ()) -> list[Kept]:
             stuck.append(Kept(name, error.strerror or "cannot be removed"))
     for name in cleaning.directories:
         try:
-            os.rmdir(name)
+            with reachable(name) as path:
+                os.rmdir(path)
         except OSError:
             pass  # something is left in it, which is not ours
     return stuck
@@ -102,8 +105,9 @@ def remove(cleaning: Cleaning, spared: Collection[str] = ()) -> list[Kept]:
 
 def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
     """Removes the records themselves, and what was half made, except at the `spared` places, which are relative to the
-    workflow's directory. What was replaced is the user's and stays; returns whether there is any of it."""
-    replaced = os.path.basename(workspace.replaced)
+    workflow's directory. What was replaced is the user's and stays; returns whether there is any of it.
+    Notes of runs that were given up stay, too: their clusters may come back."""
+    stays = (os.path.basename(workspace.replaced), os.path.basename(workspace.given_up))
     kept = frozenset(os.path.join(workspace.base, place) for place in spared)
     try:
         names = os.listdir(workspace.directory)
@@ -114,8 +118,8 @@ def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
         if os.path.isdir(path) and not os.path.islink(path):
             if path == workspace.interrupted and kept:
                 _remove_except(path, kept)
-            elif name != replaced:
-                shutil.rmtree(path, ignore_errors=True)
+            elif name not in stays:
+                remove_quietly(path)
         else:
             os.unlink(path)
     for directory in (workspace.replaced, workspace.directory, os.path.join(workspace.base, DIRECTORY)):
@@ -128,11 +132,13 @@ def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
 
 def _remove_except(path: str, spared: Collection[str]) -> None:
     """Removes everything from here down, except what stands at the spared places and the directories around that."""
-    if not any(place == path or place.startswith(f"{path}/") for place in spared):
-        remove_tree(path)
-    elif path not in spared:
-        for name in os.listdir(path):
-            _remove_except(os.path.join(path, name), spared)
+    pending = [path]
+    while pending:
+        path = pending.pop()
+        if not any(place == path or place.startswith(f"{path}/") for place in spared):
+            remove_tree(path)
+        elif path not in spared:
+            pending += [os.path.join(path, name) for name in os.listdir(path)]
 
 
 class _Search:
@@ -222,7 +228,8 @@ class _Search:
                 if made.lists(relative):
                     self._parents[os.path.normpath(path)] = None
             elif _is_as_left(made, relative, now) or (self.force and made.lists(relative)):
-                self._take(path, os.lstat(now))
+                with reachable(now) as there:
+                    self._take(path, os.lstat(there))
             elif made.lists(relative):
                 self._keep(path, "was changed since it was made")
             else:

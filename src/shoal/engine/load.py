@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from shoal.engine.filenames import relative_here
+from shoal.engine.filenames import real_directories, relative_here
 from shoal.errors import InputError
-from shoal.model.filenames import plain_name
+from shoal.model.filenames import plain_name, real_name
 from shoal.model.graph import NO_TASK, Graph, files_for, lookup_tasks
 from shoal.plan.decide import Plan
 
@@ -142,7 +142,7 @@ def _load_rules(path: str, words: Sequence[str]) -> Workflow:
     parameters = dict(word.split("=", 1) for word in words if "=" in word)
     names = [word for word in words if "=" not in word]
     rules = load_rules(path, parameters)
-    graph, targets = rules.graph(names, os.path.exists)
+    graph, targets = rules.graph(names, os.path.exists, real_directories())
     return Workflow(path, graph, targets, list(words))
 
 
@@ -158,19 +158,24 @@ def read_text(path: str) -> bytes:
 def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: list[str]) -> Workflow:
     from shoal.frontend.makeflow import build_graph
 
-    relative = relative_here()
+    relative, real = relative_here(), real_directories()
     graph = build_graph(document, relative=relative)
-    kept = frozenset((*output_files(document, graph), *(plain_name(name, relative) for name in names)))
+    kept = set(output_files(document, graph))
     if not names:
-        return Workflow(path, graph, list(range(len(graph))), words, notes=tuple(document.notes), kept=kept)
+        return Workflow(path, graph, list(range(len(graph))), words, notes=tuple(document.notes), kept=frozenset(kept))
     find = lookup_tasks(graph, relative)
     targets = []
     for name in names:
+        known = plain_name(name, relative)
         task = find(name)
+        if task is None:  # another path may lead to the same file
+            known = real_name(known, real)
+            task = find(known)
         if task is None:
             raise unknown_target(name, graph)
+        kept.add(known)
         targets.append(task)
-    return Workflow(path, graph, targets, words, notes=tuple(document.notes), kept=kept)
+    return Workflow(path, graph, targets, words, notes=tuple(document.notes), kept=frozenset(kept))
 
 
 def output_files(document: Makeflow, graph: Graph) -> list[str]:

@@ -1,24 +1,37 @@
 """Modules that functions of a rules file use: what stands for each of them in fingerprints.
 
 A module of the project counts by the content of its file and of all modules of the project that it imports, found by
-reading, also those that are imported only when something is called. What is installed counts by its name and version,
+parsing, also those that are imported only when something is called. What is installed counts by its name and version,
 the standard library by its name. Each file is read once per run.
+
+A file that was loaded by its path counts in the same way. Its name here is its absolute path, and what it imports
+relative to itself is looked for in the folders around it and named so as well.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
+import warnings
+from collections.abc import Iterator
 from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import TypeAlias
 
 _INSTALLED = ("site-packages", "dist-packages")
 _GAP = r"(?:[ \t]|\\\r?\n)+"
 _FROM = re.compile(rf"\bfrom{_GAP}([.\w]+){_GAP}import{_GAP}(\([^)]*\)|[^\n#;]*)")
 _IMPORT = re.compile(rf"\bimport{_GAP}([\w., \t]+)")
 _WORD = re.compile(r"[^\d\W]\w*")
+_CALL = re.compile(r"""(?:\bimport_module|\b__import__)\s*\(\s*["']([.\w]+)["']""")
+_COMPILED = (".so", ".pyc")
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where statements hold others."""
+_Imports: TypeAlias = list[tuple[str, list[str]]]
+"""Modules, with dots in front if they are relative, and what is imported from each."""
 
 
 class ModuleVersions:
@@ -30,7 +43,7 @@ class ModuleVersions:
         self._library = os.path.dirname(os.path.realpath(os.__file__)) + "/"
         self._texts: dict[str, str] = {}
         self._files: dict[str, str | None] = {}
-        self._read: dict[str, tuple[str, list[str]]] = {}
+        self._read: dict[str, tuple[str, _Imports]] = {}
 
     def __call__(self, name: str) -> str:
         found = self._texts.get(name)
@@ -40,7 +53,8 @@ class ModuleVersions:
 
     def _describe(self, name: str) -> str:
         """The names and contents of everything that the module leads to, in the order of their names."""
-        if self._file(name) is None:
+        file = self._file(name)
+        if file is None or (name.startswith("/") and not self._is_of_project(name, file)):
             return ""
         words: dict[str, None] = {}
         known = {name: None}
@@ -52,15 +66,19 @@ class ModuleVersions:
             if not self._is_of_project(current, file):
                 words[_name_and_version(current, file, self._library)] = None
                 continue
-            content, imported = self._look(current, file)
-            words[f"{current} {content}"] = None
-            for other in (current.rpartition(".")[0], *imported):
+            content, imports = self._look(file)
+            words[f"{self._shown(current)} {content}"] = None
+            for other in (_package_of(current), *_imported(current, file, imports)):
                 if other and other not in known:
                     known[other] = None
                     waiting.append(other)
         if len(words) == 1:
             return next(iter(words))
-        return f"{name} {blake2b(chr(10).join(sorted(words)).encode(), digest_size=16).hexdigest()}"
+        return f"{self._shown(name)} {blake2b(chr(10).join(sorted(words)).encode(), digest_size=16).hexdigest()}"
+
+    def _shown(self, name: str) -> str:
+        """A path as seen from the rules file: the project may have been moved."""
+        return os.path.relpath(os.path.realpath(name), self._directory) if name.startswith("/") else name
 
     def _is_of_project(self, name: str, file: str) -> bool:
         if name.partition(".")[0] == "shoal" or not file.startswith("/"):
@@ -72,11 +90,14 @@ class ModuleVersions:
     def _file(self, name: str) -> str | None:
         """Where a module is; "" if it has no file, None if there is no such module. Nothing is imported for that."""
         if name not in self._files:
-            self._files[name] = _file_of(sys.modules.get(name)) if name in sys.modules else _find(name)
+            if name.startswith("/"):
+                self._files[name] = os.path.realpath(name) if os.path.isfile(name) else None
+            else:
+                self._files[name] = _file_of(sys.modules.get(name)) if name in sys.modules else _find(name)
         return self._files[name]
 
-    def _look(self, name: str, file: str) -> tuple[str, list[str]]:
-        """A digest of the file's content, and the names that it may import."""
+    def _look(self, file: str) -> tuple[str, _Imports]:
+        """A digest of the file's content, and its imports."""
         found = self._read.get(file)
         if found is None:
             try:
@@ -85,8 +106,8 @@ class ModuleVersions:
             except OSError:
                 content = b""
             digest = blake2b(content, digest_size=16).hexdigest()
-            imported = _imported(name, file, content) if file.endswith(".py") else []
-            found = self._read[file] = digest, imported
+            is_package = os.path.basename(file) == "__init__.py"
+            found = self._read[file] = digest, [] if file.endswith(_COMPILED) else list(_imports(content, is_package))
         return found
 
 
@@ -102,42 +123,104 @@ def _find(name: str) -> str | None:
     whole = ""
     for part in name.split("."):
         whole = f"{whole}.{part}" if whole else part
-        try:
-            spec = PathFinder.find_spec(whole, path)
-        except (ImportError, ValueError, OSError):
-            return None
-        if spec is None:
-            return "" if whole in sys.builtin_module_names else None
-        path = spec.submodule_search_locations
+        loaded = sys.modules.get(whole)
+        if loaded is not None and whole != name:  # perhaps from a place that no search would find
+            path = getattr(loaded, "__path__", None)
+        else:
+            try:
+                spec = PathFinder.find_spec(whole, path)
+            except (ImportError, ValueError, OSError):
+                return None
+            if spec is None:
+                return "" if whole in sys.builtin_module_names else None
+            path = spec.submodule_search_locations
         if path is None and whole != name:
             return None
     return os.path.realpath(spec.origin) if spec is not None and spec.has_location and spec.origin else ""
 
 
-def _imported(name: str, file: str, content: bytes) -> list[str]:
-    """Names that a module may import; more than it does if a text in it looks like an import."""
+def _package_of(name: str) -> str:
+    """The package that a module is in, which is imported with it."""
+    if not name.startswith("/"):
+        return name.rpartition(".")[0]
+    directory, base = os.path.split(name)
+    return _first_file(f"{os.path.dirname(directory) if base == '__init__.py' else directory}/__init__.py")
+
+
+def _imported(name: str, file: str, imports: _Imports) -> Iterator[str]:
+    """Names of modules that a module imports, perhaps, with these statements."""
+    if name.startswith("/"):
+        package = os.path.dirname(name)
+    else:
+        package = name if os.path.basename(file).startswith("__init__.") else name.rpartition(".")[0]
+    for module, parts in imports:
+        below = module.lstrip(".")
+        level = len(module) - len(below)
+        if not level:
+            yield from (below, *(f"{below}.{part}" for part in parts))
+        elif package.startswith("/"):
+            yield from _imported_beside(package, level, below, parts)
+        else:
+            above = package.split(".")[: -level + 1 or None] if package else []
+            whole = ".".join(filter(None, (*above, below)))
+            yield from (whole, *(f"{whole}.{part}" if whole else part for part in parts))
+
+
+def _imported_beside(directory: str, level: int, below: str, parts: list[str]) -> Iterator[str]:
+    """Files of the modules that a file in the directory imports relative to itself."""
+    for _ in range(level - 1):
+        directory = os.path.dirname(directory)
+    whole = os.path.join(directory, *below.split("."))
+    yield _first_file(f"{whole}.py", f"{whole}/__init__.py") if below else _first_file(f"{whole}/__init__.py")
+    for part in parts:
+        yield _first_file(f"{whole}/{part}.py", f"{whole}/{part}/__init__.py")
+
+
+def _first_file(*paths: str) -> str:
+    return next(filter(os.path.isfile, paths), "")
+
+
+def _imports(content: bytes, is_package: bool) -> Iterator[tuple[str, list[str]]]:
+    """What a source text imports: modules, with dots in front if relative, and the parts of them."""
+    if b"import" not in content and b"__all__" not in content:
+        return
     text = content.decode("utf-8", "replace")
-    package = name if os.path.basename(file).startswith("__init__.") else name.rpartition(".")[0]
-    found: dict[str, None] = {}
+    yield from ((match[1], []) for match in _CALL.finditer(text))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # who executes the file says them
+            tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield from _like_imports(text)
+        return
+    waiting: list[ast.AST] = [tree]
+    for node in waiting:  # grows while we walk it
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or ""), [alias.name for alias in node.names if alias.name != "*"]
+        elif is_package and isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            yield from ((".", [name]) for name in _all(node))
+        else:
+            for block in _BLOCKS:
+                waiting += getattr(node, block, ())
+
+
+def _all(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[str]:
+    """Names in `__all__`: `from package import *` imports the modules among them."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+        return []
+    items = getattr(node.value, "elts", ())
+    return [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+
+
+def _like_imports(text: str) -> Iterator[tuple[str, list[str]]]:
+    """What looks like imports in a text that cannot be parsed, and perhaps could by another version of Python."""
     for match in _FROM.finditer(text):
-        module = _absolute(match[1], package)
-        if module:
-            found[module] = None
-        found.update(dict.fromkeys(f"{module}.{part}" if module else part for part in _WORD.findall(match[2])))
+        yield match[1], _WORD.findall(match[2])
     for match in _IMPORT.finditer(text):
-        found.update(dict.fromkeys(part.split()[0] for part in match[1].split(",") if part.strip()))
-    return [each.strip(".") for each in found if each.strip(".")]
-
-
-def _absolute(module: str, package: str) -> str:
-    """`.x` as seen from a module of the package."""
-    name = module.lstrip(".")
-    level = len(module) - len(name)
-    if not level:
-        return name
-    parts = package.split(".")
-    above = ".".join(parts[: len(parts) - level + 1])
-    return ".".join(part for part in (above, name) if part)
+        yield from ((part.split()[0], []) for part in match[1].split(",") if part.strip())
 
 
 def _name_and_version(name: str, file: str, library: str) -> str:

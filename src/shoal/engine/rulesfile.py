@@ -1,8 +1,9 @@
 """Reads and executes a rules file, and whatever it includes, and hands back the filled registry.
 
-The file runs as a module named `shoal_rules` with its own directory first on `sys.path`. Whatever goes wrong in it is
-the user's to mend and becomes an `InputError` at their line. What the definitions mean is left to
-`shoal.frontend.rules`. A file that makes a net in place of rules is told by `NetFound`.
+The file runs as a module named `shoal_rules` with its own directory first on `sys.path`. Modules of the project that it
+imports are loaded from their source: their fingerprints are made of that, too. Whatever goes wrong in it is the user's
+to mend and becomes an `InputError` at their line. What the definitions mean is left to `shoal.frontend.rules`. A file
+that makes a net in place of rules is told by `NetFound`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shoal.errors import InputError
 from shoal.frontend.rules.api import collecting
 from shoal.frontend.rules.places import Blame
 from shoal.frontend.rules.registry import Rules
+from shoal.runner.sources import load_from_source
 
 if TYPE_CHECKING:
     from shoal.flow.net import Net
@@ -65,6 +67,7 @@ class _Loader:
     def run(self) -> Rules:
         if sys.path[:1] != [self._directory]:
             sys.path.insert(0, self._directory)
+        load_from_source()
         with collecting(self._rules):
             self._execute(self._path, MODULE_NAME)
         self._rules.check_parameters()

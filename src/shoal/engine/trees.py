@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -98,6 +99,20 @@ def _open_far(path: str, flags: int) -> int:
             os.close(descriptor)
         descriptor = following
     return descriptor
+
+
+@contextmanager
+def reachable(path: str) -> Iterator[str]:
+    """A name under which the system takes what is at the path, however long that is."""
+    if len(path) <= _PIECE:
+        yield path
+        return
+    parent, last = os.path.split(path)
+    descriptor = open_directory(parent)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{last}"
+    finally:
+        os.close(descriptor)
 
 
 def make_directories(path: str) -> None:

@@ -59,6 +59,8 @@ class Workspace:
         self.brought = os.path.join(self.directory, "brought")
         """There while the run is on a cluster and not all of it is known here."""
         self.brought_plan = os.path.join(self.directory, "brought.plan")
+        self.given_up = os.path.join(self.directory, "given-up")
+        """Notes of runs that a cluster may still have although they were given up."""
         self._lock_descriptor = -1
 
     def make(self) -> None:

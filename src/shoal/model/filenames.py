@@ -9,6 +9,9 @@ from shoal.errors import InputError
 
 Relative: TypeAlias = Callable[[str], str]
 """Turns an absolute name below the workflow's directory into one relative to it; leaves others as they are."""
+RealDirectory: TypeAlias = Callable[[str], str]
+"""Turns the plain name of a directory into the one without symbolic links and `..`: relative to the workflow's
+directory if it is below that, and empty for that itself. A name that has neither stays as it is."""
 MOST_FOLDERS = 500
 """Python's own walks over folders end at about 1,000 levels."""
 _SHOWN = 40
@@ -42,6 +45,19 @@ def without_ways_up(name: str) -> str:
         else:
             parts.append(part)
     return "/".join(parts)
+
+
+def real_name(name: str, real: RealDirectory) -> str:
+    """The plain name of a file whose directory has been resolved; the last part stays, also if it is a link."""
+    directory, slash, last = name.rpartition("/")
+    if last == "..":
+        return real(name) or "."
+    return join_name(real(directory), last) if slash and directory else name
+
+
+def join_name(directory: str, last: str) -> str:
+    """The name of a file in a directory; the workflow's own directory has the empty name."""
+    return f"{directory.rstrip('/')}/{last}" if directory else last
 
 
 def has_odd_names(names: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal.runner.call_page import PLAIN
 from shoal.runner.call_payload import function_payload
+from shoal.runner.sources import load_from_source
 from shoal.runner.worker import encode_value
 
 
@@ -31,6 +32,7 @@ def pack_call(
 
 def perform(call: str, value: str, base: str = "") -> None:
     """Makes the call that a file tells of, and leaves its result in another."""
+    load_from_source()
     value = os.path.abspath(os.path.join(base, value))  # the function may go elsewhere
     with open(os.path.join(base, call), "rb") as file:
         function, payload, values, paths = pickle.load(file)

@@ -47,6 +47,7 @@ from shoal.runner.call_page import (
     Page,
 )
 from shoal.runner.call_pickle import PICKLING_ERRORS, dumps_by_value
+from shoal.runner.sources import load_from_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ _NOTHING = object()
 def main(directory: str) -> None:
     """Serve the runner until it closes the bell."""
     sys.argv[:] = ["shoal-worker"]
+    load_from_source()
     _settle(directory)
     page = Page(MEMORY_FD)
     calls = Calls(directory)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import stat
 import struct
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from unittest.mock import patch
 
 from shoal.cluster import session as cluster_session
 from shoal.engine import asides, backups, clean, files, history, session, workspace
+from shoal.engine.attempt_journal import OutputBefore, Unit
 from shoal.frontend.rules import fingerprint
 from shoal.plan import decide, identity
 
@@ -34,7 +36,15 @@ def _put(stack: ExitStack, owner: object, name: str, value: object) -> None:
 def _no_file_is_unknown(stack: ExitStack) -> None:
     """What was not made by the workflow is removed before a task starts."""
     _put(stack, session, "find_unknown", lambda *_: None)
-    _put(stack, backups.Backups, "_look", lambda self, file, name, made: self._remove(name, True))
+    _put(stack, backups.Backups, "_look", lambda self, file, name, made: _removed(name))
+
+
+def _removed(name: str) -> OutputBefore:
+    found = os.lstat(name)
+    if stat.S_ISDIR(found.st_mode):
+        return OutputBefore(os.fsencode(name), [Unit(os.fsencode(name), b"", found.st_dev, found.st_ino, True)])
+    os.unlink(name)
+    return OutputBefore(os.fsencode(name))
 
 
 def _everything_in_output_directories_is_removed(stack: ExitStack) -> None:

@@ -20,7 +20,8 @@ def keep_failed(graph: Graph, attempt: EndedAttempt, category: str) -> None:
     """Moves the outputs of a failed attempt into a directory of its own and describes the rule beside them."""
     rule = attempt.task
     directory = failed_directory(rule)
-    remove_quietly(directory)
+    if os.path.isdir(directory) and not os.path.islink(directory):  # a file of this name is none of ours
+        remove_quietly(directory)
     os.makedirs(directory, exist_ok=True)
     for name in graph.output_names(rule):
         if os.path.lexists(name):

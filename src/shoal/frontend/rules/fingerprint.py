@@ -2,11 +2,13 @@
 
 It covers bytecode, constants and defaults, what the function closes over, and every global that it or its helpers look
 up: functions and classes with their methods, attributes and bases, and values of any kind. A module counts by what
-`modules` says of it (`shoal.engine.modules` reads its source), an object by what pickling it would say. Line numbers
-and file names are left out, so moving a function keeps its digest.
+`modules` says of it (`shoal.engine.modules` reads its source), an object by what pickling it would say. Code whose
+module cannot be found is looked into like that of the rules file. Line numbers and file names are left out, so moving a
+function keeps its digest.
 
 The digest is the same in every process: no hash order and no memory address gets into it, and of objects that belong to
-one process (locks, open files, threads) only the type counts. Another version of Python may give another digest.
+one process (locks, open files, threads) only the type counts: most cannot be pickled anyhow. Another version of Python
+may give another digest.
 
 Theory of operation. A walk visits what can be reached from a value, without recursion: what has an identity (functions,
 classes, lists, dictionaries, objects) is numbered when it is met first, and its lines follow in the order of the
@@ -18,10 +20,12 @@ from __future__ import annotations
 import copyreg
 import functools
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FunctionType,
     GetSetDescriptorType,
@@ -33,26 +37,48 @@ from types import (
 from typing import Any, TypeAlias
 
 ModuleText: TypeAlias = Callable[[str], str]
-"""From a module's name to a text that changes when the module does; empty if there is no such module."""
+"""From a module's name to a text that changes when the module does; empty if there is no such module. Also from the
+absolute path of a file that was loaded under a name by which it cannot be found; empty if it is not of the project."""
 
 _KIND_FLAGS = 0x2AC
 """Of `co_flags`: *args, **kwargs, generator, coroutine, async generator. The others say how it was compiled."""
+_GENERATORS = {"random": "_inst", "numpy.random.mtrand": "_rand"}
+"""By module: the name of the generator behind its functions."""
+_FLAGS_OF_CLASSES, _MADE_BY_PYTHON = 0x300, 0x200
+"""Of a class's `__flags__`: that it was made at run time, and may be changed. Most classes written in C may not."""
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None), type(...), type(NotImplemented), range})
+_VIEWS: tuple[Any, ...] = type({}.keys()), type({}.values()), type({}.items())
+"""What cannot be pickled, and consists of what can."""
 _CACHED = type(functools.lru_cache(len))
 # fmt: off
 _OF_THE_PROCESS = frozenset({
-    "_io", "_thread", "_weakref", "asyncio", "concurrent", "contextvars", "ctypes", "io", "logging", "mmap", "os",
-    "multiprocessing", "queue", "select", "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile",
-    "threading", "weakref",
+    "_thread", "_weakref", "_weakrefset", "asyncio", "concurrent", "contextvars", "mmap", "multiprocessing", "select",
+    "selectors", "socket", "sqlite3", "ssl", "tempfile", "weakref",
 })
-"""Packages whose objects belong to one process."""
+"""Packages whose objects belong to one process, but for those of `_VALUES`."""
+_ALSO_OF_THE_PROCESS = frozenset({
+    "ctypes.CDLL", "ctypes.PyDLL", "logging.Manager", "os._Environ", "subprocess.Popen", "threading.Thread",
+    "threading.Timer", "threading._DummyThread", "threading._MainThread", "threading._RLock",
+})
+"""Types elsewhere whose objects can be pickled, or nearly so, and hold numbers that differ in each process."""
+_VALUES = (Enum, BaseException, tuple)
+_COPIED = (list, tuple, dict, str)
+"""Of our own objects only these hold what the user has said."""
 _NOT_OF_A_CLASS = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__",
-    "__abstractmethods__", "_abc_impl", "__dataclass_params__", "__dataclass_fields__",
+    "__abstractmethods__", "_abc_impl", "__dataclass_params__",
 })
 """What stands in the namespace of a class and follows from the rest, or does not matter."""
 # fmt: on
+_FIELDS = "__dataclass_fields__"
 _RULES = "shoal_rules"
+_STEPS = 8
+"""So far members of a set are looked into where they look alike at first."""
+_DEPTH = 2
+"""So many sets within each other are walked member by member where these still look alike; within them they are
+counted."""
+_MANY = 200
+"""So many members, at most, are walked by themselves during one walk; each may lead to everything else."""
 
 
 def fingerprint(function: Callable[..., object]) -> str:
@@ -66,20 +92,57 @@ class Fingerprints:
     def __init__(self, modules: ModuleText = str) -> None:
         self.modules = modules
         self._names: dict[int, _Names] = {}
-        self._known: dict[int, str] = {}
+        self._known: dict[tuple[int, int], str] = {}
+        self._looks: dict[tuple[int, int], str] = {}
         self._kept: list[object] = []
         """Everything that is known by its `id`, which must not become that of something else."""
 
     def of(self, function: object) -> str:
         """The digest of a function, from its own lines and the digests of what it refers to."""
-        return _digest(_Walk(self, function, self._token).lines())
+        return _digest(_Walk(self, function, self.token).lines())
 
-    def _token(self, value: object) -> str:
-        found = self._known.get(id(value))
+    def token(self, value: object, depth: int = _DEPTH) -> str:
+        """The digest of anything; `depth` is that of sets that may still be looked into."""
+        found = self._known.get((id(value), depth))
         if found is None:
-            found = self._known[id(value)] = _digest(_Walk(self, value).lines())
+            found = self._known[id(value), depth] = _digest(_Walk(self, value, depth=depth).lines())
             self._kept.append(value)
         return found
+
+    def look(self, value: object, steps: int) -> str:
+        """What lies so many steps from a value at most, without the order of sets."""
+        plain = _flat(value)
+        if plain is not None:
+            return plain
+        if not steps or isinstance(value, (type, ModuleType)):
+            return _look(value)
+        found = self._looks.get((id(value), steps))
+        if found is None:
+            looks = [self.look(part, steps - 1) for part in _inside(value)]
+            if isinstance(value, (set, frozenset)):
+                looks.sort()
+            found = self._looks[id(value), steps] = _digest(iter((type(value).__qualname__, *looks)))
+            self._kept.append(value)
+        return found
+
+    def of_module(self, module: ModuleType) -> str:
+        return self.of_code(module.__name__, module.__dict__)
+
+    def of_code(self, name: str, names: Mapping[str, object]) -> str:
+        """What stands for the module of this name and with these globals: by its file if another one, or none, has the
+        name."""
+        found = sys.modules.get(name)
+        file = names.get("__file__")
+        if isinstance(file, str) and file.startswith("/") and getattr(found, "__dict__", None) is not names:
+            return self.modules(file) or self.modules(name)
+        return self.modules(name)
+
+    def of_class(self, kind: type) -> str:
+        """What stands for the module of a class; empty if its module has no such class, so that it is looked into."""
+        names = _globals_of(kind)
+        if not names and kind.__flags__ & _FLAGS_OF_CLASSES == _MADE_BY_PYTHON and not _is_in_its_module(kind):
+            return ""
+        return self.of_code(kind.__module__, names)
 
     def names_in(self, code: CodeType) -> _Names:
         found = self._names.get(id(code))
@@ -128,9 +191,14 @@ class _Names:
 class _Walk:
     """One walk over what can be reached from a value."""
 
-    def __init__(self, shared: Fingerprints, value: object, token: Callable[[object], str] | None = None) -> None:
+    def __init__(
+        self, shared: Fingerprints, value: object, token: Callable[[object], str] | None = None, depth: int = _DEPTH
+    ) -> None:
         """With `token` only the lines of the value itself are made here; it gives what stands for the others."""
         self._shared = shared
+        self._depth = depth
+        self._apart = 0
+        """Members of sets that were walked by themselves."""
         self._numbers = {id(value): 0}
         self._waiting = [value]
         """Also keeps alive what is known by its `id`."""
@@ -159,8 +227,9 @@ class _Walk:
         return f"#{number}"
 
     def _set(self, value: set[object] | frozenset[object]) -> str:
-        """Without the order, which differs from process to process. Members that are alike at a first look are only
-        counted: which of them comes first could not be said."""
+        """Without the order, which differs from process to process: members are ordered by how they look. Those that
+        look alike as far as one may look are walked each by itself, and their digests sorted. As objects may lead back
+        to the set, that has an end somewhere."""
         flat: list[str] = []
         others: dict[str, list[object]] = {}
         for item in value:
@@ -170,9 +239,26 @@ class _Walk:
             else:
                 others.setdefault(_look(item), []).append(item)
         for key in sorted(others):
-            alike = others[key]
-            flat.append(self._token(alike[0]) if len(alike) == 1 else f"{len(alike)} of {key}")
+            if len(others[key]) == 1:
+                flat.append(self._token(others[key][0]))
+            else:
+                flat += self._alike(others[key])
         return f"{type(value).__name__} {len(value)}: {', '.join(sorted(flat))}"
+
+    def _alike(self, members: list[object]) -> Iterator[str]:
+        """What stands for members of a set that look alike at first."""
+        looks: dict[str, list[object]] = {}
+        for item in members:
+            looks.setdefault(self._shared.look(item, _STEPS), []).append(item)
+        for key in sorted(looks):
+            alike = looks[key]
+            if len(alike) == 1:
+                yield self._token(alike[0])
+            elif self._depth and self._apart + len(alike) <= _MANY:
+                self._apart += len(alike)
+                yield from (self._shared.token(item, self._depth - 1) for item in alike)
+            else:
+                yield f"{len(alike)} of {key}"
 
     def _lines(self, value: Any) -> Iterator[str]:
         kind = type(value)
@@ -189,7 +275,7 @@ class _Walk:
         elif isinstance(value, type):
             yield from self._class(value)
         elif isinstance(value, ModuleType):
-            yield f"module {self._shared.modules(value.__name__)}"
+            yield f"module {self._shared.of_module(value)}"
         elif kind is _CACHED:
             yield f"cached {value.cache_parameters()['typed']}"
             yield self._token(value.__wrapped__)
@@ -203,7 +289,7 @@ class _Walk:
             yield from self._method(value)
         elif kind is BuiltinFunctionType:
             yield f"builtin {value.__module__} {value.__qualname__}"
-            if not isinstance(value.__self__, (ModuleType, type)) and type(value.__self__).__module__ != "random":
+            if not isinstance(value.__self__, ModuleType) and not _is_hidden(value.__self__):
                 yield self._token(value.__self__)
         elif kind in (MemberDescriptorType, GetSetDescriptorType):
             yield f"slot {value.__name__}"
@@ -217,30 +303,26 @@ class _Walk:
 
     def _method(self, method: MethodType) -> Iterator[str]:
         yield f"method {method.__name__}"
-        owner = method.__self__
-        if not isinstance(owner, type) and type(owner).__module__ == "random":
-            yield "of a generator"  # `from random import choice`: that of the module, which differs in each process
+        if _is_hidden(method.__self__):
+            yield "of a generator"
             return
-        yield self._token(owner)
+        yield self._token(method.__self__)
         yield self._token(method.__func__)
 
     # ---- functions -----------------------------------------------------------------------------------------------
 
     def _function(self, function: FunctionType) -> Iterator[str]:
-        home = function.__globals__.get("__name__", "")
+        home = str(function.__globals__.get("__name__", ""))
         yield "function"
-        if self._is_own(home):
+        module = "" if self._is_own(home) else self._shared.of_code(home, function.__globals__)
+        if module:
+            yield f"of {module} {function.__qualname__}"
+        else:
             yield from self._code(function.__code__)
             yield from self._globals(function)
-        else:
-            yield f"of {self._shared.modules(home)} {function.__qualname__}"
         yield self._token(function.__defaults__)
         yield from self._pairs(function.__kwdefaults__ or {})
-        for cell in function.__closure__ or ():
-            try:
-                yield self._token(cell.cell_contents)
-            except ValueError:  # not assigned yet
-                yield "empty cell"
+        yield from (self._token(_content(cell)) for cell in function.__closure__ or ())
         if function.__dict__:
             yield from self._pairs(function.__dict__)
 
@@ -278,7 +360,7 @@ class _Walk:
                 if isinstance(value, ModuleType) and value not in found:
                     if is_own or value.__name__.startswith(current.__name__ + "."):
                         found.append(value)
-                        yield f"{name} {self._shared.modules(value.__name__)}"
+                        yield f"{name} {self._shared.of_module(value)}"
                 elif is_own and value is not None:
                     yield f"{name} {self._token(value)}"
 
@@ -286,13 +368,16 @@ class _Walk:
 
     def _class(self, kind: type) -> Iterator[str]:
         yield f"class {kind.__qualname__}"
-        if not self._is_own(kind.__module__):
-            yield f"of {self._shared.modules(kind.__module__)}"
+        module = "" if self._is_own(kind.__module__) else self._shared.of_class(kind)
+        if module:
+            yield f"of {module}"
             return
         yield self._token(type(kind))
         yield from map(self._token, kind.__bases__)
         for name in sorted(vars(kind)):
-            if name not in _NOT_OF_A_CLASS:
+            if name == _FIELDS:  # the rest of a field is in the methods that are made of it
+                yield from (self._token(field.metadata) for field in vars(kind)[name].values())
+            elif name not in _NOT_OF_A_CLASS:
                 yield name
                 yield self._token(vars(kind)[name])
 
@@ -301,8 +386,7 @@ class _Walk:
         kind = type(value)
         yield "object"
         yield self._token(kind)
-        package = kind.__module__.partition(".")[0]
-        if package in _OF_THE_PROCESS or (package == "shoal" and not isinstance(value, (list, tuple, dict, str))):
+        if _is_of_the_process(value) or (kind.__module__.startswith("shoal.") and not isinstance(value, _COPIED)):
             return
         if isinstance(value, (set, frozenset)):  # pickling says the members in an order that differs each time
             yield self._set(value)
@@ -311,9 +395,45 @@ class _Walk:
         yield from map(self._token, _parts(value))
 
 
-def _parts(value: object) -> list[object]:
+def _is_of_the_process(value: object) -> bool:
+    kind = type(value)
+    if f"{kind.__module__}.{kind.__qualname__}" in _ALSO_OF_THE_PROCESS:
+        return True
+    package = kind.__module__.partition(".")[0]
+    if package == "logging":  # their state is how far they have written, and when they shall begin another file
+        return hasattr(kind, "emit")
+    return package in _OF_THE_PROCESS and not isinstance(value, _VALUES)
+
+
+def _is_hidden(owner: object) -> bool:
+    """Whether this is the generator behind `random.choice` or `numpy.random.rand`, which differs in each process."""
+    module = type(owner).__module__
+    name = _GENERATORS.get(module)
+    return name is not None and getattr(sys.modules.get(module), name, None) is owner
+
+
+def _globals_of(kind: type) -> Mapping[str, object]:
+    """Those of a class's module, as far as a method tells them."""
+    for value in vars(kind).values():
+        if isinstance(value, FunctionType) and value.__globals__.get("__name__") == kind.__module__:
+            return value.__globals__
+    return {}
+
+
+def _is_in_its_module(kind: type) -> bool:
+    found: object = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found is kind
+
+
+def _parts(value: Any) -> list[object]:
     """What pickling an object would say of it; nothing if it cannot be pickled."""
+    if isinstance(value, _VIEWS):
+        return list(value)
     try:
+        if isinstance(value, memoryview):
+            return [value.tobytes()]
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):
@@ -324,12 +444,31 @@ def _parts(value: object) -> list[object]:
         return []
 
 
+def _inside(value: object) -> list[object]:
+    """What an object consists of, for a look."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [*value, *vars(value).values()] if hasattr(value, "__dict__") else list(value)
+    if type(value) in (dict, MappingProxyType):
+        assert isinstance(value, (dict, MappingProxyType))
+        return [part for pair in value.items() for part in pair]
+    if isinstance(value, FunctionType):
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, *map(_content, value.__closure__ or ())]
+    if isinstance(value, CodeType):
+        return [value.co_code, value.co_names, *value.co_consts]
+    return [] if _is_of_the_process(value) else _parts(value)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return "empty cell"
+
+
 def _flat(value: object) -> str | None:
     """What is to be said of a value in a set that consists of plain values; None if it does not."""
     if type(value) in _PLAIN:
         return f"{type(value).__name__} {value!r}"
-    if isinstance(value, Enum):
-        return f"{type(value).__qualname__} {value.name}"
     if type(value) is tuple or isinstance(value, frozenset):
         assert isinstance(value, (tuple, frozenset))
         parts = [_flat(item) for item in value]
@@ -346,6 +485,10 @@ def _look(value: object) -> str:
         return f"{value.__qualname__} {value.__code__.co_code.hex()}"
     if isinstance(value, type):
         return f"{value.__module__} {value.__qualname__}"
+    if type(value) is tuple or isinstance(value, frozenset):
+        assert isinstance(value, (tuple, frozenset))
+        looks = [_flat(item) or _look(item) for item in value]
+        return f"{type(value).__qualname__} {', '.join(looks if isinstance(value, tuple) else sorted(looks))}"
     words = [type(value).__qualname__]
     for part in _parts(value):
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else [part]

@@ -8,10 +8,12 @@ Words such as `n=3` on the command line are the `parameters`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import FrameType, ModuleType
 
 from shoal.errors import InputError
+from shoal.frontend.rules.aliases import refuse_aliases
 from shoal.frontend.rules.assemble import Assembly
 from shoal.frontend.rules.definitions import Definitions
 from shoal.frontend.rules.fingerprint import ModuleText
@@ -19,7 +21,7 @@ from shoal.frontend.rules.paths import Files
 from shoal.frontend.rules.pattern import Pattern
 from shoal.frontend.rules.places import Place, place_of
 from shoal.frontend.rules.search import NOBODY, Search
-from shoal.model.filenames import Relative
+from shoal.model.filenames import RealDirectory, Relative, real_name, refuse_unusable
 from shoal.model.graph import NO_TASK, Graph
 from shoal.model.shell import parse_shell
 
@@ -62,22 +64,26 @@ class Rules(Definitions):
     def function_came(self, decorator: object) -> None:
         self._awaited.pop(id(decorator), None)
 
-    def graph(self, targets: Sequence[str], exists: Callable[[str], bool]) -> tuple[Graph, list[int]]:
+    def graph(
+        self, targets: Sequence[str], exists: Callable[[str], bool], real: RealDirectory = str
+    ) -> tuple[Graph, list[int]]:
         """The graph of what the targets need, and the numbers of the targets' tasks in it.
 
         A target that exists and that nothing makes has no task. Without targets: `default`, else `all`, else
-        everything that is defined by name.
+        everything that is defined by name. `real` resolves directories.
         """
         for place in self._awaited.values():
             error = InputError("task() without a name must decorate a function", remedy="give it a name")
             raise self.placed(error, place)
         self.name_plainly()
         search = Search(self, exists)
-        nodes = [self._target(name, search) for name in targets] if targets else self._usual_targets()
+        known = [self._known_name(name, search, real) for name in targets]
+        nodes = [*map(partial(self._target, search), targets, known)] if targets else self._usual_targets()
         graph, numbers = Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
+        refuse_aliases(graph, self, search, real)
         if search.passed_over:
             sources = {name for name, maker in zip(graph.file_names, graph.producer, strict=True) if maker == NO_TASK}
-            sources.update(map(self.plain, targets))
+            sources.update(map(self.plain, known))
             graph.lacking = {name: why for name, why in search.passed_over.items() if name in sources}
         return graph, numbers
 
@@ -95,9 +101,23 @@ class Rules(Definitions):
             )
         raise InputError("the file defines no task, file or rule", file=self.source)
 
-    def _target(self, name: str, search: Search) -> int:
-        node = search.maker(name)
-        if node != NOBODY or search.exists(name):
+    def _known_name(self, name: str, search: Search, real: RealDirectory) -> str:
+        """The name under which a task makes a target: another path may lead to the same file. A name that the rules
+        file has defined stays, also if there are links in it."""
+        plain = self.plain(name)
+        if name in self.explicit or plain in self.explicit:
+            return name
+        found = real_name(plain, real)
+        if found == plain and "/" not in plain:
+            return plain
+        if search.maker(found) != NOBODY:
+            return found
+        others = (each for each in self.explicit if "/" in each and real_name(self.plain(each), real) == found)
+        return next(others, plain)
+
+    def _target(self, search: Search, name: str, known: str) -> int:
+        node = search.maker(known)
+        if node != NOBODY or search.exists(known):
             return node
         raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name, search))
 
@@ -168,6 +188,7 @@ class Rules(Definitions):
             raise InputError("files() needs a file system", remedy="run this file with shoal run")
         found: dict[str, None] = {}
         for text in patterns:
+            refuse_unusable(text, "the pattern")
             if "{" in text:
                 pattern = Pattern(text)
                 found.update(dict.fromkeys(name for name in self.glob(pattern.glob()) if pattern.match(name)))
