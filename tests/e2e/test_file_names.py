@@ -57,6 +57,13 @@ def test_lost_backslashes_are_told_and_not_by_the_stand_in(tmp_path: Path) -> No
     assert "backslashes" not in shoal(tmp_path, "makeflow", "-l", "other", "Makeflow").stderr
 
 
+@pytest.mark.parametrize("value", [r"X=tr -d '\n'", r"export X += tr -d '\\n'"])
+def test_lost_backslashes_of_a_variable_are_told(tmp_path: Path, value: str) -> None:
+    (tmp_path / "Makeflow").write_text(f"{value}\na:\n\techo b | $(X) > a\n")
+    told = shoal(tmp_path, "run").stderr
+    assert "Makeflow:1: Makeflow removes backslashes also inside single quotes, in the value of a variable" in told
+
+
 def test_a_name_that_leads_up_again_is_no_second_name(tmp_path: Path) -> None:
     """What it means depends on links; as another file it would be stale when the first one is made."""
     (tmp_path / "flow.py").write_text(

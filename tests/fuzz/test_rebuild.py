@@ -32,3 +32,17 @@ def test_no_history_ends_with_other_files_than_a_clean_build(seeds: str, only: s
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("defect", "seed"), [("1", 5), ("2 clean", 210), ("3", 88), ("4", 48)])
+def test_a_defect_that_is_put_back_is_found(defect: str, seed: int) -> None:
+    """These histories depend on no moment. `python -m tests.fuzz.rebuild.mutants` searches for all defects."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.rebuild.mutants", "--seeds", f"{seed}..{seed}", defect],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from support.clusters import NAME, LocalCluster
+from support.command import is_alive
 
 GIVEN = 300
 
@@ -41,3 +42,11 @@ def test_head_and_agents_take_the_hard_limit_and_tasks_get_the_given_one(tmp_pat
             assert soft == hard > GIVEN
     finally:
         cluster.shoal("cluster", "stop", NAME, expect=None)
+
+
+def test_a_cluster_is_stopped_with_few_descriptors(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    cluster.shoal("cluster", "start", NAME, "--local", "10")
+    agents = cluster.agents()
+    cluster.limited(64, "cluster", "stop", NAME, hard=True)
+    assert len(agents) == 10 and not any(is_alive(pid) for pid in agents.values())

@@ -73,6 +73,15 @@ def test_relative_search_path_means_the_directory_of_the_task(launcher: Launchin
         assert output(tmp_path, end) == "there\n"
 
 
+def test_home_in_a_search_path_is_what_the_shell_takes_it_for(launcher: Launching, tmp_path: Path) -> None:
+    """Otherwise a command and the same one with a redirection would take different programs."""
+    tool(tmp_path / "bin", "of the user")
+    variables = {"PATH": "~/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    for command in ("shoal-test-tool", "shoal-test-tool > /dev/stdout"):
+        end = launcher.execute(command, shell=["/bin/bash", "-eu"], variables=variables)
+        assert output(tmp_path, end) == "of the user\n"
+
+
 # ---- shells --------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ With a factory the number of nodes is decided by a process of its own, which is 
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ _PAUSE = 0.05
 _GENTLE_PAUSE = 1.0
 """Between two questions to a batch system."""
 _AT_ONCE = 16
+_FILES_EACH = 64
+"""One agent that is asked to end may take, with room to spare."""
 _TAIL = 65536
 """Bytes of a log in which the last words of each group are looked for."""
 
@@ -428,7 +431,8 @@ def _tell_all_to_end(home: ClusterHome) -> None:
             addresses = [node.address for node in told(caller).nodes.values()]
     except InputError:
         return
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, files // _FILES_EACH))) as pool:
         list(pool.map(lambda address: ask_to_end(access, address, at_once=True), addresses))
 
 

@@ -35,6 +35,8 @@ class CommandResolver:
             return None
         words = command.split()
         if "/" not in words[0]:
+            if "~" in path and any(directory.startswith("~") for directory in path.split(os.pathsep)):
+                return None  # bash finds the user's directory in it, and another shell does not
             executable = self._search(words[0], path)
             # What PATH says of a directory that is named relative to ours does not hold in another one.
             if executable is None or (elsewhere and not os.path.isabs(executable)):

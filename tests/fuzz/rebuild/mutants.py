@@ -96,7 +96,9 @@ def _half_a_directory_is_a_result(stack: ExitStack) -> None:
 
 
 def _interrupted_attempts_are_forgotten(stack: ExitStack) -> None:
-    """An attempt that began and never ended leaves the result before it valid."""
+    """An attempt that began and never ended leaves the result before it valid, and what it has half made."""
+    take_away = asides.Asides.take_away
+    _put(stack, asides.Asides, "take_away", lambda self, before: {} if self._after_kill else take_away(self, before))
     _put(stack, history.History, "is_interrupted", lambda *_: False)
     _put(stack, backups, "_record_interrupted", lambda *_: None)
 

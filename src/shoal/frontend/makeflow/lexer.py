@@ -54,7 +54,8 @@ _BLANKS = re.compile(r"[ \t]*")
 _INNER_SINGLE_QUOTED = re.compile(r"'[^'\"\\]*(?:\\.[^'\"\\]*)*'", re.DOTALL)
 _PLAIN_LIST = re.compile(_run(r"[^\\\"'$#\n\t:\-]", "-(?!>)"))
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED_COMMAND = re.compile(r"^[ \t][^\n']*'[^\n]*\\[^\n]*", re.MULTILINE)
+_QUOTED_COMMAND = re.compile(r"^(?:[ \t]|(?:export[ \t]+)?\w+[ \t]*\+?=)[^\n']*'[^\n]*\\[^\n]*", re.MULTILINE)
+"""Or the value of a variable that may be a part of one."""
 _QUOTED_PART = re.compile(r"\\.|\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'([^'\\]*(?:\\.[^'\\]*)*)'")
 _LOST = re.compile(r"(?<!\\)(?:\\\\)*\\[^\\]")
 
@@ -341,7 +342,7 @@ def drop_backslashes(quoted: str) -> str:
 
 
 def note_on_backslashes(source: Source) -> str:
-    """A sentence on the first command whose single quotes lose a backslash that was meant for it; else nothing.
+    """A sentence on the first command or value whose single quotes lose a backslash that was meant for it, or nothing.
 
     The original removes them, and so do we, but what its authors wrote is hardly what they meant.
     """
@@ -352,14 +353,20 @@ def note_on_backslashes(source: Source) -> str:
         (line.start() + found.start(), found[0])
         for line in _QUOTED_COMMAND.finditer(text)
         for found in _QUOTED_PART.finditer(line[0])
-        if found[1] is not None and _LOST.search(found[1])
+        if found[1] is not None and (_LOST.search(found[1]) or ("\\" in found[1] and line[0][0] not in " \t"))
     ]
     if not lost:
         return ""
     place, quoted = lost[0]
     more = f" (and so in {len(lost) - 1} more place{'s' * (len(lost) > 2)})" if len(lost) > 1 else ""
+    where = f"{source.name}:{text.count(chr(10), 0, place) + 1}"
+    if text[text.rfind("\n", 0, place) + 1] not in " \t":
+        return (
+            f"{where}: Makeflow removes backslashes also inside single quotes, in the value of a variable and again in "
+            f"the command{more}; write {quoted} in the command itself, with \\\\ for a backslash that it is to get"
+        )
     return (
-        f"{source.name}:{text.count(chr(10), 0, place) + 1}: Makeflow removes backslashes also inside single quotes: "
+        f"{where}: Makeflow removes backslashes also inside single quotes: "
         f"the command gets {drop_backslashes(quoted)}, not {quoted}{more}; write \\\\ for a backslash that it is to get"
     )
 

@@ -130,7 +130,10 @@ static void fill_words(Spawn *s, const Order *order) {
         if (*word) s->words[count++] = word;
     s->words[count] = NULL;
     bool is_path = strchr(s->words[0], '/');
-    const char *program = find_program(s->words[0], path_of(order));
+    const char *path = path_of(order);
+    /* A shell may take ~ in PATH for the user's directory, and another one does not. */
+    bool is_for_shell = !is_path && path && (*path == '~' || strstr(path, ":~"));
+    const char *program = is_for_shell ? NULL : find_program(s->words[0], path);
     s->program = program && strlen(program) < sizeof s->path ? strcpy(s->path, program) : NULL;
     /* What PATH says of a directory that is named relative to ours does not hold in another one. */
     if (s->directory && s->program && s->path[0] != '/' && !is_path) s->program = NULL;
