@@ -110,6 +110,8 @@ def _add_steps(chance: Random, history: History) -> None:
         history.steps.append(Step("run", chance.getrandbits(32)))
     for _ in range(chance.randint(2, 5)):
         for kind in chance.choices(kinds, weights, k=chance.choice((1, 1, 1, 2))):
+            if history.dropin and kind == "killed run" and chance.random() < 0.5:  # it makes again only what is gone
+                history.steps.append(Step("delete output", chance.getrandbits(32)))
             history.steps.append(Step(kind, chance.getrandbits(32)))
         if history.steps[-1].kind not in ("run", "interrupted run"):
             history.steps.append(Step("run", chance.getrandbits(32)))

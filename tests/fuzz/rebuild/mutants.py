@@ -191,7 +191,7 @@ DEFECTS: dict[str, Sign] = {
     "3": Sign(_groups_are_as_new_as_their_newest, "stale"),
     "4": Sign(_directories_only_have_to_be_there, "stale"),
     "5": Sign(_half_a_directory_is_a_result, "stale", "SIGKILL"),
-    "6": Sign(_interrupted_attempts_are_forgotten, "stale", "makeflow -j", STAND_IN),
+    "6": Sign(_interrupted_attempts_are_forgotten, "stale", "shoal -j", STAND_IN),
     "7": Sign(_attached_runs_are_booked_as_they_are_now, "stale,rerun", "attach", CLUSTERS),
     "8 classes": Sign(_classes_count_by_name, "stale"),
     "8 objects": Sign(_objects_count_by_type, "stale"),

@@ -148,6 +148,9 @@ class Run:
             return end
         settled = self._settled()
         likely = [key for key in hooked if key not in settled] or hooked
+        gone = [key for key in hooked if any(name not in self.before for name in self.model.made[key].task.outputs)]
+        if gone and self.chance.random() < 0.7:  # these run in any case
+            likely = gone
         key, point = self.chance.choice(likely), self.chance.choice(("before", "half", "half", "after"))
         if self.strike != "run" and (self.cluster or self.model.made[key].task.action == "function"):
             self.strike, signal_name = "run", "KILL"
