@@ -45,7 +45,7 @@ from shoal.agent.submission import IncompleteError, Submissions
 from shoal.broker.dealing import ALL
 from shoal.errors import InputError, ShoalError
 from shoal.explain.answer import Answer, RunAnswer
-from shoal.futures.farming import CallsAsked, FarmsAsked, FarmsTold
+from shoal.futures.farming import CallsAsked, CallsUnwanted, FarmsAsked, FarmsTold
 from shoal.memory.asking import MemoryAsked, MemoryTold
 from shoal.memory.protocol import Place
 from shoal.model.labels import parse_label
@@ -133,6 +133,8 @@ class Desk:
         try:
             if isinstance(message, CallsAsked) and self.farm is not None:
                 return self.farm.hear(message, route)
+            if isinstance(message, CallsUnwanted) and self.farm is not None:
+                return self.farm.end_client(message.client)
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
             return Refused(str(error), isinstance(error, IncompleteError))

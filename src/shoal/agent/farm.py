@@ -35,6 +35,7 @@ from shoal.futures.farming import (
     FunctionGiven,
     Opening,
     ToFarm,
+    client_of,
     decode_to_farm,
     encode_item,
     lost,
@@ -109,7 +110,7 @@ class Farm:
         self._free = dict(node.amounts)
         self._sessions: dict[str, Session] = {}
         self._ended: dict[str, None] = {}
-        """Clients that are gone, the oldest first: what they said late must not begin anew."""
+        """Connections and whole clients that are gone, the oldest first: what they said late must not begin anew."""
         self._by_descriptor: dict[int, Session] = {}
         self._waiting: deque[Place] = deque()
         """Places for which there is no room yet."""
@@ -188,9 +189,7 @@ class Farm:
 
     def _end(self, session: Session) -> None:
         del self._sessions[session.client]
-        self._ended[session.client] = None
-        if len(self._ended) > REMEMBERED:
-            del self._ended[next(iter(self._ended))]
+        self._remember(session.client)
         session.is_closed = True
         if session.runner is not None:
             session.runner.close(0.0)
@@ -199,6 +198,19 @@ class Farm:
                 self._waiting.remove(place)
             else:
                 self._make_room(place.needs)
+
+    def _remember(self, client: str) -> None:
+        self._ended[client] = None
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def end_client(self, client: str) -> CallsTold:
+        """Ends all that a client has here, and takes nothing more of it: the answer is that it is not known."""
+        for session in list(self._sessions.values()):
+            if client_of(session.client) == client:
+                self._end(session)
+        self._remember(client)
+        return CallsTold(client, 0, [], UNKNOWN)
 
     def close(self) -> None:
         """End everything."""
@@ -212,7 +224,7 @@ class Farm:
         now = time.monotonic()
         session = self._sessions.get(message.client)
         if session is None:
-            if message.first != 1 or message.client in self._ended:
+            if message.first != 1 or message.client in self._ended or client_of(message.client) in self._ended:
                 return CallsTold(message.client, 0, [], UNKNOWN)
             session = self._sessions[message.client] = Session(message.client, now)
         session.route, session.heard_at = route, now

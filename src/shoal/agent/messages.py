@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.broker.peers import Message, Ticket
 from shoal.explain.answer import Answer, RunAnswer
-from shoal.futures.farming import CallsAsked, CallsTold, FarmsAsked, FarmsTold
+from shoal.futures.farming import CallsAsked, CallsTold, CallsUnwanted, FarmsAsked, FarmsTold
 from shoal.memory.asking import MemoryAsked, MemoryTold
 from shoal.store.directory import NodeInfo
 from shoal.wire.access import Role
@@ -324,11 +324,12 @@ WireMessage: TypeAlias = (
     | FarmsTold
     | CallsAsked
     | CallsTold
+    | CallsUnwanted
     | MemoryAsked
     | MemoryTold
 )
 _VIEWERS: tuple[type, ...] = (Follow, TaskAsked, StandingsAsked, RunAsked, ClusterAsked)
-_ASK_FOR_NODES: tuple[type, ...] = (FarmsAsked, CallsAsked, MemoryAsked)
+_ASK_FOR_NODES: tuple[type, ...] = (FarmsAsked, CallsAsked, CallsUnwanted, MemoryAsked)
 _CLIENTS = (*_VIEWERS, *_ASK_FOR_NODES, Piece, SourcePart, FilesAsked, Bring, Cancel, Forget, StopAsked)
 _WORKERS = (*_CLIENTS, Said, Promised, LookAround, TasksUnwanted, RunsChanged, StoreAsked, StoreTold)
 MAY_ASK: dict[Role, frozenset[type]] = {

@@ -37,6 +37,8 @@ def execute(arguments: argparse.Namespace) -> int:
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
     workspace = Workspace(path)
+    if os.path.exists(workspace.farmed) and workspace.holder() is None:
+        return _end_net(workspace, tasks, forget=arguments.forget)
     if arguments.forget:
         return _forget(workspace, tasks)
     if workspace.holder() is None and os.path.exists(workspace.brought):
@@ -71,6 +73,19 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
         return 0
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop it"
     print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows how it goes on")
+    return 0
+
+
+def _end_net(workspace: Workspace, tasks: list[str], *, forget: bool) -> int:
+    """The client of a net is gone, and nodes may still run its tasks."""
+    from shoal.errors import InputError
+    from shoal.futures.ending import end_by_command
+
+    if tasks:
+        raise InputError("nobody follows the net any more, and its tasks end together", remedy="leave the tasks out")
+    cluster = end_by_command(workspace, forget=forget)
+    what = f"nothing of it runs on the cluster {cluster} any more" if cluster else "the run on the cluster is given up"
+    print(f"{what}; 'shoal run' goes on with the net")
     return 0
 
 

@@ -80,6 +80,8 @@ def run_net(
                 listener=display,
             )
             display.begin(net.name, run.resumed, client.node.get("cores") / FRACTION)
+            if run.ended_on:
+                display.note(f"a killed client had left tasks on the cluster {run.ended_on}: they were ended")
             for note in _notes(net, is_here=not cluster):
                 display.note(note)
             _attend(run, workspace, signals, display)

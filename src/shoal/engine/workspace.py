@@ -59,6 +59,8 @@ class Workspace:
         self.brought = os.path.join(self.directory, "brought")
         """There while the run is on a cluster and not all of it is known here."""
         self.brought_plan = os.path.join(self.directory, "brought.plan")
+        self.farmed = os.path.join(self.directory, "farmed")
+        """There while tasks of a net may run on a cluster."""
         self.given_up = os.path.join(self.directory, "given-up")
         """Notes of runs that a cluster may still have although they were given up."""
         self._lock_descriptor = -1
@@ -76,8 +78,9 @@ class Workspace:
                 f"cannot write in the workflow's directory {self.base!r}: {error.strerror}", remedy=remedy
             ) from None
 
-    def acquire(self, holder: Holder, *, attaching: bool = False) -> None:
-        """Takes the lock or says who holds it. Only who is `attaching` gets it while a run is on a cluster."""
+    def acquire(self, holder: Holder, *, attaching: bool = False, ending: bool = False) -> None:
+        """Takes the lock or says who holds it. Only who is `attaching` gets it while a run is on a cluster, and only
+        who is `ending` them while tasks of a net may run there."""
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -98,6 +101,11 @@ class Workspace:
             from shoal.engine.brought import refusal  # it imports this module
 
             raise refusal(self)
+        if not ending and os.path.exists(self.farmed):
+            os.close(descriptor)
+            from shoal.engine.farmed import refusal as farmed_refusal  # it imports this module
+
+            raise farmed_refusal(self)
         self._expect_knocks()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)

@@ -12,12 +12,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import BrokenExecutor
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from functools import partial
 from typing import Any
 
 from shoal.broker.broker import Lane
+from shoal.engine.farmed import Farmed
 from shoal.futures.arguments import Unfilled, UnpicklableArgumentError, encode, encode_all
 from shoal.futures.crew import Hire, hire_locally
 from shoal.futures.engine import Engine
@@ -41,10 +42,13 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client:
     """What executors, their configured views and decorated functions submit to."""
 
-    def __init__(self, node: Resources, hire: Hire = hire_locally, *, far: str = "") -> None:
-        """`far`: the cluster where calls run, for messages; nothing: this machine."""
+    def __init__(
+        self, node: Resources, hire: Hire = hire_locally, *, far: str = "", farmed: Farmed | None = None
+    ) -> None:
+        """`far`: the cluster where calls run, for messages; nothing: this machine. `farmed` is how to find them."""
         self.node = node
         self.far = far
+        self.farmed = farmed
         self._hire = hire
         # Reentrant: a finalizer may need it wherever the garbage collector happens to run.
         self._lock = threading.RLock()
@@ -239,6 +243,18 @@ class Client:
         where = f"cluster {self.far}" if self.far else f"{cores} core{'s' * (cores != '1')}"
         calls = "no calls yet" if self._engine is None else self._engine.tally.told()
         return f"{where}, {calls}{', shut down' if self._closed else ''}"
+
+    def ends_of(self, tasks: Sequence[int]) -> Future[None]:
+        """Done when none of these calls runs anywhere; cancelled when that will not be known any more."""
+        over: Future[None] = Future()
+        with self._lock:
+            if self._engine is None:
+                over.set_result(None)
+            elif self._ended or self._forked:
+                over.cancel()
+            else:
+                self._inbox.post(self._engine.await_ends, (tasks, over))
+        return over
 
     def is_over(self) -> bool:
         """Whether no call will end any more."""

@@ -15,7 +15,6 @@ agent that is lost come back as lost, and the broker has them run elsewhere as t
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import time
 from collections import deque
@@ -99,12 +98,19 @@ class ClusterCrew:
     """All farms of a cluster, seen from one client."""
 
     def __init__(
-        self, access: Access, nodes: dict[int, NodeInfo], largest: Resources, on_open: Watch, on_close: Watch
+        self,
+        access: Access,
+        nodes: dict[int, NodeInfo],
+        largest: Resources,
+        client: str,
+        on_open: Watch,
+        on_close: Watch,
     ) -> None:
+        """`client` is the name under which the agents know us, without a dot."""
         self._name = access.name
         self._largest = largest
         self._on_open, self._on_close = on_open, on_close
-        self._client = secrets.token_hex(8)
+        self._client = client
         self._opening = Opening(
             (sys.version_info[0], sys.version_info[1]), os.getcwd(), [os.path.abspath(entry) for entry in sys.path]
         )

@@ -15,7 +15,7 @@ import select
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, cast
 
@@ -87,6 +87,7 @@ class Engine:
         self._wake_at: float | None = None
         self._added = 0
         self._tokens = 0
+        self._awaited: list[tuple[Sequence[int], Future[None]]] = []
         self._finishing = False
         self._stopping = False
 
@@ -130,6 +131,10 @@ class Engine:
     def cancel_unbegun(self, _: object) -> None:
         """Cancel everything that no worker has been given."""
         self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
+
+    def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
+        """Somebody wants to know when none of these calls runs; what was asked before is done first."""
+        self._awaited.append(message)
 
     def finish(self, _: object) -> None:
         """End when nothing is under way."""
@@ -176,6 +181,8 @@ class Engine:
                 error.__cause__ = failure
                 work.break_off(task, error)
         self._under_way.clear()
+        for _, over in self._awaited:
+            over.cancel()  # they are being ended, and nobody will tell us when they have
 
     def _turn(self) -> None:
         results = self._wait()
@@ -194,6 +201,17 @@ class Engine:
             self._drop_unwanted()
         if self._wake_at is not None and time.monotonic() >= self._wake_at:
             self._tell(TimePassed())
+        if self._awaited:
+            self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        """What was cancelled is under way until a worker has ended it."""
+        awaited, self._awaited = self._awaited, []
+        for tasks, over in awaited:
+            if any(task in self._under_way for task in tasks):
+                self._awaited.append((tasks, over))
+            else:
+                over.set_result(None)
 
     def _note_failures(self, results: list[CallResult]) -> None:
         for result in results:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import secrets
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
+from shoal.engine.farmed import Farmed
 from shoal.errors import InputError
 from shoal.futures.client import Client
 from shoal.futures.functions import name_of
@@ -176,7 +178,9 @@ def cluster_client(cluster: str) -> Client:
 
     access, nodes = find_cluster(cluster)
     largest = largest_of([node.capacity() for node in nodes.values()])
-    return Client(largest, partial(ClusterCrew, access, nodes, largest), far=access.name)
+    word = os.path.abspath(cluster) if os.path.isfile(cluster) else cluster
+    note = Farmed(word, secrets.token_hex(8), [node.address for node in nodes.values()])
+    return Client(largest, partial(ClusterCrew, access, nodes, largest, note.client), far=access.name, farmed=note)
 
 
 def _flattened(chunks: Iterator[list[Any]]) -> Generator[Any, None, None]:

@@ -1,8 +1,9 @@
 """What a client and the farms of a cluster say to each other about Python calls.
 
-On the wire there are four messages: a client asks any agent which farms there are, and each farm about calls; the
-answers. Everything about calls travels as items in a `Stream` inside `CallsAsked` and `CallsTold`. Functions, arguments
-and results are pickled bytes, which are opened only in workers and in the client's own program.
+On the wire there are five messages: a client asks any agent which farms there are, and each farm about calls; the
+answers; and whoever comes after a client that was killed has its calls ended. Everything about calls travels as items
+in a `Stream` inside `CallsAsked` and `CallsTold`. Functions, arguments and results are pickled bytes, which are opened
+only in workers and in the client's own program.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ class CallsTold(msgspec.Struct, frozen=True, tag=True):
     first: int
     parts: list[Part]
     heard: int
+
+
+class CallsUnwanted(msgspec.Struct, frozen=True, tag=True):
+    """To a farm, of a client that is gone: the answer, that it is unknown, comes when nothing of it runs any more."""
+
+    client: str
+    """What the names of all its connections begin with, up to a dot."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -118,6 +126,11 @@ FromFarm: TypeAlias = FarmTold | CallsEnded
 encode_item = msgspec.msgpack.Encoder().encode
 decode_to_farm = msgspec.msgpack.Decoder(ToFarm).decode
 decode_from_farm = msgspec.msgpack.Decoder(FromFarm).decode
+
+
+def client_of(connection: str) -> str:
+    """Which client a connection is one of."""
+    return connection.partition(".")[0]
 
 
 def not_run(task: int, attempt: int, error: CallError) -> CallResult:

@@ -18,6 +18,7 @@ from shoal.futures.farming import (
     UNKNOWN,
     CallsAsked,
     CallsTold,
+    CallsUnwanted,
     FarmsAsked,
     FarmsTold,
     FarmTold,
@@ -46,7 +47,7 @@ SILENCE_SECONDS = 15.0
 MOST_SOCKETS = 65_535
 """Each line takes three."""
 
-Said = FarmsAsked | FarmsTold | CallsAsked | CallsTold | Refused
+Said = FarmsAsked | FarmsTold | CallsAsked | CallsTold | CallsUnwanted | Refused
 
 
 def make_codec() -> Codec[Said]:

@@ -22,6 +22,7 @@ from shoal.errors import InputError, RunError, ShoalError
 from shoal.flow.net import NetFlow
 from shoal.flow.net import records as r
 from shoal.flow.net.transition import told
+from shoal.futures.future import CallFuture
 from shoal.ledger.records import NetMarked
 from shoal.model.resources import FRACTION, Resources
 from shoal.nets.journal import MARKED_EVERY, OVER, Journal
@@ -99,6 +100,8 @@ class Driver:
         self._unwritten: list[tuple[Future[Any], Any]] = []
         """Answers that wait until what they tell is written."""
         self._under_way: dict[int, tuple[r.Task, Future[Any]]] = {}
+        self.dropped: list[int] = []
+        """Calls that were cancelled; each may run until the node hears of it."""
         self._tried: dict[int, list[CallResult]] = {}
         """The attempts that have ended of tasks that are under way, if they are written down."""
         self._running: dict[str, int] = {}
@@ -302,6 +305,8 @@ class Driver:
                 task, future = found
                 self._forget(task)
                 self.sender.lost(task)
+                if isinstance(future, CallFuture):
+                    self.dropped.append(future.task)
                 future.cancel()
 
     def _no_executor(self) -> RunError:

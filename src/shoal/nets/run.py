@@ -6,9 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as Late
 from typing import Any
 
+from shoal.engine.farmed import drop_farmed, is_farmed, read_farmed, write_farmed
 from shoal.engine.workspace import Holder, Workspace
 from shoal.errors import InputError, RunError
 from shoal.flow.net import Net, NetFlow, Place
@@ -19,6 +21,9 @@ from shoal.nets.digest import digest_of
 from shoal.nets.driver import Driver, Listener
 from shoal.nets.journal import Journal, Past, dumps, read_past, run_started
 from shoal.nets.sending import Sender
+
+LAST_SECONDS = 20.0
+"""For the end of tasks on a cluster that were cancelled; a node that says nothing is lost before."""
 
 
 class NetFailed(RunError):  # noqa: N818  # what happened, in the words users search for
@@ -48,6 +53,9 @@ class NetRun:
         self.net = net
         self.resumed = False
         """Whether it goes on where an earlier one was cut short or had failed."""
+        self.ended_on = ""
+        """The cluster where tasks of a client that was killed were ended first."""
+        self._client = client
         self._workspace = workspace
         self._words = list(words)
         sender = Sender(net, client, directory, wishes)
@@ -55,14 +63,16 @@ class NetRun:
         journal = None
         if workspace is not None:
             workspace.make()
-            workspace.acquire(Holder(os.getpid(), os.uname().nodename, identity, time.time()))
+            workspace.acquire(Holder(os.getpid(), os.uname().nodename, identity, time.time()), ending=True)
         try:
             if workspace is not None:
+                self.ended_on = self._end_others(workspace)
                 past = Past() if afresh else past_of(net, workspace, words)
                 self.resumed = past.begun is not None
                 begin = run_started(identity, words, client.node.amounts)
                 journal = Journal(workspace, net.name, begin, past.done)
                 flow = self._gone_on(past, journal) if self.resumed else self._begun(seed, journal)
+                self._note_where(workspace)
             else:
                 flow = NetFlow(net, seed)
         except BaseException as error:
@@ -74,6 +84,32 @@ class NetRun:
         self._driver = Driver(flow, sender, journal, listener)
         self._thread = threading.Thread(target=self._drive, name=f"shoal-net-{net.name}", daemon=True)
         self._thread.start()
+
+    def _end_others(self, workspace: Workspace) -> str:
+        """What a client left on a cluster that was killed would run beside our tasks."""
+        note = read_farmed(workspace) if is_farmed(workspace) else None
+        if note is None:
+            return ""
+        if note == self._client.farmed and not self._client.is_over():
+            raise InputError(
+                f"cancelled tasks of the last run of the net {self.net.name!r} have not ended on the cluster yet",
+                remedy="start it with another executor",
+            )
+        from shoal.futures.ending import end_farmed  # few runs need it
+
+        return end_farmed(workspace)
+
+    def _note_where(self, workspace: Workspace) -> None:
+        """Before the first task is handed out, so that whoever comes after us finds it."""
+        if self._client.farmed is None:
+            return
+        try:
+            write_farmed(workspace, self._client.farmed)
+        except OSError as error:
+            raise InputError(
+                f"cannot note in {workspace.farmed!r} where the net runs: {error.strerror}",
+                remedy="free some space there, or make it writable",
+            ) from None
 
     def _begun(self, seed: int | None, journal: Journal) -> NetFlow:
         flow = NetFlow(self.net, seed, journal.note)
@@ -91,7 +127,19 @@ class NetRun:
             self._driver.run()
         finally:
             if self._workspace is not None:
+                if self._client.farmed is not None and self._is_ended():
+                    drop_farmed(self._workspace)
                 self._workspace.release()
+
+    def _is_ended(self) -> bool:
+        """Whether none of our tasks runs any more: a node is told that one is not wanted, and ends it then."""
+        if not self._driver.dropped and self._driver.over.exception() is None:
+            return True
+        try:
+            self._client.ends_of(self._driver.dropped).result(LAST_SECONDS)
+        except (Late, CancelledError):
+            return False  # the next run sees to it
+        return True
 
     # ---- what can be done with it --------------------------------------------------------------------------------
 
