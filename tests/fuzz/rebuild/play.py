@@ -493,7 +493,10 @@ class Player:
         task = chance.choice(tasks)
         values = any(kind == "value" for kind, _ in task.needs)
         if len(task.needs) > 1 and chance.random() < 0.4:
-            gone = task.needs.pop(chance.randrange(len(task.needs)))
+            gone = task.needs[chance.randrange(len(task.needs))]
+            if gone[0] == "order":  # or two tasks would write one file at the same time
+                return None
+            task.needs.remove(gone)
             self._write_flow()
             return f"{task.key} needs {gone} no more"
         if len(task.needs) > 1 and chance.random() < 0.3 and not values:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from shoal.cli.cells import printable
+
 from . import cluster
 from .command import KILLED, Said
 from .difference import PROMISES, Difference, content_of
@@ -181,7 +183,7 @@ class Run:
         failing = frozenset(key for key in consumed if self.model.made[key].task.retries == 0)
         reasons = dict(_REASON.findall(self.said.text))
         for key in self.wanted:  # what was adopted of a task says nothing any more when the task has run
-            if self.model.made[key].name in reasons:
+            if printable(self.model.made[key].name) in reasons:
                 self.player.adopted.pop(key, None)
         if status in (0, 1) or not self.strike:
             self.model = self.player.model(failing)
@@ -201,11 +203,11 @@ class Run:
             raise Difference("not refused", f"{names} were not made by the workflow, and yet it ran")
         if self._missing():
             raise Difference("not refused", "a source is missing, and yet it ran")
-        self.player.cut_off.clear()
         self._compare_status()
         self._compare_outputs()
         self._compare_reasons()
         self._note_results()
+        self.player.cut_off.clear()
 
     def _is_cut_off(self) -> bool:
         """Whether the run, or its launcher, was killed and could not tidy up."""
@@ -353,7 +355,10 @@ class Run:
             return
         for path, entry in self.before.items():
             gone = made.owns(path) and entry.kind != "directory" and path not in self.after
-            if gone and content_of(entry) in self.player.versions.get(path, ()):
+            content = content_of(entry)
+            if self.player.is_settled_back(path) and content in self.player.unclear.get(path, ()):
+                continue  # a run that was killed had made it, perhaps whole, and it was moved away
+            if gone and content in self.player.versions.get(path, ()):
                 raise Difference("lost", f"{path!r} of {made.key}, which failed, is gone")
 
     def _settled(self) -> set[str]:
@@ -375,7 +380,7 @@ class Run:
             return
         reasons = dict(_REASON.findall(self.said.text))
         for key in self._settled() & self.wanted:
-            name = self.model.made[key].name
+            name = printable(self.model.made[key].name)
             if name in reasons:
                 raise Difference("rerun", f"{name!r} runs because {reasons[name]}, but nothing of it changed")
         if self.again is not None and reasons:
@@ -395,12 +400,12 @@ class Run:
         reasons = dict(_REASON.findall(self.said.text))
         now = {key: (self.model.made[key].stamp, player.times(self.model.made[key])) for key in self.wanted}
         changed = {key for key in now if player.settled.get(key) != now[key] or player.history.dropin}
-        self._unsettle(changed | {key for key in now if self.model.made[key].name in reasons})
+        self._unsettle(changed | {key for key in now if printable(self.model.made[key].name) in reasons})
         for key in self.wanted:
             made = self.model.made[key]
             if made.status == "ok":
                 player.settled[key] = now[key]
-                if made.name in reasons or key not in player.checked or self.player.history.dropin:
+                if printable(made.name) in reasons or key not in player.checked or self.player.history.dropin:
                     player.checked[key] = self.check
                 for name in made.names():
                     player.recorded[name] = "yes"
