@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.engine.load import Workflow
 from shoal.engine.removal import remove_quietly
-from shoal.engine.workspace import Workspace
+from shoal.engine.workspace import Workspace, write_durably
 from shoal.errors import InputError
 from shoal.model import texts
 from shoal.model.graph import Graph
@@ -91,7 +91,7 @@ def write_brought(workspace: Workspace, note: Note, brought: BroughtPlan) -> Non
     columns = {name: column for name, column in vars(graph).items() if name != "actions"}
     actions = [_without_code(action) for action in graph.actions]
     versions = brought.versions
-    _write(
+    write_durably(
         workspace.brought_plan,
         pickle.dumps(
             {
@@ -106,7 +106,7 @@ def write_brought(workspace: Workspace, note: Note, brought: BroughtPlan) -> Non
             pickle.HIGHEST_PROTOCOL,
         ),
     )
-    _write(workspace.brought, texts.encode(note))
+    write_durably(workspace.brought, texts.encode(note))
 
 
 def read_plan(workspace: Workspace) -> BroughtPlan:
@@ -146,15 +146,6 @@ def _without_code(action: Action) -> Action:
 
 def _is_not_here() -> None:
     """Stands for the function of a call that was brought to a cluster."""
-
-
-def _write(path: str, data: bytes) -> None:
-    fresh = f"{path}.new"
-    with open(fresh, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
 
 
 def _damaged(path: str) -> InputError:

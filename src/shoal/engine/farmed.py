@@ -11,7 +11,7 @@ import os
 
 import msgspec
 
-from shoal.engine.workspace import Workspace
+from shoal.engine.workspace import Workspace, write_durably
 from shoal.errors import InputError
 
 
@@ -45,18 +45,7 @@ def read_farmed(workspace: Workspace) -> Farmed | None:
 
 
 def write_farmed(workspace: Workspace, note: Farmed) -> None:
-    """Whoever loses power right after finds it."""
-    fresh = f"{workspace.farmed}.new"
-    with open(fresh, "wb") as file:
-        file.write(msgspec.json.encode(note))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, workspace.farmed)
-    descriptor = os.open(workspace.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_durably(workspace.farmed, msgspec.json.encode(note))
 
 
 def drop_farmed(workspace: Workspace) -> None:

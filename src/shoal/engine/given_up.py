@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from shoal.engine.workspace import Workspace
+from shoal.engine.workspace import Workspace, sync_directory, write_durably
 
 
 def note_path(workspace: Workspace, run: str) -> str:
@@ -20,19 +20,8 @@ def note_path(workspace: Workspace, run: str) -> str:
 def note_given_up(workspace: Workspace, run: str, cluster: str) -> None:
     """Notes it for good, also if the machine loses its power right after."""
     os.makedirs(workspace.given_up, exist_ok=True)
-    path = note_path(workspace, run)
-    fresh = f"{path}.new"
-    with open(fresh, "wb") as file:
-        file.write(os.fsencode(cluster))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
-    for folder in (workspace.given_up, workspace.directory):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    write_durably(note_path(workspace, run), os.fsencode(cluster))
+    sync_directory(workspace.directory)
 
 
 def is_given_up(workspace: Workspace, run: str) -> bool:

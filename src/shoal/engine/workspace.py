@@ -162,3 +162,23 @@ def _lock(descriptor: int) -> bool:
         except OSError:
             time.sleep(_LOCK_PAUSE)
     return False
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """Replaces a note as a whole; whoever loses power right after finds it."""
+    fresh = f"{path}.new"
+    with open(fresh, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """Names that were made or replaced there are still so after a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
