@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from shoal.cli import convert, run
 from shoal.cli.parser import CommandParser
 from shoal.cli.run import add_arguments
+from shoal.engine.convert import Target
+from shoal.engine.sizes import MODES
 from shoal.errors import InputError
+from shoal.policy.balance import POLICIES
+from shoal.policy.order import ORDERS
 
 
 def parser() -> CommandParser:
@@ -57,3 +64,11 @@ def test_the_suggestion_for_an_unknown_option_is_near_in_spelling_or_meaning(opt
     with pytest.raises(InputError) as refused:
         run.parse(["flow.py", option])
     assert refused.value.remedy == remedy
+
+
+def test_options_offer_the_names_that_exist() -> None:
+    """They stand in the commands once more, so that `--help` loads nothing of what they name."""
+    assert set(run.ORDERS) == set(ORDERS)
+    assert set(run.POLICIES) == set(POLICIES)
+    assert set(run.SIZINGS) == set(MODES)
+    assert set(convert.FORMATS) == set(get_args(Target))
