@@ -18,7 +18,9 @@ from shoal.runner.sampler import Process, Spent, look_at
 
 def process(pid: int, parent: int = 1, *, cpu: float = 0.0, megabytes: float = 1, peak: float = 0) -> Process:
     memory = (int(megabytes * 3 * MEGABYTE), int(megabytes * MEGABYTE))
-    return Process(pid, parent, pid, b"S", 0, *memory, cpu, int(max(megabytes, peak) * MEGABYTE))
+    made = Process(pid, parent, pid, b"S", 0, *memory, cpu)
+    made.peak = int(max(megabytes, peak) * MEGABYTE)
+    return made
 
 
 def ended(cpu: float = 0.0, megabytes: float = 0) -> Spent:

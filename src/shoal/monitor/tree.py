@@ -63,7 +63,12 @@ class Tree:
     def glance(self) -> Look:
         """Looks only at the command itself, which has just begun and may be gone before more could be looked at."""
         process = read_process(self._command.pid)
-        return look_at([read_detail(process)] if process is not None and process.is_alive else [], self.spent)
+        return self._look_at([process] if process is not None and process.is_alive else [])
+
+    def _look_at(self, processes: list[Process], known_peak: float = 0.0) -> Look:
+        for process in processes:
+            read_detail(process)
+        return look_at(processes, self.spent, known_peak)
 
     def processes(self, *, thoroughly: bool = False) -> list[Process]:
         """Our processes that are alive."""
@@ -74,7 +79,7 @@ class Tree:
 
     def look(self, known_peak: float) -> Look:
         """Looks at everything; shared pages are told apart only if the sum would be above `known_peak` bytes."""
-        return look_at(list(map(read_detail, self.processes())), self.spent, known_peak)
+        return self._look_at(self.processes(), known_peak)
 
     def reap(self) -> bool:
         """Takes in all that have ended; True once the command itself has."""

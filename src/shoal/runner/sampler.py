@@ -4,6 +4,8 @@ A process belongs to the task it descends from. What was an orphan before anybod
 is known by its process group, because it was seen below its task earlier, by the mark in its environment, because it
 holds the output of its task, or because no other task was there when it began. Where `/proc` cannot be read nothing is
 seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
+
+The monitor starts once per command, so this module does not import `typing`, which would take a sixth of that start.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
-from typing import NamedTuple, TypeAlias
 
 from shoal.runner.cores import CoresWindow
 from shoal.runner.proc import all_pids, children_of_ours, figures, kill_process, marks_of, open_files, read_small
 
-Owner: TypeAlias = tuple[int, int]
+Owner = tuple[int, int]
 """Task and attempt."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -64,13 +65,14 @@ class Spent:
         self.peak = max(self.peak, other.peak)
 
 
-class Signs(NamedTuple):
+class Signs:
     """What tells whose an orphan is that has left everything else behind."""
 
-    outputs: Mapping[tuple[int, int], Owner]
-    """By device and inode of the file into which a task writes; no two have the same."""
-    begun: Sequence[tuple[float, Owner]]
-    """When the tasks began, in seconds since boot."""
+    def __init__(self, outputs: Mapping[tuple[int, int], Owner], begun: Sequence[tuple[float, Owner]]) -> None:
+        self.outputs = outputs
+        """By device and inode of the file into which a task writes; no two have the same."""
+        self.begun = begun
+        """When the tasks began, in seconds since boot."""
 
     def owner_by_output(self, pid: int) -> Owner | None:
         if not self.outputs:
@@ -84,39 +86,45 @@ class Signs(NamedTuple):
         return there[0] if len(there) == 1 else None
 
 
-class Look(NamedTuple):
+class Look:
     """A whole tree at one moment: CPU seconds so far, processes, and bytes of memory; the rest if it was asked for."""
 
-    cpu: float = 0.0
-    processes: int = 0
-    virtual: int = 0
-    resident: int = 0
-    swap: int = 0
-    peak: int = 0
-    """The most that any of its processes had, dead ones included."""
-    switches: int = 0
-    read: int = 0
-    written: int = 0
+    __slots__ = ("cpu", "peak", "processes", "read", "resident", "swap", "switches", "virtual", "written")
+
+    def __init__(
+        self, cpu: float = 0.0, processes: int = 0, virtual: int = 0, resident: int = 0, swap: int = 0
+    ) -> None:
+        self.cpu = cpu
+        self.processes = processes
+        self.virtual = virtual
+        self.resident = resident
+        self.swap = swap
+        self.peak = self.switches = self.read = self.written = 0
 
 
-class Process(NamedTuple):
-    """One process at one moment; memory and traffic in bytes."""
+class Process:
+    """One process at one moment; memory and traffic in bytes.
 
-    pid: int
-    parent: int
-    group: int
-    state: bytes
-    start: int
-    virtual: int
-    resident: int
-    cpu: float
-    """Seconds, with those of the children it has buried."""
-    peak: int = 0
-    """This and what follows takes two more files to read: see `read_detail`."""
-    swap: int = 0
-    switches: int = 0
-    read: int = 0
-    written: int = 0
+    CPU time is in seconds, with that of the children it has reaped; `read_detail` reads what is 0 at first.
+    """
+
+    __slots__ = (
+        *("cpu", "group", "parent", "peak", "pid", "read", "resident"),
+        *("start", "state", "swap", "switches", "virtual", "written"),
+    )
+
+    def __init__(
+        self, pid: int, parent: int, group: int, state: bytes, start: int, virtual: int, resident: int, cpu: float
+    ) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.group = group
+        self.state = state
+        self.start = start
+        self.virtual = virtual
+        self.resident = resident
+        self.cpu = cpu
+        self.peak = self.swap = self.switches = self.read = self.written = 0
 
     @property
     def is_alive(self) -> bool:
@@ -154,17 +162,13 @@ def look_at(processes: list[Process], spent: Spent, known: float = inf) -> Look:
     """
     peak = max([spent.peak, *(max(process.resident, process.peak) for process in processes)])
     own, virtual, resident = _memory_of(processes, max(known, peak))
-    return Look(
-        spent.user + spent.system + sum(process.cpu for process in processes),
-        len(processes),
-        virtual,
-        resident,
-        sum(process.swap for process in own),
-        peak,
-        spent.switches + sum(process.switches for process in processes),
-        spent.read + sum(process.read for process in processes),
-        spent.written + sum(process.written for process in processes),
-    )
+    cpu = spent.user + spent.system + sum(process.cpu for process in processes)
+    look = Look(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
+    look.peak = peak
+    look.switches = spent.switches + sum(process.switches for process in processes)
+    look.read = spent.read + sum(process.read for process in processes)
+    look.written = spent.written + sum(process.written for process in processes)
+    return look
 
 
 def _memory_of(processes: list[Process], known: float) -> tuple[list[Process], int, int]:
@@ -220,13 +224,13 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, int(words[1]), int(words[2]), words[0], int(words[19]), *memory, cpu)
 
 
-def read_detail(process: Process) -> Process:
-    """The process with its own peak, swapped memory, context switches and traffic."""
+def read_detail(process: Process) -> None:
+    """Adds the process's own peak, swapped memory, context switches and traffic, which takes two more files to read."""
     status = figures(read_small(f"/proc/{process.pid}/status"))
-    switches = status.get(b"voluntary_ctxt_switches", 0) + status.get(b"nonvoluntary_ctxt_switches", 0)
-    peak, swap = status.get(b"VmHWM", 0) * 1024, status.get(b"VmSwap", 0) * 1024
-    read, written = traffic_of(process.pid)
-    return process._replace(peak=peak, swap=swap, switches=switches, read=read, written=written)
+    process.peak = status.get(b"VmHWM", 0) * 1024
+    process.swap = status.get(b"VmSwap", 0) * 1024
+    process.switches = status.get(b"voluntary_ctxt_switches", 0) + status.get(b"nonvoluntary_ctxt_switches", 0)
+    process.read, process.written = traffic_of(process.pid)
 
 
 class Trees:

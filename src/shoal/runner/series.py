@@ -40,7 +40,8 @@ class Series:
         descriptor = self._open.get(pid)
         if descriptor is None:
             descriptor = self._open[pid] = self._begin(*self._titles[pid])
-        look = peaks.last._replace(read=read, written=written)
+        look = peaks.last
+        look.read, look.written = read, written
         _write(descriptor, row(now, look, peaks.cores.recent(), os.getloadavg()[0]) + "\n")
 
     def _begin(self, task: int, attempt: int, command: str) -> int:
