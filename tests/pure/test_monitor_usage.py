@@ -12,26 +12,28 @@ from shoal.monitor.fields import FIELDS, MEGABYTE, printed
 from shoal.monitor.plot import draw
 from shoal.monitor.series import COLUMNS, FOOTPRINT, Row, header
 from shoal.monitor.summary import Outcome, indented, on_one_line, quoted, summary
-from shoal.monitor.usage import CORES_WINDOW, Ended, Process, Sample, Usage
+from shoal.monitor.usage import CORES_WINDOW, Usage
+from shoal.runner.sampler import Process, Spent, look_at
 
 
 def process(pid: int, parent: int = 1, *, cpu: float = 0.0, megabytes: float = 1, peak: float = 0) -> Process:
-    made = Process(pid, parent, cpu, int(megabytes * 3 * MEGABYTE), int(megabytes * MEGABYTE))
+    memory = (int(megabytes * 3 * MEGABYTE), int(megabytes * MEGABYTE))
+    made = Process(pid, parent, pid, b"S", 0, *memory, cpu)
     made.peak = int(max(megabytes, peak) * MEGABYTE)
     return made
 
 
-def ended(cpu: float = 0.0, megabytes: float = 0) -> Ended:
-    made = Ended()
-    made.cpu = cpu
+def ended(cpu: float = 0.0, megabytes: float = 0) -> Spent:
+    made = Spent()
+    made.user = cpu
     made.peak = int(megabytes * MEGABYTE)
     return made
 
 
 def test_the_memory_of_a_tree_is_the_sum_of_its_processes_at_one_moment() -> None:
     usage = Usage(100.0)
-    usage.take(Sample([process(10, megabytes=20), process(11, 10, megabytes=5)], Ended()), 101.0)
-    usage.take(Sample([process(10, megabytes=22)], Ended()), 102.0)
+    usage.take(look_at([process(10, megabytes=20), process(11, 10, megabytes=5)], Spent()), 101.0)
+    usage.take(look_at([process(10, megabytes=22)], Spent()), 102.0)
     assert usage.values["memory"] == 25
     assert usage.peak_times["memory"] == 1.0
     assert usage.values["virtual_memory"] == 75
@@ -40,32 +42,32 @@ def test_the_memory_of_a_tree_is_the_sum_of_its_processes_at_one_moment() -> Non
 
 def test_a_peak_between_two_looks_is_known_from_the_process_or_its_end() -> None:
     usage = Usage(0.0)
-    usage.take(Sample([process(10, megabytes=2, peak=50)], Ended()), 1.0)
+    usage.take(look_at([process(10, megabytes=2, peak=50)], Spent()), 1.0)
     assert usage.values["memory"] == 50
-    usage.take(Sample([], ended(megabytes=90)), 2.0)
+    usage.take(look_at([], ended(megabytes=90)), 2.0)
     assert usage.values["memory"] == 90
 
 
 def test_a_child_that_still_has_the_memory_of_its_parent_counts_once() -> None:
-    sample = Sample([process(10, megabytes=200), process(11, 10, megabytes=200)], Ended())
-    assert sample.resident == 200 * MEGABYTE
-    assert sample.count == 2
+    look = look_at([process(10, megabytes=200), process(11, 10, megabytes=200)], Spent())
+    assert look.resident == 200 * MEGABYTE
+    assert look.processes == 2
 
 
 def test_cpu_time_is_that_of_the_living_and_the_dead() -> None:
     usage = Usage(0.0)
-    usage.take(Sample([process(10, cpu=1.5), process(11, cpu=0.25)], ended(cpu=2.0)), 1.0)
+    usage.take(look_at([process(10, cpu=1.5), process(11, cpu=0.25)], ended(cpu=2.0)), 1.0)
     assert usage.values["cpu_time"] == 3.75
 
 
 def test_cores_are_those_of_a_window_but_not_below_the_average() -> None:
     usage = Usage(0.0)
     for second in range(0, 1001, 10):
-        usage.take(Sample([process(10, cpu=4.0 * min(max(second - 400, 0), 200))], Ended()), float(second))
+        usage.take(look_at([process(10, cpu=4.0 * min(max(second - 400, 0), 200))], Spent()), float(second))
     assert usage.values["cores"] == 4.0
     assert 400 + CORES_WINDOW <= usage.peak_times["cores"] <= 600
     short = Usage(0.0)
-    short.take(Sample([], ended(cpu=3.0)), 2.0)
+    short.take(look_at([], ended(cpu=3.0)), 2.0)
     assert short.values["cores"] == 3.0 / CORES_WINDOW
     short.finish(2.0)
     assert short.values["cores"] == short.values["cores_avg"] == 1.5
@@ -80,7 +82,7 @@ def test_memory_and_disk_are_rounded_up_and_traffic_is_cut_off() -> None:
 
 def measured() -> Usage:
     usage = Usage(1000.0)
-    usage.take(Sample([process(10, cpu=0.5, megabytes=7.5)], Ended()), 1001.0)
+    usage.take(look_at([process(10, cpu=0.5, megabytes=7.5)], Spent()), 1001.0)
     usage.finish(1002.0)
     return usage
 
@@ -118,8 +120,8 @@ def test_any_text_is_quoted_so_that_json_reads_it_back(text: str) -> None:
 
 
 def rows() -> list[Row]:
-    samples = [Sample([process(10, cpu=second / 2, megabytes=second)], Ended()) for second in range(4)]
-    return [Row(50.0 + at, sample, 0.5, 1.2, (3, 5 * MEGABYTE)) for at, sample in enumerate(samples)]
+    looks = [look_at([process(10, cpu=second / 2, megabytes=second)], Spent()) for second in range(4)]
+    return [Row(50.0 + at, look, 0.5, 1.2, (3, 5 * MEGABYTE)) for at, look in enumerate(looks)]
 
 
 def test_a_row_of_the_series_has_as_many_words_as_the_header_has_names() -> None:

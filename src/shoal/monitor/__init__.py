@@ -2,8 +2,8 @@
 
 It stands in for `resource_monitor`: the same options, the same names and units in the summary. As `python -m
 shoal.monitor` it is started once per command of a workflow, so nothing here imports what takes long to load (no
-argparse, json or dataclasses), and nothing outside the standard library.
+argparse, json, typing or dataclasses), and nothing outside the standard library.
 
-`fields`, `limits`, `options`, `usage`, `summary`, `series` and `plot` are pure; `tree`, `disk`, `opened`, `spawn` and
-`run` look at the machine.
+Processes, open files and directories are measured by the launcher's modules: `shoal.runner.sampler`, `proc`, `cores`,
+`series` and `footprint`. `fields`, `limits`, `options`, `usage`, `summary`, `series` and `plot` are pure.
 """

@@ -6,11 +6,10 @@ A file that was opened and closed between two looks is not listed; what has open
 from __future__ import annotations
 
 import os
-import stat
 
 from shoal.monitor.fields import MEGABYTE
-from shoal.monitor.tree import read_file
-from shoal.monitor.usage import Process
+from shoal.runner.proc import is_open_for_writing, open_files
+from shoal.runner.sampler import Process
 
 
 class OpenedFile:
@@ -33,29 +32,21 @@ class OpenedFiles:
 
     def look(self, processes: list[Process]) -> None:
         for process in processes:
-            base = f"/proc/{process.pid}/fd"
-            try:
-                names = os.listdir(base)
-            except OSError:
-                continue
-            for name in names:
-                self._note(f"{base}/{name}", f"/proc/{process.pid}/fdinfo/{name}")
+            for descriptor, about in open_files(process.pid):
+                self._note(descriptor, about)
 
-    def _note(self, link: str, information: str) -> None:
+    def _note(self, descriptor: str, about: os.stat_result) -> None:
         try:
-            path = os.readlink(link)
-            about = os.stat(link)
+            path = os.readlink(descriptor)
         except OSError:
             return
-        if not path.startswith("/") or not stat.S_ISREG(about.st_mode):
+        if not path.startswith("/"):
             return
         file = self.files.get(path)
         if file is None:
             file = self.files[path] = OpenedFile(about.st_dev, about.st_size)
         file.last_size = about.st_size
-        for line in read_file(information).splitlines():
-            if line.startswith(b"flags:"):
-                file.written |= bool(int(line[6:], 8) & os.O_ACCMODE)
+        file.written |= is_open_for_writing(descriptor)
 
     def listed(self) -> dict[str, list[tuple[str, int]]]:
         """What was read and what was written, with sizes in MB, for the summary."""

@@ -25,9 +25,10 @@ from shoal.monitor.series import Row, header, read_series
 from shoal.monitor.spawn import SHELL, find_program, program_type, start
 from shoal.monitor.summary import Outcome, indented, on_one_line, summary
 from shoal.monitor.tree import Tree
-from shoal.monitor.usage import Sample, Usage
+from shoal.monitor.usage import Usage
 from shoal.runner.footprint import Footprint
 from shoal.runner.proc import become_subreaper
+from shoal.runner.sampler import Look
 
 FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGABRT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -120,15 +121,15 @@ class Monitor:
     def _look(self, now: float, full: bool) -> None:
         """Looks at the processes; a full look also walks the directories and writes a row."""
         usage = self.usage
-        sample = self.tree.sample(usage.values.get("memory", 0.0) * MEGABYTE)
+        look = self.tree.look(usage.values.get("memory", 0.0) * MEGABYTE)
         if self.opened is not None:
             self.opened.look(self.tree.processes())
-        usage.take(sample, now)
+        usage.take(look, now)
         usage.note("total_processes", self.tree.total, now)
         if full or self._walks_often:
             self._walk(now, self.options.interval * _WALK_SHARE)
         if full:
-            self._add_row(now, sample)
+            self._add_row(now, look)
         self._check(now)
 
     def _walk(self, now: float, seconds: float, *, afresh: bool = False) -> None:
@@ -137,16 +138,16 @@ class Monitor:
             self.usage.note("disk", self.footprint.bytes / MEGABYTE, now)
             self.usage.note("total_files", self.footprint.files, now)
 
-    def _add_row(self, now: float, sample: Sample) -> None:
+    def _add_row(self, now: float, look: Look) -> None:
         load = os.getloadavg()[0]
         self.usage.note("machine_load", int(load), now)
         if self._series < 0 and self.options.plot is None:
             return
         if now - self._last_row > self.options.interval / 2:  # the last row may come too soon to tell a rate
-            self._rate = max(0.0, sample.cpu - self._last_cpu) / (now - self._last_row)
-            self._last_row, self._last_cpu = now, sample.cpu
+            self._rate = max(0.0, look.cpu - self._last_cpu) / (now - self._last_row)
+            self._last_row, self._last_cpu = now, look.cpu
         footprint = (self.footprint.files, self.footprint.bytes) if self.footprint else None
-        row = Row(now, sample, self._rate, load, footprint)
+        row = Row(now, look, self._rate, load, footprint)
         if self.options.plot is not None:
             self.rows.append(row)
         if self._series >= 0:
@@ -155,11 +156,11 @@ class Monitor:
     def _last_look(self) -> None:
         """Closes the account with what the ended processes left behind and what is still running in the background."""
         end = self.now()
-        sample = self.tree.sample(self.usage.values.get("memory", 0.0) * MEGABYTE)
-        self.usage.take(sample, end)
+        look = self.tree.look(self.usage.values.get("memory", 0.0) * MEGABYTE)
+        self.usage.take(look, end)
         self.usage.note("total_processes", self.tree.total, end)
         self._walk(end, _LAST_WALK, afresh=True)
-        self._add_row(end, sample)
+        self._add_row(end, look)
         self._check(end)
         if "memory" not in self.usage.values:  # it came and went between two looks: a bound is better than nothing
             self.usage.note("memory", self.tree.root_peak_below / MEGABYTE, end)

@@ -5,11 +5,10 @@ Columns and their order are those of `resource_monitor`; the comments are ours.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from shoal.errors import InputError
-from shoal.monitor.fields import MEGABYTE, number, printed
-from shoal.monitor.usage import Sample
+from shoal.monitor.fields import MEGABYTE, printed
+from shoal.runner.sampler import Look
+from shoal.runner.series import row
 
 COLUMNS = (
     "wall_clock",
@@ -37,14 +36,13 @@ _HEADER = """\
 class Row:
     """One look, as numbers in the units of the columns."""
 
-    __slots__ = ("cores", "cpu_time", "disk", "load", "sample", "total_files", "wall_clock")
+    __slots__ = ("cores", "disk", "load", "look", "total_files", "wall_clock")
 
     def __init__(
-        self, wall_clock: float, sample: Sample, cores: float, load: float, footprint: tuple[int, int] | None
+        self, wall_clock: float, look: Look, cores: float, load: float, footprint: tuple[int, int] | None
     ) -> None:
         self.wall_clock = wall_clock
-        self.sample = sample
-        self.cpu_time = sample.cpu
+        self.look = look
         self.cores = cores
         self.load = load
         self.total_files, self.disk = footprint or (0, 0)
@@ -52,26 +50,24 @@ class Row:
     @property
     def memory(self) -> float:
         """Resident memory in MB."""
-        return self.sample.resident / MEGABYTE
+        return self.look.resident / MEGABYTE
 
     def text(self, with_footprint: bool) -> str:
-        sample = self.sample
-        words = [f"{self.wall_clock:.6f}", f"{self.cpu_time:.6f}", f"{self.cores:.3f}", str(sample.count)]
-        sizes = {"virtual_memory": sample.virtual, "memory": sample.resident, "swap_memory": sample.swap}
-        sizes |= {"bytes_read": sample.read, "bytes_written": sample.written}
-        words += [printed(name, size / MEGABYTE) for name, size in sizes.items()]
-        words += ["0", "0", "0.000", number(int(self.load))]
+        words = row(self.wall_clock, self.look, self.cores, self.load)
         if with_footprint:
-            words += [str(self.total_files), printed("disk", self.disk / MEGABYTE)]
-        return " ".join(words) + "\n"
+            words += f" {self.total_files} {printed('disk', self.disk / MEGABYTE)}"
+        return words + "\n"
 
 
-class Point(NamedTuple):
+class Point:
     """What a drawing needs of a row."""
 
-    wall_clock: float
-    cores: float
-    memory: float
+    __slots__ = ("cores", "memory", "wall_clock")
+
+    def __init__(self, wall_clock: float, cores: float, memory: float) -> None:
+        self.wall_clock = wall_clock
+        self.cores = cores
+        self.memory = memory
 
 
 def read_series(text: str, file: str) -> tuple[list[Point], str]:
@@ -91,7 +87,7 @@ def read_series(text: str, file: str) -> tuple[list[Point], str]:
 
 def _point(words: list[str], file: str, line: int) -> Point:
     try:
-        return Point(*(float(words[COLUMNS.index(name)]) for name in Point._fields))
+        return Point(*(float(words[COLUMNS.index(name)]) for name in ("wall_clock", "cores", "memory")))
     except (ValueError, IndexError):
         raise InputError("this is no row of a time series", file=file, line=line) from None
 

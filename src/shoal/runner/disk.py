@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from shoal.runner.footprint import Footprint
-from shoal.runner.proc import read_small
+from shoal.runner.proc import is_open_for_writing, open_files
 from shoal.runner.sampler import Process, mebibytes
 
 _CLOCK_GRAIN = 0.02
@@ -49,7 +48,9 @@ class TaskDisk:
         known, files, size = self._others()
         folders = tuple(os.path.realpath(path) + "/" for path in self._paths if os.path.isdir(path))
         for process in processes:
-            for path, found in _open_for_writing(process.pid):
+            for path, found in open_files(process.pid):
+                if not is_open_for_writing(path):
+                    continue
                 identity = (found.st_dev, found.st_ino)
                 name = _target(path) if found.st_nlink else ""
                 if identity in known or (folders and name.startswith(folders)) or _birth(path, found) < self._since:
@@ -108,22 +109,6 @@ def _target(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _open_for_writing(pid: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files, by the path of their descriptor below `/proc`."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return
-    for name in names:
-        path = f"/proc/{pid}/fd/{name}"
-        found = _stat(path)
-        if found is None or not stat.S_ISREG(found.st_mode):
-            continue
-        flags = read_small(f"/proc/{pid}/fdinfo/{name}").partition(b"flags:")[2].split(None, 1)
-        if flags and int(flags[0], 8) & os.O_ACCMODE:
-            yield path, found
 
 
 def _birth(path: str, found: os.stat_result) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import stat
 from collections.abc import Iterator
 
 MARK_NAME = b"SHOAL_TASK"
@@ -138,6 +139,38 @@ def children_of_ours() -> list[int]:
         return _processes_with(1, own)
 
 
+def dead_child(group: int | None = None) -> int | None:
+    """A child of ours, or one in this process group, that has ended and waits to be reaped; None if there is none."""
+    kind, number = (os.P_ALL, 0) if group is None else (os.P_PGID, group)
+    try:
+        dead = os.waitid(kind, number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return dead.si_pid if dead is not None else None
+
+
+def open_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files that a process has open, by the path of their descriptor below `/proc`."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
+        path = f"/proc/{pid}/fd/{name}"
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            yield path, found
+
+
+def is_open_for_writing(descriptor: str) -> bool:
+    """Whether the descriptor at this path below `/proc` may be written to."""
+    flags = read_small(descriptor.replace("/fd/", "/fdinfo/")).partition(b"flags:")[2].split(None, 1)
+    return bool(flags) and bool(int(flags[0], 8) & os.O_ACCMODE)
+
+
 def signal_group(group: int, number: int) -> bool:
     """Sends a signal to a process group of ours; False if it is gone."""
     try:
@@ -147,8 +180,8 @@ def signal_group(group: int, number: int) -> bool:
         return False
 
 
-def kill_process(pid: int) -> None:
+def kill_process(pid: int, number: int = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass

@@ -26,8 +26,19 @@ from shoal.runner.course import Course
 from shoal.runner.disk import TaskDisk
 from shoal.runner.output import Slots
 from shoal.runner.pinning import cpus_in, pinned
-from shoal.runner.proc import MARK_NAME, kill_process, signal_group
-from shoal.runner.sampler import Owner, Peaks, Process, Signs, Spent, Trees, mebibytes, traffic_of
+from shoal.runner.proc import MARK_NAME, dead_child, signal_group
+from shoal.runner.sampler import (
+    Owner,
+    Peaks,
+    Process,
+    Signs,
+    Spent,
+    Trees,
+    end_processes,
+    mebibytes,
+    reap_child,
+    traffic_of,
+)
 from shoal.runner.series import Series
 from shoal.runner.table import ProcessTable
 
@@ -250,24 +261,16 @@ class ProcessRunner:
     def reap(self, now: float) -> list[ProcessEnd]:
         """All processes that have ended by now, without waiting; adopted orphans are reaped on the way."""
         ends: list[ProcessEnd] = []
-        while True:
-            try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return ends
-            if dead is None:
-                return ends
-            pid = dead.si_pid
+        while (pid := dead_child()) is not None:
             running = self.running.get(pid)
             if running is None:
                 self._bury_orphan(pid)
                 continue
             spent = self._spent.pop((running.task, running.attempt), None) or Spent()
             is_worth_it = self.measures and now - running.started > _WORTH_ASKING
-            read, written = traffic_of(pid) if is_worth_it else (0, 0)
-            _, status, usage = os.wait4(pid, 0)
-            spent.add(usage, read, written, self._own_peak)
+            status, _ = reap_child(pid, spent, self._own_peak, with_traffic=is_worth_it)
             ends.append(self._finish(now, pid, status, spent))
+        return ends
 
     def _leaders(self) -> dict[int, Owner]:
         return {pid: (running.task, running.attempt) for pid, running in self.running.items()}
@@ -281,11 +284,9 @@ class ProcessRunner:
 
     def _bury_orphan(self, pid: int) -> None:
         owner = self._trees.owner_of_orphan(pid, self._leaders())
-        read, written = traffic_of(pid)
-        usage = os.wait4(pid, 0)[2]
+        spent = Spent() if owner is None else self._spent.setdefault(owner, Spent())
+        reap_child(pid, spent, self._own_peak)
         self._trees.forget_orphan(pid)
-        if owner is not None:
-            self._spent.setdefault(owner, Spent()).add(usage, read, written, self._own_peak)
 
     def _end_group(self, pid: int) -> bool:
         """Ends what is left of the group of a leader that was just reaped; false if something does not end.
@@ -297,12 +298,9 @@ class ProcessRunner:
         while signal_group(pid, signal.SIGKILL):
             if monotonic() > deadline:
                 return False
-            try:
-                dead = os.waitid(os.P_PGID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                dead = None
+            dead = dead_child(pid)
             if dead is not None:
-                self._bury_orphan(dead.si_pid)
+                self._bury_orphan(dead)
             else:
                 sleep(0.0002)
         return True
@@ -427,15 +425,13 @@ class ProcessRunner:
     def _end_escaped(self, running: Running) -> None:
         """Ends what is left of a task whose first process is gone, wherever it went."""
         owner = (running.task, running.attempt)
-        deadline = monotonic() + _END_SECONDS
-        while monotonic() < deadline:
-            left = self._scan(thoroughly=True).get(owner, [])
-            if not left and not self._trees.is_unsettled:
-                return
-            for process in left:
-                kill_process(process.pid)
-            sleep(0.001)  # each one that ends may leave us its own
-        self.slots.to_renew.add(running.slot)
+
+        def left() -> list[Process] | None:
+            found = self._scan(thoroughly=True).get(owner, [])
+            return found if found or self._trees.is_unsettled else None
+
+        if not end_processes(left, _END_SECONDS, lambda: sleep(0.001)):
+            self.slots.to_renew.add(running.slot)
 
     def kill(self, task: int, outcome: Outcome, message: str, *, at_once: bool = False) -> None:
         """Asks a task's whole group to end, and ends it after a grace period."""

@@ -1,9 +1,11 @@
-"""What the process trees of tasks use, as `/proc` shows it and `wait4` tells it, for the launcher in Python.
+"""What process trees use, as `/proc` shows it and `wait4` reports it, for the launcher in Python and `shoal monitor`.
 
 A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper, and
 is known by its process group, because it was seen below its task earlier, by the mark in its environment, because it
 holds the output of its task, or because no other task was there when it began. Where `/proc` cannot be read nothing is
 seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
+
+The monitor starts once per command, so this module does not import `typing`, which would take a sixth of that start.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import inf
 
 from shoal.runner.cores import CoresWindow
-from shoal.runner.proc import all_pids, children_of_ours, figures, marks_of, read_small
+from shoal.runner.proc import all_pids, children_of_ours, figures, kill_process, marks_of, open_files, read_small
 
-Owner: TypeAlias = tuple[int, int]
+Owner = tuple[int, int]
 """Task and attempt."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -33,9 +36,11 @@ _NEWS = 1 / 64
 class Spent:
     """What processes of a task used that have been reaped."""
 
-    __slots__ = ("faults", "peak", "read", "switches", "system", "user", "written")
+    __slots__ = ("block", "faults", "peak", "read", "switches", "system", "user", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, block: int = _BLOCK) -> None:
+        """With a `block` of 0 bytes the traffic is what `/proc` shows, without pages of mapped files."""
+        self.block = block
         self.user = self.system = 0.0
         self.peak = self.read = self.written = self.switches = self.faults = 0
 
@@ -43,8 +48,8 @@ class Spent:
         """Adds one process. A peak that is not above `least_peak` says nothing; see `ProcessRunner._own_peak`."""
         self.user += usage.ru_utime
         self.system += usage.ru_stime
-        self.read += max(read, usage.ru_inblock * _BLOCK)
-        self.written += max(written, usage.ru_oublock * _BLOCK)
+        self.read += max(read, usage.ru_inblock * self.block)
+        self.written += max(written, usage.ru_oublock * self.block)
         self.switches += usage.ru_nvcsw + usage.ru_nivcsw
         self.faults += usage.ru_majflt
         if usage.ru_maxrss > least_peak:
@@ -60,28 +65,20 @@ class Spent:
         self.peak = max(self.peak, other.peak)
 
 
-class Signs(NamedTuple):
+class Signs:
     """What tells whose an orphan is that has left everything else behind."""
 
-    outputs: Mapping[tuple[int, int], Owner]
-    """By device and inode of the file into which a task writes; no two have the same."""
-    begun: Sequence[tuple[float, Owner]]
-    """When the tasks began, in seconds since boot."""
+    def __init__(self, outputs: Mapping[tuple[int, int], Owner], begun: Sequence[tuple[float, Owner]]) -> None:
+        self.outputs = outputs
+        """By device and inode of the file into which a task writes; no two have the same."""
+        self.begun = begun
+        """When the tasks began, in seconds since boot."""
 
     def owner_by_output(self, pid: int) -> Owner | None:
-        try:
-            names = os.listdir(f"/proc/{pid}/fd") if self.outputs else []
-        except OSError:
+        if not self.outputs:
             return None
-        for name in names:
-            try:
-                found = os.stat(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            owner = self.outputs.get((found.st_dev, found.st_ino))
-            if owner is not None:
-                return owner
-        return None
+        owners = (self.outputs.get((found.st_dev, found.st_ino)) for _, found in open_files(pid))
+        return next((owner for owner in owners if owner is not None), None)
 
     def owner_by_time(self, start: int) -> Owner | None:
         """The only task that was there at that tick."""
@@ -89,28 +86,49 @@ class Signs(NamedTuple):
         return there[0] if len(there) == 1 else None
 
 
-class Look(NamedTuple):
-    """A whole tree at one moment: CPU seconds so far, processes, and bytes of memory."""
+class Look:
+    """A whole tree at one moment: CPU seconds so far, processes, and bytes of memory; the rest if it was asked for."""
 
-    cpu: float = 0.0
-    processes: int = 0
-    virtual: int = 0
-    resident: int = 0
-    swap: int = 0
+    __slots__ = ("cpu", "peak", "processes", "read", "resident", "swap", "switches", "virtual", "written")
+
+    def __init__(
+        self, cpu: float = 0.0, processes: int = 0, virtual: int = 0, resident: int = 0, swap: int = 0
+    ) -> None:
+        self.cpu = cpu
+        self.processes = processes
+        self.virtual = virtual
+        self.resident = resident
+        self.swap = swap
+        self.peak = self.switches = self.read = self.written = 0
 
 
-class Process(NamedTuple):
-    """One process at one moment; memory in bytes."""
+class Process:
+    """One process at one moment; memory and traffic in bytes.
 
-    pid: int
-    parent: int
-    group: int
-    state: bytes
-    start: int
-    virtual: int
-    resident: int
-    cpu: float
-    """Seconds, with those of the children it has buried."""
+    CPU time is in seconds, with that of the children it has reaped; `read_detail` reads what is 0 at first.
+    """
+
+    __slots__ = (
+        *("cpu", "group", "parent", "peak", "pid", "read", "resident"),
+        *("start", "state", "swap", "switches", "virtual", "written"),
+    )
+
+    def __init__(
+        self, pid: int, parent: int, group: int, state: bytes, start: int, virtual: int, resident: int, cpu: float
+    ) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.group = group
+        self.state = state
+        self.start = start
+        self.virtual = virtual
+        self.resident = resident
+        self.cpu = cpu
+        self.peak = self.swap = self.switches = self.read = self.written = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state not in (b"Z", b"X")
 
 
 class Peaks:
@@ -125,14 +143,8 @@ class Peaks:
 
     def take(self, now: float, processes: list[Process], buried: float) -> int:
         """Takes in a look at the tree; returns its bytes at this moment. `buried` is CPU time of what fell to us."""
-        sizes = {process.pid: (process.virtual, process.resident) for process in processes}
-        # A child that still has its parent's memory is about to execute something, and has none itself.
-        own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
-        resident = sum(process.resident for process in own)
-        if len(own) > 1 and resident > self.resident * (1 + _NEWS):
-            resident = _without_double_counting(own)
-        virtual = sum(process.virtual for process in own)
-        swap = sum(_swapped(process.pid) for process in own) if _SWAP else 0
+        own, virtual, resident = _memory_of(processes, self.resident * (1 + _NEWS))
+        swap = sum(_swapped(process.pid) for process in own) if _swap_exists() else 0
         self.resident = max(self.resident, resident)
         self.virtual = max(self.virtual, virtual)
         self.swap = max(self.swap, swap)
@@ -143,11 +155,39 @@ class Peaks:
         return resident
 
 
+def look_at(processes: list[Process], spent: Spent, known: float = inf) -> Look:
+    """Adds up processes, with what `read_detail` has read, and what reaped ones used.
+
+    Shared pages are told apart only if the plain sum is above `known` bytes and above the peak of each process.
+    """
+    peak = max([spent.peak, *(max(process.resident, process.peak) for process in processes)])
+    own, virtual, resident = _memory_of(processes, max(known, peak))
+    cpu = spent.user + spent.system + sum(process.cpu for process in processes)
+    look = Look(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
+    look.peak = peak
+    look.switches = spent.switches + sum(process.switches for process in processes)
+    look.read = spent.read + sum(process.read for process in processes)
+    look.written = spent.written + sum(process.written for process in processes)
+    return look
+
+
+def _memory_of(processes: list[Process], known: float) -> tuple[list[Process], int, int]:
+    """The processes with memory of their own, and the tree's virtual and resident bytes.
+
+    Shared pages are told apart only if the plain sum is above `known`.
+    """
+    sizes = {process.pid: (process.virtual, process.resident) for process in processes}
+    # A child that still has its parent's memory is about to execute something, and has none itself.
+    own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
+    resident = sum(process.resident for process in own)
+    if len(own) > 1 and resident > known:
+        resident = _without_double_counting(own)
+    return own, sum(process.virtual for process in own), resident
+
+
+@cache
 def _swap_exists() -> bool:
     return figures(read_small("/proc/meminfo")).get(b"SwapTotal", 0) > 0
-
-
-_SWAP = _swap_exists()
 
 
 def _swapped(pid: int) -> int:
@@ -184,10 +224,20 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, int(words[1]), int(words[2]), words[0], int(words[19]), *memory, cpu)
 
 
+def read_detail(process: Process) -> None:
+    """Adds the process's own peak, swapped memory, context switches and traffic, which takes two more files to read."""
+    status = figures(read_small(f"/proc/{process.pid}/status"))
+    process.peak = status.get(b"VmHWM", 0) * 1024
+    process.swap = status.get(b"VmSwap", 0) * 1024
+    process.switches = status.get(b"voluntary_ctxt_switches", 0) + status.get(b"nonvoluntary_ctxt_switches", 0)
+    process.read, process.written = traffic_of(process.pid)
+
+
 class Trees:
     """Who belongs to whom among the processes below this one."""
 
-    def __init__(self, run: bytes) -> None:
+    def __init__(self, run: bytes = b"") -> None:
+        """With a `run`, the mark of its tasks in the environment of a process tells whose it is."""
         self._run = run
         self._own = os.getpid()
         self._known: dict[int, tuple[int, Owner | None]] = {}
@@ -196,10 +246,21 @@ class Trees:
         self._foreign_until = 0.0
         self._orphans: dict[int, Owner | None] = {}
         """Children of ours that were no task's first process at the last look."""
+        self.excluded: set[int] = set()
+        """Children of ours that are no task's."""
         self.scanned_at = 0.0
         """When that was done last, by the monotonic clock."""
         self.is_unsettled = False
         """After a thorough look: there are processes of which it cannot be told yet whose they are."""
+
+    def exclude_present(self) -> None:
+        """Excludes all that runs now: a shell that becomes this program may have started something before.
+
+        Call it before the first task starts. It also saves the first looks from reading what other programs do.
+        """
+        self._foreign.update(all_pids())
+        self._foreign_until = time.monotonic() + _FOREIGN_SECONDS
+        self.excluded.update(children_of_ours())
 
     def scan(
         self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], signs: Signs, *, thoroughly: bool = False
@@ -220,7 +281,7 @@ class Trees:
         trees: dict[Owner, list[Process]] = {}
         for pid, owner in owners.items():
             process = found[pid]
-            if owner is not None and process.state not in (b"Z", b"X"):
+            if owner is not None and process.is_alive:
                 trees.setdefault(owner, []).append(process)
                 if owner in peaks and self._known.get(pid, (0, None)) != (process.start, owner):
                     peaks[owner].all += 1
@@ -245,10 +306,11 @@ class Trees:
     def forget_orphan(self, pid: int) -> None:
         """It has been buried."""
         self._orphans.pop(pid, None)
+        self.excluded.discard(pid)
 
     def _is_in_between(self, process: Process, found: Mapping[int, Process]) -> bool:
         """Nobody can tell yet whose it is: it becomes another program, or lost its parent between two readings."""
-        if process.state in (b"Z", b"X"):
+        if not process.is_alive:
             return False
         if process.parent != self._own:
             return process.parent > 1 and process.parent not in found
@@ -298,15 +360,14 @@ class Trees:
         start, owner = self._known.get(process.pid, (0, None))
         if start == process.start and owner is not None and any(owner == each for _, each in signs.begun):
             return owner
-        if process.parent != self._own:
+        if process.parent != self._own or process.pid in self.excluded:
             return None
         # Asked each time: while it executes something it has no environment to show.
         found = self._mark(process.pid) or signs.owner_by_output(process.pid)
-        is_dead = process.state in (b"Z", b"X")
-        return found or (None if is_dead else signs.owner_by_time(process.start))
+        return found or (signs.owner_by_time(process.start) if process.is_alive else None)
 
     def _mark(self, pid: int) -> Owner | None:
-        return next(iter(marks_of(pid, self._run)), None)
+        return next(iter(marks_of(pid, self._run)), None) if self._run else None
 
     def owner_of_orphan(self, pid: int, leaders: Mapping[int, Owner]) -> Owner | None:
         """Whose process that was, which has ended and fallen to us."""
@@ -325,6 +386,32 @@ def traffic_of(pid: int) -> tuple[int, int]:
     """Bytes read and written by a process and what it reaped; a dead one tells as long as it is not buried."""
     traffic = figures(read_small(f"/proc/{pid}/io"))
     return traffic.get(b"rchar", 0), traffic.get(b"write_bytes", 0)
+
+
+def reap_child(
+    pid: int, spent: Spent, least_peak: int, *, with_traffic: bool = True
+) -> tuple[int, resource.struct_rusage]:
+    """Reaps a dead child and adds what it used to `spent`. Its traffic is read first: only a zombie still shows it."""
+    read, written = traffic_of(pid) if with_traffic else (0, 0)
+    _, status, usage = os.wait4(pid, 0)
+    spent.add(usage, read, written, least_peak)
+    return status, usage
+
+
+def end_processes(find: Callable[[], list[Process] | None], seconds: float, wait: Callable[[], object]) -> bool:
+    """Kills what `find` returns, again and again with a `wait` between, until it returns None.
+
+    One look is not enough: each process that ends may leave its children to us. False if `seconds` did not suffice.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        left = find()
+        if left is None:
+            return True
+        for process in left:
+            kill_process(process.pid)
+        wait()
+    return False
 
 
 def mebibytes(amount: int) -> str:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import os
 
-from shoal.runner.sampler import Peaks
+from shoal.runner.sampler import Look, Peaks
 
 _MEBIBYTE = 1 << 20
+
+
+def row(now: float, look: Look, cores: float, load: float) -> str:
+    """The columns that every series has; memory is rounded up to whole mebibytes, traffic down."""
+    sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
+    words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{cores:.3f}", look.processes, *sizes]
+    words += [look.read // _MEBIBYTE, look.written // _MEBIBYTE, 0, 0, "0.000", int(load)]
+    return " ".join(map(str, words))
 
 
 class Series:
@@ -33,10 +41,8 @@ class Series:
         if descriptor is None:
             descriptor = self._open[pid] = self._begin(*self._titles[pid])
         look = peaks.last
-        sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
-        words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{peaks.cores.recent():.3f}", look.processes, *sizes]
-        words += [read // _MEBIBYTE, written // _MEBIBYTE, 0, 0, "0.000", int(os.getloadavg()[0])]
-        _write(descriptor, " ".join(map(str, words)) + "\n")
+        look.read, look.written = read, written
+        _write(descriptor, row(now, look, peaks.cores.recent(), os.getloadavg()[0]) + "\n")
 
     def _begin(self, task: int, attempt: int, command: str) -> int:
         path = os.path.join(self._directory, f"{task}.{attempt}.series")

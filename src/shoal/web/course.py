@@ -62,4 +62,4 @@ def _tree(first: Process) -> list[Process]:
     while size < len(found):
         size = len(found)
         found |= {pid: one for pid, one in others.items() if one.group == first.pid or one.parent in found}
-    return [process for process in found.values() if process.state not in (b"Z", b"X")]
+    return [process for process in found.values() if process.is_alive]
