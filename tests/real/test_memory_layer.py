@@ -21,6 +21,7 @@ import pytest
 
 import shoal
 from shoal import memory as layer
+from shoal.depot.listener import DataListener
 from shoal.errors import InputError
 from shoal.memory import opening, service, whereabouts
 from shoal.memory.client import Attached
@@ -47,7 +48,8 @@ RUN = "some-run"
 def opened(count: int, *, limit: int = 64 * MB, encrypted: bool = False) -> Iterator[list[Served]]:
     """So many nodes in this process, which know each other."""
     token = secrets.token_bytes(32)
-    nodes = [open_node(CLUSTER, "127.0.0.1", token, limit, encrypted=encrypted) for _ in range(count)]
+    listeners = [DataListener(token, encrypted=encrypted) for _ in range(count)]
+    nodes = [open_node(CLUSTER, listener, limit) for listener in listeners]
     places = {number: Place(f"node{number}", node.address, encrypted) for number, node in enumerate(nodes)}
     for number, node in enumerate(nodes):
         node.tell(number, places, [RUN])
@@ -56,6 +58,8 @@ def opened(count: int, *, limit: int = 64 * MB, encrypted: bool = False) -> Iter
     finally:
         for node in nodes:
             node.close()
+        for listener in listeners:
+            listener.close()
 
 
 @pytest.fixture(scope="module")
