@@ -550,6 +550,25 @@ def session(lab: LocalCluster) -> Iterator[Service]:
         memory.close()
 
 
+def listening_ports(process: int) -> set[int]:
+    """TCP ports at which a process listens."""
+    links: set[str] = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            links.add(os.readlink(link))
+    rows = [line.split() for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]]
+    listening = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+    return {listening[link] for link in links if link in listening}
+
+
+def test_a_node_listens_at_one_port_for_messages_and_at_one_for_data(lab: LocalCluster) -> None:
+    with session(lab) as memory:
+        for number, process in lab.agents().items():
+            ports = listening_ports(process)
+            assert len(ports) == 2
+            assert int(memory.nodes[number].address.rpartition(":")[2]) in ports
+
+
 def test_calls_on_a_cluster_use_an_allocation_by_its_handle(lab: LocalCluster) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     data = os.urandom(3 * MB) + bytes(8)
