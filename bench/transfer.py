@@ -35,8 +35,9 @@ from pathlib import Path
 
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
+from shoal.depot.handshake import Grant
 from shoal.depot.lend import Lender
-from shoal.depot.protocol import Grant
+from shoal.depot.listener import DataListener
 from shoal.depot.serve import Server
 from shoal.depot.shelf import Description
 
@@ -145,10 +146,11 @@ def depot(lender: Lender, offered: list[Description], target: Path, encrypted: b
     cache = Cache(str(target / "cache"))
 
     def serve(pipe: int) -> None:
-        server = Server(lender, token, encrypted=encrypted)
-        os.write(pipe, server.port.to_bytes(2))
+        listener = DataListener(token, encrypted=encrypted)
+        Server(lender, listener)
+        os.write(pipe, listener.port.to_bytes(2))
         os.read(pipe, 1)
-        server.close()
+        listener.close()
 
     def fetch(port: int) -> None:
         grant = Grant("127.0.0.1", port, token, encrypted)

@@ -11,22 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.depot.checksum import CHUNK_BYTES
+from shoal.depot.handshake import (
+    CLIENT,
+    HELLO_BYTES,
+    MEMORY,
+    NONCE_BYTES,
+    OBJECTS,
+    SERVER,
+    BadMessageError,
+    encode_hello,
+    proof,
+    service_of,
+)
 from shoal.depot.identity import make_identity
 from shoal.depot.protocol import (
     ANSWER_BYTES,
-    CLIENT,
     REQUEST_BYTES,
     SENT,
-    SERVER,
     Answer,
-    BadMessageError,
     Request,
     decode_answer,
     decode_request,
     encode_answer,
     encode_request,
     name_length,
-    proof,
 )
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=1000)
@@ -70,6 +78,31 @@ def test_an_answer_of_another_length_is_not_taken() -> None:
 def test_a_name_that_is_too_long_is_not_asked_for() -> None:
     with pytest.raises(BadMessageError):
         encode_request(Request("n" * 5000, 0, 0))
+
+
+@given(st.sampled_from([OBJECTS, MEMORY]), st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES))
+def test_a_hello_names_its_service(service: bytes, nonce: bytes) -> None:
+    hello = encode_hello(service, nonce)
+    assert len(hello) == HELLO_BYTES and hello.endswith(nonce)
+    assert service_of(hello) == service
+
+
+@given(st.binary(min_size=HELLO_BYTES, max_size=HELLO_BYTES))
+def test_any_bytes_are_a_hello_or_one_kind_of_error(data: bytes) -> None:
+    try:
+        service_of(data)
+    except BadMessageError:
+        return
+    assert data.startswith(encode_hello(b"", b"")[:8])
+
+
+def test_a_proof_for_one_service_is_none_for_another() -> None:
+    token, nonce, other = (secrets.token_bytes(32) for _ in range(3))
+    proofs = {
+        proof(token, CLIENT, encode_hello(service, nonce), encode_hello(service, other), b"")
+        for service in (OBJECTS, MEMORY)
+    }
+    assert len(proofs) == 2
 
 
 def test_a_proof_depends_on_all_it_is_made_of() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
+from shoal.depot.handshake import Grant
 from shoal.depot.job import Fetched
-from shoal.depot.protocol import Grant
 
 PATIENCE = 60.0
 TOKEN = b"a token of thirty-two bytes ----"
@@ -27,10 +27,12 @@ PIECE_BYTES = 16 << 10
 SERVING = """
 import sys
 from shoal.depot.cache import Cache
+from shoal.depot.listener import DataListener
 from shoal.depot.serve import Server
 cache = Cache(sys.argv[1])
-server = Server(cache, bytes.fromhex(sys.argv[2]), port=int(sys.argv[3]), encrypted=sys.argv[4] == "True")
-print(server.port, flush=True)
+listener = DataListener(bytes.fromhex(sys.argv[2]), port=int(sys.argv[3]), encrypted=sys.argv[4] == "True")
+server = Server(cache, listener)
+print(listener.port, flush=True)
 for line in sys.stdin:
     cache.drop(line.strip())
     print("dropped", flush=True)

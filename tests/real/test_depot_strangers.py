@@ -7,19 +7,28 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from depot.world import PATIENCE, TOKEN, assert_there, fetching, proxy, results, serving, want
-from shoal.depot.channel import dial, introduce
+from shoal.depot.channel import Channel, dial, introduce
+from shoal.depot.handshake import (
+    HELLO_BYTES,
+    MAGIC,
+    MEMORY,
+    NONCE_BYTES,
+    OBJECTS,
+    PROOF_BYTES,
+    Grant,
+    encode_hello,
+)
 from shoal.depot.identity import make_identity
 from shoal.depot.job import Cause
-from shoal.depot.lend import Lender
-from shoal.depot.protocol import HELLO_BYTES, MAGIC, PROOF_BYTES, Grant, Request, encode_request
-from shoal.depot.serve import Server
+from shoal.depot.listener import DataListener
+from shoal.depot.protocol import Request, encode_request
 from shoal.errors import InputError
 
 SIZES = {"x": 1000, "y": 1000}
@@ -67,7 +76,7 @@ def test_a_client_that_skips_its_proof_gets_nothing(tmp_path: Path, encrypted: b
     with serving(tmp_path / "there", encrypted, SIZES) as server:
         channel = dial(server.grant(), PATIENCE)
         channel.open()
-        channel.send(MAGIC + secrets.token_bytes(32))
+        channel.send(encode_hello(OBJECTS, secrets.token_bytes(NONCE_BYTES)))
         assert channel.receive(HELLO_BYTES + PROOF_BYTES).startswith(MAGIC)
         channel.send(secrets.token_bytes(PROOF_BYTES) + encode_request(Request("x", 0, 1000)))
         with pytest.raises(OSError):
@@ -152,7 +161,7 @@ def test_garbage_before_and_after_the_proofs_ends_that_connection_only(tmp_path:
                 assert len(all_that_comes(rude)) <= HELLO_BYTES + PROOF_BYTES
         for garbage in (b"\xff" * 100, os.urandom(200), b"\0" * 50, encode_request(Request("x", 0, 1000))[:-1]):
             channel = dial(server.grant(), PATIENCE)
-            introduce(channel, server.grant())
+            introduce(channel, server.grant(), OBJECTS)
             channel.send(garbage)
             if garbage[0] == 0xFF or garbage[:2] == b"\0\0":
                 with pytest.raises(OSError):
@@ -174,7 +183,7 @@ def test_a_flood_of_strangers_does_not_keep_a_peer_out(tmp_path: Path, encrypted
 
 def test_a_short_token_is_not_accepted_by_a_server() -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
-        Server(Lender(), b"short")
+        DataListener(b"short")
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
@@ -182,4 +191,45 @@ def test_a_port_in_use_is_one_sentence() -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(InputError, match="cannot listen on 127"),
     ):
-        Server(Lender(), TOKEN, port=taken.getsockname()[1])
+        DataListener(TOKEN, port=taken.getsockname()[1])
+
+
+@both
+def test_one_port_passes_each_connection_to_the_service_that_it_names(encrypted: bool) -> None:
+    listener = DataListener(TOKEN, encrypted=encrypted)
+    grant = Grant("127.0.0.1", listener.port, TOKEN, encrypted)
+
+    def echo(prefix: bytes) -> Callable[[Channel], None]:
+        def serve(channel: Channel) -> None:
+            while True:
+                channel.send(prefix + channel.receive(1))
+
+        return serve
+
+    def opened(service: bytes) -> Channel:
+        channel = dial(grant, PATIENCE)
+        introduce(channel, grant, service)
+        return channel
+
+    try:
+        listener.offer(OBJECTS, echo(b"o"))
+        refused = opened(MEMORY)
+        with pytest.raises(OSError):
+            refused.send(b"?")
+            refused.receive(1)
+        listener.offer(MEMORY, echo(b"m"))
+        objects, memory = opened(OBJECTS), opened(MEMORY)
+        objects.send(b"?")
+        memory.send(b"?")
+        assert (objects.receive(2), memory.receive(2)) == (b"o?", b"m?")
+        listener.withdraw(MEMORY)
+        with pytest.raises(OSError):
+            memory.receive(1)
+        objects.send(b"!")
+        assert objects.receive(2) == b"o!"
+        for channel in (refused, objects, memory):
+            channel.close()
+    finally:
+        listener.close()
+    with pytest.raises(OSError):
+        dial(grant, PATIENCE)

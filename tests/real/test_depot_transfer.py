@@ -29,8 +29,8 @@ from depot.world import (
 )
 from shoal.depot.cache import Cache
 from shoal.depot.checksum import CHUNK_BYTES
+from shoal.depot.handshake import Grant
 from shoal.depot.job import Cause
-from shoal.depot.protocol import Grant
 
 SIZES = {
     "empty": 0,
@@ -121,7 +121,7 @@ FETCHING = """
 import sys, zlib
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
-from shoal.depot.protocol import Grant
+from shoal.depot.handshake import Grant
 folder, port, token, encrypted, size, checksum = sys.argv[1:]
 fetcher = Fetcher(Cache(folder))
 grant = Grant("127.0.0.1", int(port), bytes.fromhex(token), encrypted == "True")

@@ -21,6 +21,7 @@ import pytest
 
 import shoal
 from shoal import memory as layer
+from shoal.depot.listener import DataListener
 from shoal.errors import InputError
 from shoal.memory import opening, service, whereabouts
 from shoal.memory.client import Attached
@@ -47,7 +48,8 @@ RUN = "some-run"
 def opened(count: int, *, limit: int = 64 * MB, encrypted: bool = False) -> Iterator[list[Served]]:
     """So many nodes in this process, which know each other."""
     token = secrets.token_bytes(32)
-    nodes = [open_node(CLUSTER, "127.0.0.1", token, limit, encrypted=encrypted) for _ in range(count)]
+    listeners = [DataListener(token, encrypted=encrypted) for _ in range(count)]
+    nodes = [open_node(CLUSTER, listener, limit) for listener in listeners]
     places = {number: Place(f"node{number}", node.address, encrypted) for number, node in enumerate(nodes)}
     for number, node in enumerate(nodes):
         node.tell(number, places, [RUN])
@@ -56,6 +58,8 @@ def opened(count: int, *, limit: int = 64 * MB, encrypted: bool = False) -> Iter
     finally:
         for node in nodes:
             node.close()
+        for listener in listeners:
+            listener.close()
 
 
 @pytest.fixture(scope="module")
@@ -544,6 +548,25 @@ def session(lab: LocalCluster) -> Iterator[Service]:
         yield memory
     finally:
         memory.close()
+
+
+def listening_ports(process: int) -> set[int]:
+    """TCP ports at which a process listens."""
+    links: set[str] = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            links.add(os.readlink(link))
+    rows = [line.split() for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]]
+    listening = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+    return {listening[link] for link in links if link in listening}
+
+
+def test_a_node_listens_at_one_port_for_messages_and_at_one_for_data(lab: LocalCluster) -> None:
+    with session(lab) as memory:
+        for number, process in lab.agents().items():
+            ports = listening_ports(process)
+            assert len(ports) == 2
+            assert int(memory.nodes[number].address.rpartition(":")[2]) in ports
 
 
 def test_calls_on_a_cluster_use_an_allocation_by_its_handle(lab: LocalCluster) -> None:

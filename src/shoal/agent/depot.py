@@ -1,6 +1,6 @@
-"""The depot of one process: its cache, its door for others, and its own fetches; and the key to the doors of others.
+"""The depot of one process: its cache, its data listener, and its own fetches; and the token of all data listeners.
 
-All doors of a cluster are opened by the same token, made from the secret that its agents share. Clients get it over
+All data listeners of a cluster have the same token, made from the secret that its agents share. Clients get it over
 the wire, viewers do not.
 """
 
@@ -14,14 +14,15 @@ from collections.abc import Collection
 from shoal.agent.submission import PATIENCE, IncompleteError
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
-from shoal.depot.protocol import Grant
+from shoal.depot.handshake import Grant
+from shoal.depot.listener import DataListener
 from shoal.depot.serve import Server
 from shoal.errors import ShoalError
 from shoal.wire.access import Access
 
 
 def token_of(access: Access) -> bytes:
-    """What opens the depots of a cluster; only agents can make it."""
+    """The token of the data listeners of a cluster; only agents can make it."""
     _, secret = access.server_pair()
     return hmac.digest(secret, b"depot " + access.cluster.encode(), "sha256")
 
@@ -46,12 +47,11 @@ class Depot:
         encrypted: bool = True,
     ) -> None:
         os.makedirs(folder, exist_ok=True)
-        self._token = token_of(access)
-        self._encrypted = encrypted
         self.cache = Cache(os.path.join(folder, "cache"), limit_bytes)
         self.fetcher = Fetcher(self.cache)
-        self.server = Server(self.cache, self._token, host=host, port=port, encrypted=encrypted)
-        self.address = f"{host}:{self.server.port}"
+        self.listener = DataListener(token_of(access), host=host, port=port, encrypted=encrypted)
+        self._server = Server(self.cache, self.listener)
+        self.address = self.listener.address
         self._partial: dict[str, tuple[str, float]] = {}
         """Where objects are written that are being brought, and when the last part came."""
         self.origin_address = ""
@@ -59,11 +59,11 @@ class Depot:
 
     @property
     def token(self) -> bytes:
-        return self._token
+        return self.listener.token
 
     @property
     def encrypted(self) -> bool:
-        return self._encrypted
+        return self.listener.encrypted
 
     def take(self, name: str, at: int, data: bytes, size: int, checksum: int, executable: bool) -> None:
         """A part of an object that somebody brings; parts come in order, and what came before may come again."""
@@ -101,12 +101,13 @@ class Depot:
             self.cache.drop_partial()
 
     def grant(self, address: str) -> Grant | None:
-        return grant_at(address, self._token, self._encrypted)
+        return grant_at(address, self.token, self.encrypted)
 
     def origin(self) -> Grant | None:
         return self.grant(self.origin_address)
 
     def close(self) -> None:
         self.fetcher.close()
-        self.server.close()
+        self._server.close()
+        self.listener.close()
         self.cache.close()

@@ -21,8 +21,8 @@ from shoal.agent.reads import Reads
 from shoal.broker.messages import Cramped
 from shoal.depot.cache import Cache
 from shoal.depot.fetch import Fetcher
+from shoal.depot.handshake import Grant
 from shoal.depot.job import Cause, Fetched
-from shoal.depot.protocol import Grant
 from shoal.depot.shelf import AbsentError
 from shoal.engine.removal import remove_quietly
 from shoal.errors import ShoalError

@@ -103,7 +103,7 @@ class FileTold(msgspec.Struct, frozen=True):
 class FilesTold(msgspec.Struct, frozen=True, tag=True):
     files: list[FileTold]
     token: bytes
-    """What opens the doors of those places."""
+    """The token of the listeners at those addresses."""
     encrypted: bool
 
 

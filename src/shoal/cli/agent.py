@@ -80,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
         encrypted=not arguments.data_plain,
     )
     there = msgspec.structs.replace(info, address=post.address, data=depot.address)
-    memory = open_node(access.cluster, host_of(bind), depot.token, limit, encrypted=depot.encrypted)
+    memory = open_node(access.cluster, depot.listener, limit)
     Agent(post, books, there, spool, depot, memory).serve()
     return 0
 
@@ -139,7 +139,7 @@ def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> 
     folder = os.path.join(arguments.store, "depot")
     depot = Depot(folder, access, host, port=port, encrypted=not arguments.data_plain)
     with open(noted, "w", encoding="utf-8") as file:
-        file.write(str(depot.server.port))
+        file.write(str(depot.listener.port))
     return depot
 
 

@@ -1,12 +1,12 @@
-"""One connection between two depots: bytes, and parts of files, either way; plain or inside TLS 1.3.
+"""One connection between two processes: bytes and parts of files in both directions, plain or inside TLS 1.3.
 
 Plain bytes do not pass through this process: `sendfile` on one side, `splice` through a pipe on the other, and a look
-at the mapped pages for the checksum, which may be had in another thread. Moved so, bytes cost half the processor time
-of `recv` and `write`. TLS bytes do pass. Of the two ways to encrypt that need no further library, TLS carried 1.5 to 2
-times as much as ZeroMQ's CURVE in the same place (AES in hardware against none; no copies between threads).
+at the mapped pages for the checksum, possibly in another thread. That costs half the processor time of `recv` and
+`write`. TLS bytes do pass. Of the two ways to encrypt that need no further library, TLS carried 1.5 to 2 times as much
+as ZeroMQ's CURVE in the same place (AES in hardware against none; no copies between threads).
 
-Trouble on the network is an `OSError`, trouble with the file is a `FileTroubleError`: only the first is worth another
-try. Who may connect is settled here with the proofs of `protocol`; what is said afterwards is the business of others.
+An error of the network is an `OSError`, an error of the file is a `FileTroubleError`: only the first is worth a retry.
+Both sides open a connection here with the proofs of `handshake`; requests and replies belong to the services.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import struct
 from typing import Protocol
 
 from shoal.depot.checksum import CHUNK_BYTES, crc
-from shoal.depot.identity import make_identity
-from shoal.depot.protocol import (
+from shoal.depot.handshake import (
     CLIENT,
     HELLO_BYTES,
-    MAGIC,
     NONCE_BYTES,
     PROOF_BYTES,
     SERVER,
-    BadMessageError,
     Grant,
     RefusedError,
+    encode_hello,
     proof,
     same,
+    service_of,
 )
+from shoal.depot.identity import make_identity
 from shoal.errors import ShoalError
 
 PIPE_BYTES = 1 << 20
@@ -71,8 +71,8 @@ class Channel(Protocol):
 
     def send_file(self, descriptor: int, offset: int, length: int) -> None: ...
 
-    def receive_file(self, descriptor: int, offset: int, length: int) -> int | None:
-        """Writes what arrives to that place of the file; returns its checksum if its bytes have been seen."""
+    def receive_file(self, descriptor: int, offset: int, length: int, *, summed: bool = True) -> int | None:
+        """Writes what arrives to that place of the file; returns its checksum if it is wanted and costs no copy."""
 
     def set_patience(self, seconds: float) -> None:
         """How long the other side may do nothing."""
@@ -121,14 +121,14 @@ class PlainChannel:
                 raise FileTroubleError("a file is shorter than it was", None)
             offset += sent
 
-    def receive_file(self, descriptor: int, offset: int, length: int) -> int | None:
+    def receive_file(self, descriptor: int, offset: int, length: int, *, summed: bool = True) -> int | None:
         filled = 0
         while filled < length and self._splices:
             filled += self._spliced(descriptor, offset + filled, length - filled)
         if filled < length:
             if len(self._buffer) == 0:
                 self._buffer = memoryview(bytearray(PIECE_BYTES))
-            _through_memory(self._socket, descriptor, offset + filled, length - filled, self._buffer)
+            _through_memory(self._socket, descriptor, offset + filled, length - filled, self._buffer, summed=False)
         return None
 
     def _spliced(self, descriptor: int, offset: int, length: int) -> int:
@@ -197,12 +197,16 @@ class TlsChannel:
         return parts
 
     def send_file(self, descriptor: int, offset: int, length: int) -> None:
-        part = self._buffer[:length]
-        _read_back(descriptor, offset, part)
-        self._socket.sendall(part)
+        end = offset + length
+        while offset < end:
+            part = self._buffer[: end - offset]
+            _read_back(descriptor, offset, part)
+            self._socket.sendall(part)
+            offset += len(part)
 
-    def receive_file(self, descriptor: int, offset: int, length: int) -> int:
-        return _through_memory(self._socket, descriptor, offset, length, self._buffer[:PIECE_BYTES])
+    def receive_file(self, descriptor: int, offset: int, length: int, *, summed: bool = True) -> int | None:
+        buffer = self._buffer[:PIECE_BYTES]
+        return _through_memory(self._socket, descriptor, offset, length, buffer, summed=summed)
 
     def set_patience(self, seconds: float) -> None:
         self._socket.settimeout(seconds)
@@ -214,8 +218,8 @@ class TlsChannel:
         self._socket.close()
 
 
-class Doorman:
-    """Turns accepted connections into channels for those who know the token."""
+class ServerHandshake:
+    """The server's part of the opening, with a certificate of its own."""
 
     def __init__(self, token: bytes, encrypted: bool) -> None:
         self._token = token
@@ -229,22 +233,22 @@ class Doorman:
             _load(self._tls, pem)
             self._binding = hashlib.sha256(certificate).digest()
 
-    def receive(self, connection: socket.socket) -> Channel:
-        """A channel to a stranger, with whom nothing has been said yet."""
+    def wrap(self, connection: socket.socket) -> Channel:
+        """A channel over an accepted connection, on which nothing has been sent yet."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _wrapped(self._tls, connection, server=True)
 
-    def admit(self, channel: Channel, patience: float) -> None:
-        """The server's part of the opening; `RefusedError`, `BadMessageError` or `OSError` if nothing comes of it."""
+    def admit(self, channel: Channel, patience: float) -> bytes:
+        """The service that the client asks for; `RefusedError` or `OSError` if the client does not know the token."""
         channel.set_patience(patience)
         channel.open()
-        hello = channel.receive(HELLO_BYTES)
-        if not hello.startswith(MAGIC):
-            raise BadMessageError("somebody who is not a depot")
-        theirs, ours = hello[len(MAGIC) :], secrets.token_bytes(NONCE_BYTES)
-        channel.send(MAGIC + ours + proof(self._token, SERVER, theirs, ours, self._binding))
+        theirs = channel.receive(HELLO_BYTES)
+        service = service_of(theirs)
+        ours = encode_hello(service, secrets.token_bytes(NONCE_BYTES))
+        channel.send(ours + proof(self._token, SERVER, theirs, ours, self._binding))
         if not same(proof(self._token, CLIENT, theirs, ours, self._binding), channel.receive(PROOF_BYTES)):
-            raise RefusedError("somebody who does not know the token")
+            raise RefusedError("the client does not know the token")
+        return service
 
 
 def checksum_of(descriptor: int, offset: int, length: int) -> int:
@@ -256,7 +260,7 @@ def checksum_of(descriptor: int, offset: int, length: int) -> int:
 
 
 def dial(grant: Grant, patience: float) -> Channel:
-    """A channel to the place of a grant, with which nothing has been said yet."""
+    """A channel to the address of a grant, on which nothing has been sent yet."""
     try:
         connection = socket.create_connection((grant.host, grant.port), timeout=patience)
     except UnicodeError:
@@ -271,15 +275,15 @@ def dial(grant: Grant, patience: float) -> Channel:
     return channel
 
 
-def introduce(channel: Channel, grant: Grant) -> None:
-    """The client's part of the opening; `RefusedError` if the other side does not know the token."""
+def introduce(channel: Channel, grant: Grant, service: bytes) -> None:
+    """The client's part of the opening; `RefusedError` if the server does not know the token."""
     channel.open()
-    ours = secrets.token_bytes(NONCE_BYTES)
-    channel.send(MAGIC + ours)
-    hello = channel.receive(HELLO_BYTES + PROOF_BYTES)
-    theirs, binding = hello[len(MAGIC) : HELLO_BYTES], channel.seen_binding()
+    ours = encode_hello(service, secrets.token_bytes(NONCE_BYTES))
+    channel.send(ours)
+    answer = channel.receive(HELLO_BYTES + PROOF_BYTES)
+    theirs, binding = answer[:HELLO_BYTES], channel.seen_binding()
     expected = proof(grant.token, SERVER, ours, theirs, binding)
-    if not hello.startswith(MAGIC) or not same(expected, hello[HELLO_BYTES:]):
+    if not theirs.startswith(ours[:-NONCE_BYTES]) or not same(expected, answer[HELLO_BYTES:]):
         raise RefusedError(f"{grant.host}:{grant.port} does not know the token of the grant")
     channel.send(proof(grant.token, CLIENT, ours, theirs, binding))
 
@@ -311,8 +315,10 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
         os.close(descriptor)
 
 
-def _through_memory(connection: socket.socket, descriptor: int, offset: int, length: int, buffer: memoryview) -> int:
-    """Receives so many bytes and writes them, piece by piece; returns their checksum."""
+def _through_memory(
+    connection: socket.socket, descriptor: int, offset: int, length: int, buffer: memoryview, *, summed: bool
+) -> int | None:
+    """Receives so many bytes and writes them, piece by piece; returns their checksum if `summed`."""
     checksum, end = crc(b""), offset + length
     while offset < end:
         piece = buffer[: end - offset]
@@ -322,14 +328,15 @@ def _through_memory(connection: socket.socket, descriptor: int, offset: int, len
             if got == 0:
                 raise ConnectionResetError("the other side has closed the connection")
             filled += got
-        checksum = crc(piece, checksum)
+        if summed:
+            checksum = crc(piece, checksum)
         try:
             while filled:
                 filled -= os.pwrite(descriptor, piece[-filled:], offset + len(piece) - filled)
         except OSError as error:
             raise _file_trouble(error) from None
         offset += len(piece)
-    return checksum
+    return checksum if summed else None
 
 
 def _read_back(descriptor: int, offset: int, part: memoryview) -> None:

@@ -19,9 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from shoal.depot.cache import Cache
 from shoal.depot.channel import checksum_of
+from shoal.depot.handshake import Grant
 from shoal.depot.job import Cause, Fetched, Job, Trouble
 from shoal.depot.peer import Peer
-from shoal.depot.protocol import Grant, Request, encode_request
+from shoal.depot.protocol import Request, encode_request
 from shoal.depot.shelf import AbsentError, Description
 
 CLOSE_SECONDS = 5.0

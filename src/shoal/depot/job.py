@@ -14,7 +14,8 @@ import msgspec
 
 from shoal.depot.cache import Cache
 from shoal.depot.checksum import CHUNK_BYTES, chunk_count, chunk_length
-from shoal.depot.protocol import Grant, Request
+from shoal.depot.handshake import Grant
+from shoal.depot.protocol import Request
 from shoal.depot.shelf import Description, read_chunks
 
 MOST_TRIES = 3

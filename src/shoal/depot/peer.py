@@ -16,15 +16,13 @@ from typing import Protocol
 from shoal.depot.cache import FULL_DISK, ArrivingError, Cache, DepotFullError
 from shoal.depot.channel import Channel, FileTroubleError, dial, introduce
 from shoal.depot.checksum import CHUNK_BYTES
+from shoal.depot.handshake import OBJECTS, Grant, RefusedError
 from shoal.depot.job import Cause, Job, Trouble
 from shoal.depot.protocol import (
     ABSENT,
     ANSWER_BYTES,
     EXECUTABLE,
     SENT,
-    BadMessageError,
-    Grant,
-    RefusedError,
     decode_answer,
     encode_request,
 )
@@ -94,7 +92,7 @@ class Peer:
                 self._give_back(Trouble(Cause.REFUSED, str(error), self.grant), strike=True)
             except FileTroubleError as error:
                 self._file_trouble(error)
-            except (OSError, BadMessageError) as error:
+            except OSError as error:
                 self.failures += 1
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.failures - 1, 10))
                 self._retry_at = time.monotonic() + pause
@@ -131,7 +129,7 @@ class Peer:
             with self._owner.change:
                 self.channel = channel
             if not self._owner.closed:
-                introduce(channel, self.grant)
+                introduce(channel, self.grant, OBJECTS)
         while not self._owner.closed:
             self._begin_more()
             self._ask(channel)

@@ -15,7 +15,7 @@ class MemoryAsked(msgspec.Struct, frozen=True, tag=True):
 
 
 class MemoryTold(msgspec.Struct, frozen=True, tag=True):
-    """The nodes by number, and what opens their doors."""
+    """The nodes by number, and the token of their listeners."""
 
     nodes: dict[int, Place]
     token: bytes

@@ -1,7 +1,7 @@
 """Getting at the memory layer: from a task through its node, from a program through the cluster, or all in one process.
 
-A task asks at the inner door of its node's service. What lies on the node it maps by itself, without a question; other
-ranges the service brings, and hands over as memory. `SHOAL_MEMORY` in the environment says where the door is.
+A task asks at the unix socket of its node's service. It maps what lies on the node by itself, without a request; other
+ranges the service fetches and hands over as memory. `SHOAL_MEMORY` in the environment is the path of the socket.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ program shares its memory, and ends nothing of it.
 from __future__ import annotations
 
 import atexit
-import hmac
 import os
 import secrets
 import threading
 from collections.abc import Mapping
 
 from shoal.depot.channel import Channel
+from shoal.depot.listener import DataListener
 from shoal.errors import InputError, ShoalError
 from shoal.memory.asking import MemoryAsked, MemoryTold, NotTold, make_codec
 from shoal.memory.client import VARIABLE, Attached, enter, leave
@@ -37,11 +37,6 @@ SHARE = 4
 """A node gives one part in so many of its memory, unless told otherwise."""
 
 
-def token_from(depot_token: bytes) -> bytes:
-    """What opens the memory services of a cluster."""
-    return hmac.digest(depot_token, b"memory", "sha256")
-
-
 def limit_of(text: str | None, memory_bytes: int) -> int:
     """How much a node holds: what was asked for, or a part of its memory and of what the system has."""
     if text is not None:
@@ -49,11 +44,10 @@ def limit_of(text: str | None, memory_bytes: int) -> int:
     return min(memory_bytes, shared_memory_bytes()) // SHARE
 
 
-def open_node(cluster: str, host: str, depot_token: bytes, limit: int, *, encrypted: bool) -> Served:
-    """The service of an agent. It is told who else is there by `Served.tell`."""
-    token = token_from(depot_token)
+def open_node(cluster: str, listener: DataListener, limit: int) -> Served:
+    """The service of an agent. `Served.tell` tells it which other nodes there are."""
     here = Here(Segments(cluster), limit)
-    return Served(Service(Peers(token), here), here, host=host, token=token, encrypted=encrypted)
+    return Served(Service(Peers(listener.token), here), here, listener)
 
 
 class LocalMemory(Service):
@@ -108,7 +102,7 @@ class Session(Service):
         self._asking = threading.Lock()
         self._token = b""
         places = self._places()
-        super().__init__(Peers(token_from(self._token)), None, run=run, look=self._places)
+        super().__init__(Peers(self._token), None, run=run, look=self._places)
         self.nodes = dict(places)
         self.kept = "session"
         self.allocated = self._keep

@@ -8,12 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from shoal.depot.channel import PIECE_BYTES, Channel, FileTroubleError, TlsChannel, dial, introduce
-from shoal.depot.checksum import CHUNK_BYTES
-from shoal.depot.protocol import Grant, RefusedError
+from shoal.depot.channel import Channel, FileTroubleError, dial, introduce
+from shoal.depot.handshake import MEMORY, Grant, RefusedError
 from shoal.errors import InputError
 from shoal.memory.protocol import HEAD_BYTES, Message, Place, Read, Refused, Write, checked, decode, encode, length_of
-from shoal.memory.segments import write_all
 
 PATIENCE_SECONDS = 30.0
 """How long a node may be silent while it is asked."""
@@ -29,29 +27,6 @@ def receive(channel: Channel) -> Message:
     return decode(channel.receive(length_of(channel.receive(HEAD_BYTES))))
 
 
-def send_range(channel: Channel, descriptor: int, offset: int, length: int) -> None:
-    """A part of a file, in steps that an encrypted channel can take."""
-    for at in range(offset, offset + length, CHUNK_BYTES):
-        channel.send_file(descriptor, at, min(CHUNK_BYTES, offset + length - at))
-
-
-def receive_range(channel: Channel, descriptor: int, offset: int, length: int) -> None:
-    """To a place of a file. What TLS brings is whole or an error: adding it up once more would cost a quarter."""
-    if not isinstance(channel, TlsChannel):
-        channel.receive_file(descriptor, offset, length)
-        return
-    connection, buffer = channel._socket, memoryview(bytearray(min(length, PIECE_BYTES)))
-    while length:
-        wanted, filled = min(length, len(buffer)), 0
-        while filled < wanted:
-            got = connection.recv_into(buffer[filled:wanted])
-            if got == 0:
-                raise ConnectionResetError("the other side has closed the connection")
-            filled += got
-        write_all(descriptor, buffer[:wanted], offset)
-        offset, length = offset + wanted, length - wanted
-
-
 class Peers:
     """All nodes that one service asks."""
 
@@ -62,7 +37,6 @@ class Peers:
         self._closed = False
         self.received_bytes = 0
         """Of extents, from other nodes."""
-        self.sent_bytes = 0
 
     def ask(self, place: Place, message: Message) -> Message:
         """The answer, or the error that it tells of."""
@@ -72,7 +46,7 @@ class Peers:
         """Bytes of an extent, to that place of a file."""
 
         def take(channel: Channel) -> None:
-            receive_range(channel, descriptor, at, message.length)
+            channel.receive_file(descriptor, at, message.length, summed=False)
             with self._guard:
                 self.received_bytes += message.length
 
@@ -82,10 +56,8 @@ class Peers:
         """Bytes of a file, for an extent."""
 
         def give(channel: Channel) -> None:
-            send_range(channel, descriptor, offset, message.length)
+            channel.send_file(descriptor, offset, message.length)
             checked(receive(channel))
-            with self._guard:
-                self.sent_bytes += message.length
 
         self._asked(place, message, give)
 
@@ -93,11 +65,11 @@ class Peers:
         """A connection of its own."""
         host, _, port = place.address.rpartition(":")
         if not port.isdigit():
-            raise ConnectionRefusedError(f"{place.name} has no door for others")
+            raise ConnectionRefusedError(f"{place.name} has no address for other nodes")
         grant = Grant(host, int(port), self._token, place.encrypted)
         channel = dial(grant, PATIENCE_SECONDS)
         try:
-            introduce(channel, grant)
+            introduce(channel, grant, MEMORY)
         except RefusedError as error:
             channel.close()
             raise ConnectionRefusedError(str(error)) from None

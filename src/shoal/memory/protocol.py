@@ -1,9 +1,8 @@
-"""What is said at the two doors of a node's memory service, as bytes.
+"""The messages of a node's memory service, as bytes.
 
-At the *outer* door other nodes and programs ask for what is here; they have proved that they know the cluster's token
-(`shoal.depot.channel`). At the *inner* door, a socket in the node's folder, tasks of this node ask for anything, and
-get what does not lie here as a descriptor of memory. Each message is its length and a packed struct; bytes of extents
-follow a message plain.
+Other nodes and programs ask over the network (the service `MEMORY` of the node's data listener) for what lies on the
+node. Tasks of the node ask for anything at a unix socket in the node's folder, and get what does not lie there as a
+descriptor of memory. Each message is its length and a packed struct; bytes of extents follow a message plain.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from shoal.depot.handshake import BadMessageError
 from shoal.errors import InputError
 from shoal.memory.books import FreedError, UnknownError
 from shoal.memory.handle import Ahead, Allocation
@@ -23,20 +23,16 @@ LONGEST_BYTES = 16 << 20
 _KINDS: dict[str, type[InputError]] = {"full": FullError, "freed": FreedError, "unknown": UnknownError}
 
 
-class BadMessageError(ConnectionError):
-    """The other side said something that no memory service says."""
-
-
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """A node whose memory can be used."""
 
     name: str
     address: str
-    """`host:port` of its outer door; nothing: it has none."""
+    """`host:port` of its data listener; empty: it has none."""
     encrypted: bool = True
 
 
-# ---- at the outer door ---------------------------------------------------------------------------------------------
+# ---- from other nodes ----------------------------------------------------------------------------------------------
 
 
 class RoomAsked(msgspec.Struct, frozen=True, tag=True):
@@ -103,7 +99,7 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
     run: str
 
 
-# ---- at the inner door ---------------------------------------------------------------------------------------------
+# ---- from tasks ----------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -161,11 +157,11 @@ class PartitionTold(msgspec.Struct, frozen=True, tag=True):
     ranges: dict[str, list[Range]]
 
 
-# ---- at both -------------------------------------------------------------------------------------------------------
+# ---- from both -----------------------------------------------------------------------------------------------------
 
 
 class ObjectsAsked(msgspec.Struct, frozen=True, tag=True):
-    """Which allocations of a run, or of all, are there: at the outer door on this node, at the inner one anywhere?"""
+    """Which allocations of a run, or of all, exist: on this node for other nodes, on any node for tasks?"""
 
     run: str
 

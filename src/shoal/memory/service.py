@@ -4,7 +4,7 @@ What lies here in one piece is mapped. Everything else is brought into memory wi
 answers. Writes go to the first holder that is alive, which passes them on to the others before it answers; one that
 cannot be reached holds the write up until the cluster has given it up, so no replica that counts is ever stale.
 
-Who has what is found out in `whereabouts`; the doors are in `serving`.
+`whereabouts` finds out who holds what; `serving` answers other nodes and tasks.
 """
 
 from __future__ import annotations

@@ -1,32 +1,34 @@
-"""The doors of a memory service, and its upkeep: what it answers others, and what it sees to by itself.
+"""What a memory service answers other nodes and tasks, and its upkeep.
 
-At the outer door it gives and takes extents that are here. At the inner door it does for tasks of this node what it
-would do for its own program. Every second, and when nodes or runs change, it frees what nobody keeps any more and gives
-extents that have lost a replica another one.
+Other nodes and programs read and write extents that lie here. For tasks of this node the service does what it does for
+its own program. Every second, and when nodes or runs change, it frees what nobody keeps any more and gives extents that
+have lost a replica another one.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
+import struct
 import threading
 from collections.abc import Collection, Mapping
 
 from shoal.depot.channel import Channel
+from shoal.depot.handshake import MEMORY, BadMessageError, RefusedError
+from shoal.depot.listener import CLOSE_SECONDS, Acceptor, DataListener
 from shoal.errors import InputError
 from shoal.memory.books import lacking
-from shoal.memory.doors import InnerDoor, OuterDoor
 from shoal.memory.handle import Allocation
 from shoal.memory.here import Here
 from shoal.memory.layout import with_holders
 from shoal.memory.line import Line
-from shoal.memory.peers import receive, receive_range, send, send_range
+from shoal.memory.peers import receive, send
 from shoal.memory.protocol import (
     HEAD_BYTES,
     AheadAsked,
     AheadTold,
     AllocAsked,
-    BadMessageError,
     Done,
     Drop,
     Filled,
@@ -60,33 +62,33 @@ from shoal.memory.service import Service
 from shoal.memory.wishes import check_handle
 
 UPKEEP_SECONDS = 1.0
-CLOSE_SECONDS = 5.0
-"""How long what is under way is waited for at the end."""
+UPKEEP_CLOSE_SECONDS = 5.0
+"""How long `close` waits for an upkeep under way."""
+TASKS = b"tasks"
 _log = logging.getLogger(__name__)
 
 
 class Served:
-    """A service that holds extents, with its doors open."""
+    """A service that holds extents and answers tasks and other nodes."""
 
-    def __init__(
-        self, service: Service, here: Here, *, host: str = "", token: bytes = b"", encrypted: bool = True
-    ) -> None:
-        """Without a host there is no outer door."""
-        self.service, self._here = service, here
+    def __init__(self, service: Service, here: Here, listener: DataListener | None = None) -> None:
+        """Without a listener no other node can reach it."""
+        self.service, self._here, self._listener = service, here, listener
         self._sessions: dict[str, int] = {}
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._inner = InnerDoor(here.segments.door, self._attend_task)
-        self._outer = OuterDoor(host, token, encrypted, self._attend_peer) if host else None
-        self.address = f"{host}:{self._outer.port}" if self._outer is not None else ""
-        self.encrypted = encrypted
+        self._tasks = Acceptor(_listen(here.segments.door), Line, _admit_task, self._attend_task)
+        self.address = listener.address if listener is not None else ""
+        self.encrypted = listener is None or listener.encrypted
+        if listener is not None:
+            listener.offer(MEMORY, self._attend_peer)
         self._upkeep = threading.Thread(target=self._keep_up, name="memory upkeep", daemon=True)
         self._upkeep.start()
 
     @property
     def door(self) -> str:
-        """Where tasks of this node ask."""
+        """The path of the socket at which tasks of this node ask."""
         return self._here.segments.door
 
     def tell(self, number: int, nodes: Mapping[int, Place], runs: Collection[str]) -> None:
@@ -97,16 +99,16 @@ class Served:
         self._wake.set()
 
     def close(self) -> None:
-        """Closes the doors and gives everything back."""
+        """Ends all connections and gives everything back; the listener stays open."""
         self._closed = True
         self._wake.set()
-        self._upkeep.join(CLOSE_SECONDS)
-        if self._outer is not None:
-            self._outer.close()
-        self._inner.close()
+        self._upkeep.join(UPKEEP_CLOSE_SECONDS)
+        if self._listener is not None:
+            self._listener.withdraw(MEMORY, CLOSE_SECONDS)
+        self._tasks.close()
         self.service.shut()
 
-    # ---- the outer door ------------------------------------------------------------------------------------------
+    # ---- other nodes ---------------------------------------------------------------------------------------------
 
     def _attend_peer(self, channel: Channel) -> None:
         kept: list[str] = []
@@ -140,14 +142,14 @@ class Served:
                 descriptor = self._here.open(record, index, offset, length)
                 try:
                     send(channel, Done(), more=True)
-                    send_range(channel, descriptor, offset, length)
+                    channel.send_file(descriptor, offset, length)
                 finally:
                     os.close(descriptor)
             case Write(record, index, offset, length, pass_on):
 
                 def fill(descriptor: int) -> None:
                     send(channel, Done())
-                    receive_range(channel, descriptor, offset, length)
+                    channel.receive_file(descriptor, offset, length, summed=False)
 
                 self.service.write_and_pass_on(record, index, offset, length, fill, pass_on=pass_on)
                 send(channel, Done())
@@ -172,11 +174,11 @@ class Served:
             case ObjectsAsked(run):
                 return ObjectsTold(self._here.objects(run))
             case _:
-                raise BadMessageError("something that is not said at this door")
+                raise BadMessageError("a message that other nodes do not send")
 
-    # ---- the inner door ------------------------------------------------------------------------------------------
+    # ---- tasks ---------------------------------------------------------------------------------------------------
 
-    def _attend_task(self, line: Line) -> None:
+    def _attend_task(self, line: Line, _service: bytes) -> None:
         while True:
             head, descriptors = line.receive(HEAD_BYTES)
             try:
@@ -229,7 +231,7 @@ class Served:
                 service.free(record)
                 answer = Done()
             case _:
-                raise BadMessageError("something that is not said at this door")
+                raise BadMessageError("a message that tasks do not send")
         line.send(encode(answer))
 
     def _run_of(self, mark: str) -> str:
@@ -297,3 +299,21 @@ class Served:
                 except (InputError, OSError):
                     continue  # it hears of it when it is asked for something that it has not got
         return changed
+
+
+def _listen(path: str) -> socket.socket:
+    """A socket for tasks of this user; it stands in a folder that nobody else may enter."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(256)
+    return listener
+
+
+def _admit_task(line: Line) -> bytes:
+    """Processes of this user and of root may ask."""
+    credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    if user not in (os.geteuid(), 0):
+        raise RefusedError("a process of another user")
+    return TASKS

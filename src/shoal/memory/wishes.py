@@ -1,6 +1,6 @@
 """What may be asked of the memory layer: sizes, names, data and handles, each refused in one sentence if it is none.
 
-Pure, and the same for a program and at a node's doors: names become paths there, so nothing of them is taken on trust.
+Pure, and the same in a program and in a node's service: names become paths there, so the service checks them again.
 Whether there is room is for `layout` and `books` to say.
 """
 
