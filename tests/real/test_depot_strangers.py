@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from depot.world import PATIENCE, TOKEN, assert_there, fetching, proxy, results, serving, want
-from shoal.depot.channel import dial, introduce
-from shoal.depot.identity import make_identity
+from shoal.depot.channel import dial, introduce, make_identity
 from shoal.depot.job import Cause
 from shoal.depot.lend import Lender
 from shoal.depot.protocol import HELLO_BYTES, MAGIC, PROOF_BYTES, Grant, Request, encode_request
@@ -97,7 +96,7 @@ def test_a_recorded_conversation_is_worth_nothing(tmp_path: Path, encrypted: boo
 @contextmanager
 def man_in_the_middle(folder: Path, target: int) -> Iterator[int]:
     """Ends TLS with a certificate of its own and passes on what is said; yields its port."""
-    (folder / "identity").write_bytes(make_identity(secrets.token_bytes)[1])
+    (folder / "identity").write_bytes(make_identity()[1])
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     shown.load_cert_chain(folder / "identity")
     believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
