@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.depot.channel import make_identity
 from shoal.depot.checksum import CHUNK_BYTES
 from shoal.depot.handshake import (
     CLIENT,
@@ -23,7 +24,6 @@ from shoal.depot.handshake import (
     proof,
     service_of,
 )
-from shoal.depot.identity import make_identity
 from shoal.depot.protocol import (
     ANSWER_BYTES,
     REQUEST_BYTES,
@@ -118,8 +118,9 @@ def test_a_proof_depends_on_all_it_is_made_of() -> None:
 
 
 def test_a_certificate_is_taken_by_the_tls_library_together_with_its_key(tmp_path: Path) -> None:
-    certificate, pem = make_identity(secrets.token_bytes)
+    certificate, pem = make_identity()
     (tmp_path / "identity").write_bytes(pem)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "identity")
     assert ssl.PEM_cert_to_DER_cert(pem[pem.index(b"-----BEGIN CERT") :].decode()) == certificate
-    assert make_identity(secrets.token_bytes)[0] != certificate
+    again, _ = make_identity()
+    assert again != certificate

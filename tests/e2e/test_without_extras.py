@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from support.command import PATIENCE, SHOAL, environment
 
+LIBRARIES = ("zmq", "redis", "mfusepy", "cryptography")
 MISSING = """
 import sys
-for name in ("zmq", "redis", "mfusepy"):
+for name in NAMES:
     sys.modules[name] = None
 """
 CLUSTER = "clusters need pyzmq, which is not installed; pip install 'shoal[cluster]'"
+CERTIFICATES = "clusters need cryptography, which is not installed; pip install 'shoal[cluster]'"
 MOUNT = "a mount needs mfusepy, which is not installed; pip install 'shoal[mount]'"
 PROGRAM = "import shoal\nwith shoal.Executor(cluster='lab') as executor:\n    executor.submit(len, 'abc').result()\n"
 
 
-def run_without(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_without(folder: Path, *words: str, missing: Sequence[str] = LIBRARIES) -> subprocess.CompletedProcess[str]:
     (folder / "path").mkdir()
-    (folder / "path" / "sitecustomize.py").write_text(MISSING)
+    (folder / "path" / "sitecustomize.py").write_text(MISSING.replace("NAMES", repr(missing)))
     (folder / "flow.py").write_text("from shoal import rule\nrule('made', run='echo made > made')\n")
     path = os.pathsep.join([str(folder / "path"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     surroundings = environment({"PYTHONPATH": path, "SHOAL_HOME": str(folder / "home")})
@@ -47,6 +50,25 @@ def run_without(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_command_that_needs_the_libraries_of_clusters_says_so(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = run_without(tmp_path, *SHOAL, *words)
     assert (done.returncode, done.stderr.strip()) == (2, f"shoal: {CLUSTER}")
+
+
+@pytest.mark.parametrize("words", [("cluster", "start", "lab", "--local", "1"), ("agent", "--access", "access.json")])
+def test_a_command_that_makes_certificates_says_what_it_needs(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run_without(tmp_path, *SHOAL, *words, missing=("cryptography",))
+    assert (done.returncode, done.stderr.strip()) == (2, f"shoal: {CERTIFICATES}")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("run", "made", "--cluster", "lab"), "there is no cluster 'lab' here"),
+        (("agent", "--access", "access.json", "--data-plain"), "there is no access file here"),
+    ],
+)
+def test_a_command_that_makes_no_certificate_runs_without_cryptography(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    assert reason in run_without(tmp_path, *SHOAL, *words, missing=("cryptography",)).stderr
 
 
 def test_a_mount_says_what_it_needs(tmp_path: Path) -> None:

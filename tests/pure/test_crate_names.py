@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.crate.moments import moment
+from shoal.crate.entities import moment
 from shoal.crate.names import Places, encoded, fragment, path_in_crate, workflow_place
 from shoal.crate.steps import positions
 from support.crates import MOMENT, REFERENCE

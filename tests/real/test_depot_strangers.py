@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from depot.world import PATIENCE, TOKEN, assert_there, fetching, proxy, results, serving, want
-from shoal.depot.channel import Channel, dial, introduce
+from shoal.depot.channel import Channel, dial, introduce, make_identity
 from shoal.depot.handshake import (
     HELLO_BYTES,
     MAGIC,
@@ -25,7 +25,6 @@ from shoal.depot.handshake import (
     Grant,
     encode_hello,
 )
-from shoal.depot.identity import make_identity
 from shoal.depot.job import Cause
 from shoal.depot.listener import DataListener
 from shoal.depot.protocol import Request, encode_request
@@ -106,7 +105,7 @@ def test_a_recorded_conversation_is_worth_nothing(tmp_path: Path, encrypted: boo
 @contextmanager
 def man_in_the_middle(folder: Path, target: int) -> Iterator[int]:
     """Ends TLS with a certificate of its own and passes on what is said; yields its port."""
-    (folder / "identity").write_bytes(make_identity(secrets.token_bytes)[1])
+    (folder / "identity").write_bytes(make_identity()[1])
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     shown.load_cert_chain(folder / "identity")
     believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

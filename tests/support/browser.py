@@ -9,6 +9,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,14 +152,22 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own, that ends with the block."""
+    """A browser with a profile and a temporary directory of its own, that ends with the block.
+
+    Chromium is killed and leaves its socket, whose path must be short: the profile's may be too long for it.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-browser-", ignore_cleanup_errors=True) as temporary:
+        yield from _browser(folder, temporary)
+
+
+def _browser(folder: Path, temporary: str) -> Iterator[Browser]:
     assert PROGRAM is not None
     to_it, send = os.pipe()
     receive, from_it = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", _START, str(to_it), str(from_it), PROGRAM, *OPTIONS, f"--user-data-dir={folder}"],
         pass_fds=[to_it, from_it],
-        env=environment(),
+        env=environment({"TMPDIR": temporary}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -150,6 +150,6 @@ def test_every_command_is_documented_and_has_help() -> None:
 
 def test_architecture_stays_short_and_names_every_package() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    assert len(text.splitlines()) <= 200
+    assert len(text.splitlines()) <= 250
     packages = sorted(path.name for path in (ROOT / "src" / "shoal").iterdir() if (path / "__init__.py").exists())
     assert [name for name in packages if f"`{name}/" not in text and f"`{name}`" not in text] == []

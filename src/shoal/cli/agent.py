@@ -44,7 +44,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    need_cluster_libraries()
+    need_cluster_libraries(certificates=not arguments.data_plain)
     if not arguments.access:
         raise InputError("an agent needs the access file of its cluster", remedy="give it with --access FILE")
     from shoal.descriptors import raise_limit

@@ -8,6 +8,7 @@ ledger and drawing are here; how the table beside it comes about is left to `tab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import NamedTuple
 
 from shoal.cli.text import clip, count
@@ -149,5 +150,4 @@ def _round_above(value: float) -> float:
 
 
 def _escaped(text: str) -> str:
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape("".join(letter if letter.isprintable() else " " for letter in text), quote=False)

@@ -56,7 +56,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    need_cluster_libraries()
+    need_cluster_libraries(certificates=arguments.action in ("start", "restart"))  # of the head
     from shoal.cluster import manage
     from shoal.cluster.home import ClusterHome
 

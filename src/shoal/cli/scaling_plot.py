@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 from math import ceil, floor, log10
 
 import msgspec
@@ -142,5 +143,4 @@ def _legend(policies: Sequence[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape("".join(letter if letter.isprintable() else " " for letter in text), quote=False)

@@ -29,8 +29,9 @@ from shoal.cluster.slurm import submitting_environment
 from shoal.cluster.ssh import Answer, Ssh
 from shoal.errors import InputError
 
-LIBRARIES = ("msgspec", "cloudpickle", "pyzmq", "redis")
-"""What an agent imports. Numpy, which is large, serves only predictions, which are made where the user is."""
+LIBRARIES = ("msgspec", "cloudpickle", "pyzmq", "redis", "cryptography", "cffi")
+"""What an agent imports (cffi for cryptography). Numpy, which is large, serves only predictions, which are made where
+the user is."""
 _PROBE = "from shoal.cluster.travel import footprint; print('footprint', footprint())"
 _DEFAULT_FOLDER = '"${XDG_CACHE_HOME:-$HOME/.cache}"/shoal'
 _QUEUE_SECONDS = 600.0

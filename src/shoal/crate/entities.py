@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from shoal.crate.facts import FileFacts, Licence, NodeFacts, Person, RunFacts, TaskFacts, WorkflowFile
-from shoal.crate.moments import moment
 from shoal.crate.names import encoded, fragment
 
 Entity = dict[str, object]
@@ -40,6 +40,11 @@ LANGUAGES = {
     "jx": ("https://cctools.readthedocs.io/en/latest/jx-workflow/language/", "Makeflow as JSON or JX"),
     "wfformat": ("https://wfcommons.org/format", "WfFormat"),
 }
+
+
+def moment(seconds: float) -> str:
+    """Seconds since 1970 as `2024-05-01T12:00:00.250+00:00`."""
+    return f"{np.datetime64(round(seconds * 1000), 'ms')}+00:00"
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):

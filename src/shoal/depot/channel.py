@@ -36,7 +36,6 @@ from shoal.depot.handshake import (
     same,
     service_of,
 )
-from shoal.depot.identity import make_identity
 from shoal.errors import ShoalError
 
 PIPE_BYTES = 1 << 20
@@ -226,7 +225,7 @@ class ServerHandshake:
         self._tls: ssl.SSLContext | None = None
         self._binding = b""
         if encrypted:
-            certificate, pem = make_identity(secrets.token_bytes)
+            certificate, pem = make_identity()
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
             self._tls.num_tickets = 0
@@ -303,6 +302,36 @@ def _client_context() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def make_identity() -> tuple[bytes, bytes]:
+    """Makes a key and a self-signed certificate: returns the certificate as DER, and both as PEM for `ssl`.
+
+    Clients do not verify the certificate. The TLS handshake proves its key, and the proofs of `protocol` cover its
+    digest. Its lifetime has no meaning, so clocks of nodes may differ. The import takes 40 ms and 11 MB of resident
+    memory (3 MB of them private), which only processes that accept encrypted connections pay.
+    """
+    from datetime import datetime
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "shoal depot")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1))
+        .not_valid_after(datetime(9999, 12, 31, 23, 59, 59))
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate.public_bytes(Encoding.PEM)
+    return certificate.public_bytes(Encoding.DER), pem
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 
 from shoal.monitor.fields import number
 from shoal.monitor.series import Point, Row
@@ -73,5 +74,4 @@ def _round_above(value: float) -> float:
 
 
 def _escaped(text: str) -> str:
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape("".join(letter if letter.isprintable() else " " for letter in text), quote=False)
