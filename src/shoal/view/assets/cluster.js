@@ -7,7 +7,7 @@
   const CHIPS = { busy: "live", idle: "plain", ending: "warn", silent: "bad", lost: "bad", left: "plain", new: "plain", "not known": "plain" };
   const moment = (at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
   const now = () => Date.now() / 1000;
-  const time = (since) => P.seconds(Math.max(0, Math.round(now() - since))).replace(".0 s", " s");
+  const time = (since) => P.seconds(Math.max(0, Math.round(now() - since)));
   const many = P.many;
 
   function head() {
