@@ -8,12 +8,21 @@ from importlib import resources
 from pathlib import Path
 from random import Random
 
-from shoal.model.quantities import count, show_bytes, show_number, show_progress, show_seconds, show_share
+from shoal.model.quantities import (
+    count,
+    show_bytes,
+    show_estimate,
+    show_number,
+    show_progress,
+    show_seconds,
+    show_share,
+)
 from support.browser import browser
 from support.web import needs_browser
 
 FORMS: dict[str, tuple[Callable[[float], str], float]] = {
     "seconds": (show_seconds, 1e20),
+    "estimate": (show_estimate, 1e12),
     "bytes": (show_bytes, 1e21),
     "percent": (show_share, 1e12),
     "number": (show_number, 1e12),

@@ -146,8 +146,9 @@ def during_the_run(graph: Graph, task: int, state: RunState, history: History, n
     if number in state.running:
         started = state.running[number]
         process = where_it_runs(state, started) if started.node else f"as {where_it_runs(state, started)}"
+        age = show_seconds(max(0.0, now - started.time))
         return (
-            f"{name} has been running since {show_moment(started.time, now)} ({show_seconds(now - started.time)}), "
+            f"{name} has been running since {show_moment(started.time, now)} ({age}), "
             f"{process}, attempt {started.attempt}."
         )
     last = history.result(place_of(graph, task))

@@ -172,7 +172,7 @@ def _running(state: RunState, now: float, most: int) -> list[str]:
         again = f", attempt {started.attempt}" if started.attempt > 1 else ""
         name = state.names.get(started.task, str(started.task))
         category = state.category_of.get(started.task, "")
-        rows.append(f"  {show_seconds(last - started.time):>10}  {name} ({category}, {process}{again})")
+        rows.append(f"  {show_seconds(max(0.0, last - started.time)):>10}  {name} ({category}, {process}{again})")
     lines = ["running:", *rows]
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")

@@ -71,7 +71,7 @@ def throttle_table(state: RunState) -> list[str]:
     for record in state.throttle:
         rows.append(
             (
-                show_seconds(record.time - began),
+                show_seconds(max(0.0, record.time - began)),
                 " on ".join(part for part in (record.category or ALL, record.node) if part),
                 "-" if record.cap < 0 else str(record.cap),
                 str(record.running),

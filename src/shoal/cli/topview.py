@@ -240,7 +240,9 @@ def _notes(parts: Parts, width: int) -> list[str]:
     slowest = (parts.get("running") or [])[:3]
     if parts["run"]["live"] and not parts["run"]["cluster"]:
         elapsed = parts["progress"]["elapsed"]
-        told = ", ".join(f"{printable(row['name'])} {show_seconds(elapsed - row['since'])}" for row in slowest)
+        told = ", ".join(
+            f"{printable(row['name'])} {show_seconds(max(0.0, elapsed - row['since']))}" for row in slowest
+        )
         nothing = "no task for longer than a moment" if parts["progress"]["running"] else "nothing runs"
         found.append(f"running longest: {told or nothing}")
     return found

@@ -122,10 +122,10 @@ def time_left(left: float, least: float | None = None, most: float | None = None
 
 def span(likely: float, least: float | None, most: float | None) -> str:
     """A time with its error band: `12 min (10-15)`, with a longer dash."""
-    text = _roughly(likely)
+    text = show_estimate(likely)
     if least is None or most is None:
         return text
-    low, high = _roughly(least), _roughly(most)
+    low, high = show_estimate(least), show_estimate(most)
     if low == high:
         return text
     unit = text.rpartition(" ")[2]
@@ -134,7 +134,7 @@ def span(likely: float, least: float | None, most: float | None) -> str:
     return f"{text} ({low}{TO}{high})"
 
 
-def _roughly(seconds: float) -> str:
+def show_estimate(seconds: float) -> str:
     """An estimate: one number and one unit, with about two digits."""
     if seconds <= 0:
         return "0 s"

@@ -10,7 +10,7 @@ const Plots = (() => {
 
   // ---- words ------------------------------------------------------------------------------------------------------
 
-  const { count, many, number, range, compact, percent, shareOf, bytes, seconds } = Quantities;
+  const { count, many, number, range, compact, percent, shareOf, bytes, seconds, estimate } = Quantities;
 
   /* Controls, marks of direction and what cannot be seen become a replacement character, so that no name can turn around
      the text that it stands in. All text of a run comes in through these two. */
@@ -664,6 +664,6 @@ const Plots = (() => {
     return drawing(null, label, draw, {});
   }
 
-  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
+  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, estimate, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
     gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

@@ -51,6 +51,13 @@ const Quantities = (() => {
     if (hours < 100 * 24) return Math.floor(hours / 24) + " d " + hours % 24 + " h";
     return days < 1000 ? days + " d" : threeDigits(s / YEAR) + " years";
   }
+  /* What is guessed has one number and one unit. */
+  function estimate(s) {
+    if (unknown(s)) return UNKNOWN;
+    if (s <= 0) return "0 s";
+    for (const [unit, size] of [["s", 1], ["min", MINUTE]]) if (nearest(s / size) < 90) return Math.max(1, nearest(s / size)) + " " + unit;
+    return nearest(s / HOUR) < 48 ? twoDigits(s / HOUR) + " h" : twoDigits(s / DAY) + " d";
+  }
 
-  return { count, many, number, range, compact, percent, shareOf, bytes, seconds };
+  return { count, many, number, range, compact, percent, shareOf, bytes, seconds, estimate };
 })();
