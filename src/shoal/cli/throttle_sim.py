@@ -49,7 +49,7 @@ def throttles_as_text(
 def _in_words(demand: Demand, cores: float) -> str:
     """What a task uses, for people."""
     parts = [
-        f"{share * cores:.2g} cores" if name == "cpu" else f"{show_share(share)} of the {name}"
+        show_cores(share * cores) if name == "cpu" else f"{show_share(share)} of the {name}"
         for name, share in demand.use.items()
         if share > 0
     ]
