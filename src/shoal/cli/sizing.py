@@ -153,9 +153,9 @@ def replay_all(
 
 def as_text(result: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
     from shoal.cli.text import table
-    from shoal.model.quantities import count, show_number, show_share
+    from shoal.model.quantities import count, show_share
 
-    where = f"{count(arguments.workers, 'node')} of {show_number(result['node'])}"
+    where = f"{count(arguments.workers, 'node')} of {result['node']:g}"
     what = f"{result['resource']}: " if result["resource"] else ""
     cells = [("mode", "tasks/s", "of best single", "of perfect", "retries", "waste")]
     for mode, row in result["modes"].items():

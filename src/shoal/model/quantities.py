@@ -151,8 +151,9 @@ def _nearest(value: float) -> int:
 
 
 def _tenths(value: float) -> str:
-    """With one decimal, unless the value is exactly whole."""
-    return f"{value:.0f}" if value == floor(value) else f"{_nearest(value * 10) / 10:.1f}"
+    """With one decimal, unless the value is whole but for the error of sums of floating-point numbers."""
+    whole = _nearest(value)
+    return str(whole) if abs(value - whole) <= 1e-9 * whole else f"{_nearest(value * 10) / 10:.1f}"
 
 
 def _two_digits(value: float) -> str:

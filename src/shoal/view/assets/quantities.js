@@ -8,7 +8,7 @@ const Quantities = (() => {
   const nearest = (n) => Math.floor(n + 0.5);
   const grouped = (n) => n.toLocaleString("en-GB");
   const two = (n) => String(n).padStart(2, "0");
-  const tenths = (n) => n === Math.floor(n) ? String(n) : (nearest(n * 10) / 10).toFixed(1);
+  const tenths = (n) => Math.abs(n - nearest(n)) <= 1e-9 * nearest(n) ? String(nearest(n)) : (nearest(n * 10) / 10).toFixed(1);
   const twoDigits = (n) => nearest(n * 10) < 100 ? tenths(n) : grouped(nearest(n));
   function threeDigits(n) {
     for (const scale of [1e5, 1e4, 1000, 100, 10]) if (nearest(n * scale) < 1000) return String(nearest(n * scale) / scale);
