@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 
 from shoal.engine.forecast import Prediction
 from shoal.model.quantities import show_number, show_seconds
-from shoal.model.svg import Axis, document, element, horizontals, line, polyline, text
+from shoal.model.svg import Axis, document, element, horizontals, line, polyline, round_number, text
 
 _WIDTH, _PANEL = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 56, 46
@@ -52,17 +52,10 @@ def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool 
     known = [value for value in values if value > 0] or [1.0]
     least, most = min(known), max(known)
     if whole:
-        least, most = _round(least, up=False), _round(most, up=True)
+        least, most = round_number(least, up=False), round_number(most)
     if least == most:
         least, most = least / 2, most * 2
     return Axis(least, most, begin, end, is_logarithmic=True)
-
-
-def _round(value: float, *, up: bool) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** floor(log10(value))
-    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be rounded to a whole number
-    return next(step for step in steps if step >= value) if up else [step for step in steps if step <= value][-1]
 
 
 def _ticks(axis: Axis) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from math import log10
+from math import floor, log10
 
 import msgspec
 
@@ -36,6 +36,13 @@ class Axis(msgspec.Struct, frozen=True):
     def steps(self, number: int) -> list[float]:
         """So many equal steps from one end to the other, both included."""
         return [self.least + (self.most - self.least) * step / number for step in range(number + 1)]
+
+
+def round_number(value: float, *, up: bool = True) -> float:
+    """The next 1, 2 or 5 times a power of ten, or 1 for nothing."""
+    power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
+    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be rounded to a whole number
+    return next(step for step in steps if step >= (value or power)) if up else max(s for s in steps if s <= value)
 
 
 def element(name: str, content: str = "", **attributes: str | float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shoal.model.quantities import show_number, show_seconds
-from shoal.model.svg import Axis, Point, document, horizontals, line, polyline, text
+from shoal.model.svg import Axis, Point, document, horizontals, line, polyline, round_number, text
 from shoal.monitor import series
 
 _WIDTH, _HEIGHT = 720, 200
@@ -30,7 +30,7 @@ def draw(rows: Sequence[series.Row | series.Point], title: str, limits: dict[str
 
 def _panel(points: list[Point], label: str, limit: float | None, top: int) -> list[str]:
     longest = max((at for at, _ in points), default=0.0) or 1.0
-    highest = _round_above(max([value for _, value in points] + ([limit] if limit is not None else []), default=0.0))
+    highest = round_number(max([value for _, value in points] + ([limit] if limit is not None else []), default=0.0))
     base = top + _HEIGHT - _BOTTOM
     across, up = Axis(0.0, longest, _LEFT, _WIDTH - _RIGHT), Axis(0.0, highest, base, top + 15)
     parts = [text(_LEFT, top + 10, label), *horizontals(up, across, up.steps(_LINES), show_number)]
@@ -38,15 +38,3 @@ def _panel(points: list[Point], label: str, limit: float | None, top: int) -> li
     if limit is not None:
         parts.append(line((across.begin, up.at(limit)), (across.end, up.at(limit)), "#c00", is_dashed=True))
     return [*parts, polyline([(across.at(at), up.at(value)) for at, value in points], "#06c")]
-
-
-def _round_above(value: float) -> float:
-    """The next number that reads well: 1, 2, 4, 5 or 8 times a power of ten, or 1 for nothing."""
-    if value <= 0:
-        return 1.0
-    power = 1.0
-    while power > value:
-        power /= 10
-    while power * 10 <= value:
-        power *= 10
-    return next((factor * power for factor in (1, 2, 4, 5, 8) if factor * power >= value), 10 * power)

@@ -342,7 +342,7 @@ def _idle_requests(known: Known, rows: Sequence[CategoryRow]) -> list[tuple[floa
     keep = "and keep" if row.cores_least == row.cores_most else "keep"
     sentence = (
         f"Tasks of {row.name} {hold} {show_cores(held.cores)} {keep} {show_share(held.used, held.cores)} of that "
-        f"busy{_likewise(row, [each for each, _ in idling])}: {_fewershow_cores(held)}."
+        f"busy{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
     )
     return [(_unused(held) / known.figures.cores / 2, sentence)]
 
@@ -357,7 +357,7 @@ def _likewise(row: CategoryRow, rows: Sequence[CategoryRow]) -> str:
     return f" (likewise {', '.join(others[:2])}{' and others' * (len(others) > 2)})" if others else ""
 
 
-def _fewershow_cores(held: Holding) -> str:
+def _fewer_cores(held: Holding) -> str:
     if held.cores > 1:
         return f"declare {max(1, round(held.used + 0.3))}"
     if held.declared:
