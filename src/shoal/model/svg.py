@@ -1,7 +1,8 @@
 """Drawings as SVG: elements, their text, and the grid of a panel. Pure.
 
 Every drawing of the project is written here, so that names of tasks and files are escaped in one place. A drawing is a
-list of elements; coordinates are pixels from the upper left.
+list of elements; coordinates are pixels from the upper left. Only the standard library is imported, because
+`shoal monitor` runs without other packages.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from math import floor, log10
-
-import msgspec
+from typing import NamedTuple
 
 Point = tuple[float, float]
 _GRID = "#ddd"
 
 
-class Axis(msgspec.Struct, frozen=True):
+class Axis(NamedTuple):
     """An axis between two values, from one pixel to another."""
 
     least: float
