@@ -142,7 +142,7 @@ def test_failed_starts_are_repeated_ever_later_and_a_node_that_joins_ends_that()
     assert pauses[:4] == [5, 10, 20, 40]
     assert pauses[-1] == LONGEST_PAUSE
     factory.start_failed(now)
-    assert factory.pause(now) == "13 starts in a row have failed; the next is tried in 600 s"
+    assert factory.pause(now) == "13 starts in a row have failed; the next is tried in 10 min 00 s"
     factory.node_joined()
     assert factory.decide(now, Queue(1, 0), []) == [Submit(1)]
 

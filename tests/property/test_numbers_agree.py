@@ -57,6 +57,7 @@ from shoal.ledger.records import (
     ThrottleDecided,
     numbers,
 )
+from shoal.model.quantities import show_progress
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Profile
 from shoal.plan.identity import Versions
@@ -329,15 +330,15 @@ def check_text_counts(
     count: Data, run: Counted, live: bool, status: str, top: str, summary: str, exposition: str
 ) -> None:
     total = run.to_run
-    share = 100 * count["done"] // total if total else 100
+    share = show_progress(count["done"], total)
     left = {"not_run": "not run"} if not live else {}
     wanted = count | (
         {"not_run": count["waiting"] + count["cannot_run"], "waiting": 0, "cannot_run": 0} if left else {}
     )
-    told = re.search(r"^(\d+) %: (.*)$", status, re.MULTILINE)
-    assert told is not None and int(told[1]) == share, status
-    assert read(told[2], WORDS | left) == wanted
-    assert f"{share} %" in top.split("\n")[1]
+    told = re.search(rf"^{share}: (.*)$", status, re.MULTILINE)
+    assert told is not None, status
+    assert read(told[1], WORDS | left) == wanted
+    assert f" {share}" in top.split("\n")[1]
     assert read(top.split("\n")[2], {"failed": "failed", "cancelled": "cancelled", **left}) == {
         name: wanted[name] for name in ("failed", "cancelled", *left)
     }

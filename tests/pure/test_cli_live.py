@@ -27,7 +27,7 @@ def test_bar_and_share_are_there_in_every_width(elapsed: float, left: float | No
     for width in range(6, 220):
         lines = block(width, elapsed, left)
         assert max(map(cells, lines)) <= width
-        assert "66 %" in lines[0]
+        assert "67 %" in lines[0]
         assert lines[0].startswith("#") == (width >= 10)
 
 

@@ -179,10 +179,10 @@ def test_summary_of_success_has_times_categories_and_slowest() -> None:
     lines = summarise(totals(4, 0, 0, up_to_date=3), NAMES, "", [], []).split("\n")
     assert lines == [
         "all done: 4 tasks done, 3 up to date",
-        "10.0 s wall time, 10.0 s of task time (2.0 s cpu), 50 % of 2 cores used",
+        "10 s wall time, 10 s of task time (2 s cpu), 50 % of 2 cores used",
         "  category   tasks    mean   longest   most memory",
-        "  work           4   2.5 s     4.0 s         1 MiB",
-        "slowest: t3 4.0 s, t2 3.0 s, t1 2.0 s, t0 1.0 s",
+        "  work           4   2.5 s       4 s         1 MiB",
+        "slowest: t3 4 s, t2 3 s, t1 2 s, t0 1 s",
     ]
 
 
@@ -214,7 +214,7 @@ def test_the_mean_in_the_summary_is_of_attempts_that_succeeded() -> None:
         found.task_done(category, 1.0)
     found.ended = 10.0
     lines = summarise(found, ["a", "b", "c", "d"], "", [], []).split("\n")
-    assert lines[3].split()[:6] == ["work", "4", "1.0", "s", "2.0", "s"]
+    assert lines[3].split()[:6] == ["work", "4", "1", "s", "2", "s"]
 
 
 def test_cancelled_tasks_are_counted_apart_unless_the_run_was_stopped() -> None:

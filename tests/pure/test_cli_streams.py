@@ -11,7 +11,13 @@ from shoal.cli.streams import print_anything
 
 @pytest.mark.parametrize(
     ("text", "printed"),
-    [("3 s (0\u20137) left", b"3 s (0-7) left"), ("a · b…", b"a , b."), ("é\udcff", b"?\xff"), ("plain", b"plain")],
+    [
+        ("3 s (0\u20137) left", b"3 s (0-7) left"),
+        ("\u22125 µs", b"-5 us"),
+        ("a · b…", b"a , b."),
+        ("é\udcff", b"?\xff"),
+        ("plain", b"plain"),
+    ],
 )
 def test_what_an_encoding_does_not_have_becomes_something_simpler(text: str, printed: bytes) -> None:
     print_anything()

@@ -1,46 +1,11 @@
-"""How numbers, durations and output of tasks are written."""
+"""How tables, lists of names and the output of tasks are written."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.text import clip, count, show_rate, show_seconds, some, table, tail_lines
-from shoal.view.words import share_of
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.0, "0 ms"),
-        (0.0154, "15 ms"),
-        (0.9996, "1.0 s"),
-        (59.94, "59.9 s"),
-        (59.96, "1 min 00 s"),
-        (185.0, "3 min 05 s"),
-        (3599.9, "1 h 00 min"),
-        (7800.0, "2 h 10 min"),
-        (200000.0, "2 d 7 h"),
-        (-1.0, "0 ms"),
-    ],
-)
-def test_durations_have_two_or_three_digits(seconds: float, shown: str) -> None:
-    assert show_seconds(seconds) == shown
-
-
-def test_counts_are_grouped_and_agree_with_their_noun() -> None:
-    assert (count(0, "task"), count(1, "task"), count(12345, "task")) == ("0 tasks", "1 task", "12,345 tasks")
-
-
-def test_percentage_is_100_only_when_all_is_there() -> None:
-    assert share_of(9999, 10_000) == "99 %"
-    assert share_of(10_000, 10_000) == "100 %"
-    assert share_of(0, 0) == "100 %"
-
-
-def test_rates_change_their_unit() -> None:
-    assert [show_rate(rate) for rate in (1234.5, 2.54, 0.25)] == ["1,234/s", "2.5/s", "15/min"]
+from shoal.cli.text import clip, some, table, tail_lines
 
 
 def test_long_lists_are_cut_with_how_many_are_left_out() -> None:

@@ -100,7 +100,7 @@ def test_a_card_counts_tasks_by_state() -> None:
 def test_what_was_not_done_when_a_run_is_over_is_not_waiting() -> None:
     card = run_card(view_of(*RUN, over(10.0, "failed")), "flow.py", "failed", None)
     assert {state.word: state.count for state in card.states} == {"done": 3, "failed": 1, "not run": 2}
-    assert (card.tone, card.time) == ("bad", "took 10.0 s")
+    assert (card.tone, card.time) == ("bad", "took 10 s")
 
 
 def test_time_left_is_told_with_its_band() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import InputError
-from shoal.model.resources import FRACTION, Resources, parse_amount, parse_size, show_amount, show_bytes
+from shoal.model.quantities import show_bytes
+from shoal.model.resources import FRACTION, Resources, parse_amount, parse_size, show_amount
 
 
 @pytest.mark.parametrize(
@@ -72,5 +73,5 @@ def test_resources_are_shown_as_people_write_them() -> None:
     assert str(Resources.parse({"cores": 0.5, "memory": "1536M"})) == "cores 0.5, memory 1.5 GiB"
     assert str(Resources()) == "nothing"
     assert show_amount("gpus", 2 * FRACTION) == "2"
-    assert show_bytes(1023) == "1023 B"
-    assert show_bytes(5 << 50) == "5120 TiB"
+    assert show_bytes(1023) == "0.999 KiB"
+    assert show_bytes(5 << 50) == "5 PiB"

@@ -96,14 +96,14 @@ def test_no_category_is_said_to_have_most_of_the_work_if_all_are_equal() -> None
     text = sentences(*equal_ones(["failed"] * 5 + ["ok"] * 10))
     assert "There are 15 categories, of which none had more than 6.7 % of the core time." in text
     assert "Most of the work" not in text and " 0 tasks" not in text
-    assert "5 attempts of c00, c01, c02 and 2 more lost 10.0 s: exit status 1." in text
+    assert "5 attempts of c00, c01, c02 and 2 more lost 10 s: exit status 1." in text
 
 
 def test_a_category_with_much_of_the_work_and_no_success_is_told_by_its_attempts() -> None:
     assert "Most of the work was in c00: 1 attempt without success, 100 % of the core" in sentences(
         *equal_ones(["failed"])
     )
-    assert "The largest part of the work was in c00: 1 task of 2.0 s on average, 33 %" in sentences(
+    assert "The largest part of the work was in c00: 1 task of 2 s on average, 33 %" in sentences(
         *equal_ones(["ok"] * 3)
     )
 

@@ -48,7 +48,7 @@ def test_nothing_runs_and_nothing_is_waited_for() -> None:
 
 def test_the_report_says_how_many_were_not_run() -> None:
     found = run_data(view_of(*RUN), workflow="flow.py")
-    assert found["summary"][0] == "1 task done, 2 were up to date, 4 not run on one machine in 2.0 s."
+    assert found["summary"][0] == "1 task done, 2 were up to date, 4 not run on one machine in 2 s."
     assert found["run"]["outcome"] == "killed"
     assert "will be over" not in " ".join(found["summary"])
 

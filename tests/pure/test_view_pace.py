@@ -14,10 +14,11 @@ from shoal.engine.follow import RunState
 from shoal.engine.pace import Pace, PlannedChain
 from shoal.engine.statistics import Statistics
 from shoal.ledger.records import Record, TasksCancelled, TaskStarted, ThrottleDecided
+from shoal.model.quantities import show_share, span, time_left
 from shoal.view.longest import Longest
 from shoal.view.pace import SLICES, Known, Rate, Tally, Widths, progress_of
 from shoal.view.progress import progress
-from shoal.view.words import percent, span, throttle_note, time_left
+from shoal.view.words import throttle_note
 from support.graphs import graph_of
 from support.views import BEGAN, ended, linked, over, planned, started, view_of
 
@@ -190,12 +191,12 @@ def test_times_left_are_no_more_exact_than_they_can_be() -> None:
     assert time_left(720.0, 600.0, 900.0) == "12 min (10\N{EN DASH}15) left"
     assert time_left(45.0, 30.0, 130.0) == "45 s (30 s\N{EN DASH}2 min) left"
     assert time_left(0.4, 0.1, 1.2) == "nearly done"
-    assert span(7200.0, 7190.0, 7210.0) == "2.0 h"
+    assert span(7200.0, 7190.0, 7210.0) == "2 h"
     assert span(4e5, 3e5, 5e5) == "4.6 d (3.5\N{EN DASH}5.8)"
 
 
 def test_a_hundred_per_cent_is_all_of_it() -> None:
-    assert [percent(part, 1000) for part in (0, 4, 120, 997, 999.9, 1000)] == [
+    assert [show_share(part, 1000) for part in (0, 4, 120, 997, 999.9, 1000)] == [
         "0 %",
         "0.4 %",
         "12 %",

@@ -21,11 +21,11 @@ from shoal.ledger.records import (
     TaskStarted,
     encode,
 )
+from shoal.model.quantities import show_progress
 from shoal.report.reading import LedgerTail, read_into
 from shoal.view.nodes import node_rows
 from shoal.view.progress import progress
 from shoal.view.run import RunView
-from shoal.view.words import share_of
 from shoal.web.tasks import list_tasks
 from shoal.web.watch import Watch
 from support.views import BEGAN, ended, linked, over, planned, started, view_of
@@ -121,7 +121,7 @@ def test_what_a_node_said_a_moment_ago_runs_no_more_when_everything_is_done() ->
     state, told = state_of(*records), progress(view_of(*records), BEGAN + 1.5)
     assert (told.done, told.running, told.waiting) == (2, 0, 0)
     assert (len(state.done), state.running_now(), state.waiting()) == (2, 0, 0)
-    assert share_of(6, 7) == "85 %" and share_of(999_999, 1_000_000) == "99 %"
+    assert show_progress(6, 7) == "86 %" and show_progress(999_999, 1_000_000) == "99 %"
 
 
 def test_what_was_done_and_fails_when_it_is_made_again_has_failed() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shoal.ledger.records import CategoriesDeclared, TasksLinked, TaskStarted, ThrottleDecided
+from shoal.model.quantities import count, show_seconds, show_share
 from shoal.report.page import embedded, page
 from shoal.view.critical import critical_path
 from shoal.view.data import run_data
@@ -17,7 +18,6 @@ from shoal.view.plain import short
 from shoal.view.run import RunView
 from shoal.view.schedule import BOUND, SCHEDULE, Replayed, Supposed, replay
 from shoal.view.timeline import shown_categories, timeline
-from shoal.view.words import count, percent, seconds
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
 
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -89,7 +89,7 @@ def test_what_if_knows_which_category_matters() -> None:
 def test_cores_that_were_not_there_all_the_time_are_told_in_few_digits() -> None:
     assert Supposed("", 2.0, 1.0, 3.27524).what == "3.28 cores instead of 1.64"
     assert Supposed("", 1 / 1.63762, 1.0, 1.0).what == "1 core instead of 1.64"
-    assert Supposed("", 2.0, 1.0, 2048.0).what == "2048 cores instead of 1024"
+    assert Supposed("", 2.0, 1.0, 2048.0).what == "2,048 cores instead of 1,024"
 
 
 def test_tasks_of_several_cores_wait_for_all_of_them() -> None:
@@ -117,7 +117,7 @@ def test_the_data_of_a_run_is_plain_json_and_names_all_that_is_shown() -> None:
     assert data["gantt"]["name"] == ["t0", "t2", "t1", "t3"]
     assert data["replayed"]["foreseen"] == 9.5
     assert data["throttle"][0]["points"] == [[1, 3, 2, 5, 0.5, 2, "so"]]
-    assert "4 tasks done on one machine in 10.0 s." in data["summary"][0]
+    assert "4 tasks done on one machine in 10 s." in data["summary"][0]
 
 
 def test_a_run_of_which_nothing_is_known_yet_has_data_too() -> None:
@@ -188,8 +188,8 @@ def test_advice_tells_the_most_frequent_cause_and_how_many_others_there_are() ->
 
 def test_numbers_keep_what_a_drawing_can_show() -> None:
     assert [short(value) for value in (1234567.0, 0.000123456, 3.0, 0.0)] == [1234600, 0.00012346, 3, 0]
-    assert (seconds(0.0004), seconds(75.2), seconds(90061)) == ("0.4 ms", "1 min 15 s", "25 h 01 min")
-    assert (count(1, "category"), count(2, "category"), percent(0.004), percent(1, 3)) == (
+    assert (show_seconds(0.0004), show_seconds(75.2), show_seconds(90061)) == ("400 µs", "1 min 15 s", "25 h 01 min")
+    assert (count(1, "category"), count(2, "category"), show_share(0.004), show_share(1, 3)) == (
         "1 category",
         "2 categories",
         "0.4 %",

@@ -70,7 +70,7 @@ def test_nothing_that_is_said_is_cut_on_a_usual_terminal(tmp_path: Path) -> None
     parts = parts_of(watch_of(tmp_path, *RUN, over(9.0, "failed")))
     parts["critical"]["by_category"][0]["name"] = "c" * 40
     [told] = [line for line in shown(parts, Place("c"), 79, 24) if "critical path" in line]
-    assert told == "critical path: 2 tasks, ran 6.0 s, waited 1.0 s"
+    assert told == "critical path: 2 tasks, ran 6 s, waited 1 s"
 
 
 def test_a_chain_of_which_a_little_is_left_is_not_done(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_progress_path_failures_tables_and_keys_are_shown(tmp_path: Path) -> Non
     parts = parts_of(watch_of(tmp_path, *RUN, over(9.0, "failed")))
     text = "\n".join(shown(parts, Place("c"), 120, 30))
     assert "flow.py  failed" in text and "1 of 4 done, 1 failed, 2 not run" in text
-    assert "critical path: 2 tasks, ran 6.0 s, waited 1.0 s, most in long" in text
+    assert "critical path: 2 tasks, ran 6 s, waited 1 s, most in long" in text
     assert "failures: ?[2Jodd???中文 (1)" in text
     assert "category" in text and "first" in text and "q leaves" in text
     assert "cause" in "\n".join(shown(parts, Place("f"), 100, 30))
@@ -174,7 +174,7 @@ def test_one_task_is_told_with_its_attempts_output_and_reason(tmp_path: Path) ->
     text = task_lines(task, b"one\n\x1b[31mtwo\n", {"why": "it failed", "command": "make it"}, 9.0)
     assert text.splitlines()[:4] == ["t1  failed", "category long", "why: it failed", "command:"]
     assert "needs: t0 (done)" in text and "needed by: t2 (running)" in text
-    assert "attempt 1: ?[2Jodd???中文, 4.0 s from 3.0 s on" in text
+    assert "attempt 1: ?[2Jodd???中文, 4 s from 3 s on" in text
     assert text.endswith("output:\n  one\n  two")
     place = Place(task=1, scrolled=1000)
     for window in (Window(10, 3, plain), Window(40, 6, plain), Window(100, 40, plain)):

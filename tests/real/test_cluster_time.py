@@ -107,7 +107,7 @@ def test_a_node_whose_clock_is_wrong_is_named(tmp_path: Path, wrong_clock: dict[
             agent = subprocess.Popen(words, env=cluster.environment | wrong_clock, stdout=log, stderr=log)
         try:
             cluster.await_nodes(1)
-            told = "is 3600 s behind the cluster's"
+            told = "is 1 h 00 min behind the cluster's"
             wait_until(lambda: told in (cluster.folder / "agent.log").read_text(), "the agent says so")
             assert told in cluster.shoal("run", "--cluster", NAME, "all", where=tmp_path / "w")
         finally:

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.engine.workspace import Holder, Workspace
 from shoal.ledger.records import NetBegun, NetMarked, NodeSeen, Record, encode
-from shoal.view.words import percent, share_of
+from shoal.model.quantities import show_progress, show_share
 from shoal.web.graphs import MOST_CATEGORIES
 from support.browser import Browser, browser
 from support.command import shoal
@@ -61,10 +61,10 @@ def test_a_run_of_which_a_little_is_left_is_not_all_done(tmp_path: Path, page: B
         assert page.evaluate("document.title") == "99 % · flow.py"
         assert page.evaluate(HEARD).startswith("99 % of 1,000 tasks are done")
         said = page.evaluate("[0.994, 0.9999, 1, 0.98, 0.004, 0].map(Plots.percent)")
-        assert said == [percent(share) for share in (0.994, 0.9999, 1.0, 0.98, 0.004, 0.0)]
+        assert said == [show_share(share) for share in (0.994, 0.9999, 1.0, 0.98, 0.004, 0.0)]
         pairs = [[29, 100], [999, 1000], [0, 0]]
         said = page.evaluate(f"{pairs}.map((two) => Plots.shareOf(...two))")
-        assert said == [share_of(part, whole) for part, whole in pairs] == ["29 %", "99 %", "100 %"]
+        assert said == [show_progress(part, whole) for part, whole in pairs] == ["29 %", "99 %", "100 %"]
 
 
 @needs_browser

@@ -243,7 +243,8 @@ class Campaign:
 
     def check(self) -> None:
         """The outputs are right, and no agent stood idle beside tasks of another one."""
-        idle = [int(seconds) for seconds in re.findall(r"has been idle for (\d+) s beside", self.cluster.logs())]
+        found = re.findall(r"has been idle for (?:(\d+) h )?(?:(\d+) min ?)?(?:(\d+) s)? ?beside", self.cluster.logs())
+        idle = [3600 * int(h or 0) + 60 * int(m or 0) + int(s or 0) for h, m, s in found]
         assert max(idle, default=0) < LONGEST_IDLE, self.told()
         for name, text in self.expected.items():
             assert (self.work / name).read_text() == text, f"{name} is wrong: {self.told()}"

@@ -26,7 +26,7 @@ from shoal.depot.job import Cause, Fetched
 from shoal.depot.shelf import AbsentError
 from shoal.engine.removal import remove_quietly
 from shoal.errors import ShoalError
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 from shoal.model.work import Work
 from shoal.store.base import Store
 

@@ -13,6 +13,7 @@ from math import inf
 import msgspec
 
 from shoal.agent.messages import NodeNote
+from shoal.model.quantities import show_seconds
 
 FIRST_LOOK = 5.0
 LONGEST_PAUSE = 60.0
@@ -86,6 +87,6 @@ class Idle:
 def sentence(name: str, other: str, beside: Beside) -> str:
     """What is told of it; with the name of this node and that of the other one."""
     return (
-        f"{name} has been idle for {beside.seconds:.0f} s beside {beside.shared} queued tasks of {other},"
-        " some of which it could run; it asks again"
+        f"{name} has been idle for {show_seconds(round(beside.seconds))} "
+        f"beside {beside.shared} queued tasks of {other}, some of which it could run; it asks again"
     )

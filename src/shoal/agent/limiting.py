@@ -15,6 +15,7 @@ from shoal.broker.broker import Broker
 from shoal.broker.messages import CapsChanged, TaskResult
 from shoal.engine.throttling import Throttling
 from shoal.ledger.records import ThrottleDecided
+from shoal.model.quantities import show_share
 from shoal.model.resources import FRACTION, Resources
 from shoal.policy.throttle.profile import Profile, merged
 from shoal.policy.throttle.regime import regime
@@ -86,7 +87,7 @@ class Limiting:
         for told in self.throttling.governor.standing():
             verdict = told.verdict
             may = "any number" if verdict.cap is None else str(verdict.cap)
-            use = f", {verdict.dominant} {100 * verdict.use:.0f} % in use" if verdict.dominant else ""
+            use = f", {verdict.dominant} {show_share(verdict.use)} in use" if verdict.dominant else ""
             found.append(f"{told.category}: {told.running} run, {may} may ({verdict.state.value}){use}")
         return tuple(found)
 

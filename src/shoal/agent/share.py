@@ -57,6 +57,7 @@ from shoal.broker.peers import (
 )
 from shoal.engine.removal import remove_quietly
 from shoal.ledger.records import Usage
+from shoal.model.quantities import show_seconds
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.work import Work
 from shoal.policy.retry import Outcome
@@ -525,7 +526,8 @@ class Share:
             return
         if expected is not None and most is not None and expected > most:
             self._has_told_of_time = True
-            why = f"what waits takes about {expected:.0f} s, and no node is there for so long; it waits for one"
+            about = show_seconds(round(expected))
+            why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
             self.store.note(encode(Entry(-1, 0, "note", "", self.name, message=why)))
 
     def why_stranded(self, task: int) -> str:

@@ -6,6 +6,8 @@ the nodes, and the end of an allocation is compared with them.
 
 from __future__ import annotations
 
+from shoal.model.quantities import show_seconds
+
 TOLERATED = 2.0
 """Seconds; less hardly shows in a record."""
 
@@ -20,6 +22,6 @@ def sentence(name: str, seconds: float) -> str:
     """What is told of a clock that is wrong."""
     where = "ahead of" if seconds > 0 else "behind"
     return (
-        f"the clock of {name} is {abs(seconds):.0f} s {where} the cluster's, and so are the times of its tasks;"
-        " let it be set by NTP"
+        f"the clock of {name} is {show_seconds(round(abs(seconds)))} {where} the cluster's, "
+        "and so are the times of its tasks; let it be set by NTP"
     )

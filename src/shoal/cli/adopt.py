@@ -65,7 +65,7 @@ def _say(adoption: Adoption, verb: str, *, every: bool) -> None:
     import sys
 
     from shoal.cli.cells import printable
-    from shoal.cli.text import count
+    from shoal.model.quantities import count
 
     graph = adoption.graph
     beside = f"; {count(adoption.up_to_date, 'task')} done already" if adoption.up_to_date else ""

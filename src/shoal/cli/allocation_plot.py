@@ -8,15 +8,15 @@ ledger and drawing are here; how the table beside it comes about is left to `tab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 
-from shoal.cli.text import clip, count
+from shoal.cli.text import clip
 from shoal.engine.costs import exceeded_memory
 from shoal.engine.workspace import Workspace
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import RunStarted, TaskEnded, TasksPlanned, decode
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import count, show_bytes, show_share
+from shoal.model.svg import Axis, document, horizontals, key, rectangle, text
 
 WIDTH, HEIGHT = 760, 210
 """Of one panel, the title included."""
@@ -56,30 +56,15 @@ def read_attempts(workspace: Workspace) -> dict[str, list[Attempt]]:
 
 def draw(attempts: Mapping[str, Sequence[Attempt]], title: str) -> str:
     """The whole file."""
-    height = _HEAD + max(1, len(attempts)) * HEIGHT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="24" font-size="15">{_escaped(title)}</text>',
-        *_legend(),
-    ]
+    parts = []
+    labels = {_USED: "used", _GIVEN: "given, not used", _OVER: "ended over its size", _NONE: "used, no size given"}
+    for at, (colour, label) in enumerate(labels.items()):
+        parts += key(_LEFT + 160 * at, 38, colour, label)
     for number, (category, rows) in enumerate(attempts.items()):
         parts += _panel(category, rows, _HEAD + number * HEIGHT)
     if not attempts:
-        parts.append(f'<text x="{_LEFT}" y="{_HEAD + 20}">no attempt has ended</text>')
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _legend() -> list[str]:
-    parts = []
-    for at, (colour, label) in enumerate(
-        ((_USED, "used"), (_GIVEN, "given, not used"), (_OVER, "ended over its size"), (_NONE, "used, no size given"))
-    ):
-        x = _LEFT + 160 * at
-        parts.append(f'<rect x="{x}" y="38" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 17}" y="48">{label}</text>')
-    return parts
+        parts.append(text(_LEFT, _HEAD + 20, "no attempt has ended"))
+    return document(WIDTH, _HEAD + max(1, len(attempts)) * HEIGHT, (_LEFT, 24), title, parts)
 
 
 class _Column(NamedTuple):
@@ -103,14 +88,11 @@ def _columns(rows: Sequence[Attempt]) -> list[_Column]:
 def _panel(category: str, rows: Sequence[Attempt], top: int) -> list[str]:
     columns = _columns(rows)
     highest = _round_above(max(max(column.given, column.used) for column in columns))
-    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
-    base, each = top + _TOP + height, width / len(columns)
-    parts = [f'<text x="{_LEFT}" y="{top + 24}" font-size="13">{_escaped(_caption(category, rows))}</text>']
-    for step in range(_LINES + 1):
-        value = highest * step / _LINES
-        y = base - height * step / _LINES
-        parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + width}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{show_bytes(value)}</text>')
+    base = top + HEIGHT - _BOTTOM
+    across, up = Axis(0.0, len(columns), _LEFT, WIDTH - _RIGHT), Axis(0.0, highest, base, top + _TOP)
+    height, each = base - up.end, across.at(1) - across.begin
+    parts = [text(_LEFT, top + 24, _caption(category, rows), font_size=13)]
+    parts += horizontals(up, across, up.steps(_LINES), show_bytes)
     for at, column in enumerate(columns):
         x = _LEFT + at * each
         if column.given:
@@ -120,24 +102,21 @@ def _panel(category: str, rows: Sequence[Attempt], top: int) -> list[str]:
         parts.append(_bar(x, each, base, height * used / highest, _USED if column.given else _NONE))
         if column.exhausted:
             parts.append(_bar(x, max(each, 2.0), base + 5, 4, _OVER))
-    parts.append(f'<text x="{_LEFT}" y="{base + 20}">first</text>')
+    parts.append(text(_LEFT, base + 20, "first"))
     last = f"{count(len(rows), 'attempt')}, in the order of their ends"
-    parts.append(f'<text x="{_LEFT + width}" y="{base + 20}" text-anchor="end">{last}</text>')
-    return parts
+    return [*parts, text(across.end, base + 20, last, text_anchor="end")]
 
 
 def _bar(x: float, width: float, base: float, height: float, colour: str) -> str:
     # A little wider than its share, or the paper shines through between two of them.
-    return (
-        f'<rect x="{x:.2f}" y="{base - height:.2f}" width="{width + 0.2:.2f}" height="{height:.2f}" fill="{colour}"/>'
-    )
+    return rectangle(x, base - height, width + 0.2, height, colour)
 
 
 def _caption(category: str, rows: Sequence[Attempt]) -> str:
     given = sum(row.given * row.seconds for row in rows)
     used = sum(min(row.used, row.given) * row.seconds for row in rows if not row.exhausted)
     retries = sum(row.exhausted for row in rows)
-    waste = f", {1 - used / given:.0%} of what they were given was of no use" if given else ""
+    waste = f", {show_share(given - used, given)} of what they were given was of no use" if given else ""
     return f"{clip(category, 40)}: {count(len(rows), 'attempt')}, {retries:,} ended over their size{waste}"
 
 
@@ -147,7 +126,3 @@ def _round_above(value: float) -> float:
     while size < value:
         size = size * 1.5 if size * 1.5 >= value else size * 2
     return size
-
-
-def _escaped(text: str) -> str:
-    return escape("".join(letter if letter.isprintable() else " " for letter in text), quote=False)

@@ -200,7 +200,8 @@ def as_data(
 
 def as_text(found: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from shoal.cli.text import count, table
+    from shoal.cli.text import table
+    from shoal.model.quantities import count
 
     lower = found["lower_bound"]
     terms = [

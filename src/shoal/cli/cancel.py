@@ -30,9 +30,9 @@ def execute(arguments: argparse.Namespace) -> int:
     import os
 
     from shoal.cli.places import choose_workflow
-    from shoal.cli.text import count
     from shoal.engine.requests import ask_to_cancel
     from shoal.engine.workspace import Workspace
+    from shoal.model.quantities import count
 
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
@@ -54,8 +54,8 @@ def execute(arguments: argparse.Namespace) -> int:
 def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int:
     """Nobody follows the run: the cluster is asked itself."""
     from shoal.cli.extras import need_cluster_libraries
-    from shoal.cli.text import count
     from shoal.cli.why import find_task
+    from shoal.model.quantities import count
     from shoal.plan.identity import place_of
 
     need_cluster_libraries()

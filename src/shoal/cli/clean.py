@@ -135,15 +135,14 @@ class _Sayings:
         self.kept = "would keep" if dry else "kept"
 
     def recovery(self, ahead: Recovery) -> None:
-        from shoal.cli.text import count
+        from shoal.model.quantities import count
 
         if ahead.back:
             print(f"a run was killed: would put {count(len(ahead.back), 'output')} back")
 
     def cleaning(self, cleaning: Cleaning, *, records: bool) -> None:
         from shoal.cli.cells import printable
-        from shoal.cli.text import count
-        from shoal.model.resources import show_bytes
+        from shoal.model.quantities import count, show_bytes
 
         files = f"{count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)})"
         print(f"{self.removed} {files} and the records of the runs" if records else f"{self.removed} {files}")

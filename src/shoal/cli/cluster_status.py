@@ -97,17 +97,17 @@ def _row(number: int, node: NodeInfo, found: ClusterTold) -> str:
 
 def _doing(note: NodeNote, ends_at: float | None) -> str:
     """What a node does, in words."""
-    from shoal.model.resources import show_bytes
+    from shoal.model.quantities import show_bytes, show_seconds
 
     words = f"{note.running} run, {note.shared + note.local} wait"
     if note.idle_seconds is not None:
-        words = f"idle for {note.idle_seconds:.0f} s"
+        words = f"idle for {show_seconds(round(note.idle_seconds))}"
     if note.draining:
         words += ", starts nothing more"
     if note.ahead:
-        words += f", its clock is {abs(note.ahead):.0f} s {'ahead' if note.ahead > 0 else 'behind'}"
+        words += f", its clock is {show_seconds(round(abs(note.ahead)))} {'ahead' if note.ahead > 0 else 'behind'}"
     if note.fetched:
         words += f", {show_bytes(note.fetched)} fetched"
     if ends_at is not None:
-        words += f", there for {max(0.0, ends_at - time.time()):.0f} s"
+        words += f", there for {show_seconds(round(max(0.0, ends_at - time.time())))}"
     return f"({words})"

@@ -11,12 +11,12 @@ from collections import Counter
 
 from shoal.cli.cells import printable, printable_lines
 from shoal.cli.screen import Screen
-from shoal.cli.text import count, last_words, show_rate, show_seconds
+from shoal.cli.text import last_words
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.pace import Pace, PlannedChain
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
-from shoal.view.words import share_of, time_left
+from shoal.model.quantities import count, show_cores, show_progress, show_rate, show_seconds, time_left
 
 FULL_FAILURES = 20
 NAMED_FAILURES = 200
@@ -123,7 +123,7 @@ class PlainDisplay(TrackingDisplay):
         to_run = len(session.plan.to_run())
         if to_run:
             cores = session.total_cores()
-            where = f" on {cores:g} core{'s' * (cores != 1)}" if cores else "; no node is there yet"
+            where = f" on {show_cores(cores)}" if cores else "; no node is there yet"
             self.screen.say(f"running {count(to_run, 'task')}{where}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
@@ -143,7 +143,7 @@ class PlainDisplay(TrackingDisplay):
         others = "".join(f", {number:,} {word}" for number, word in lost if number)
         left = f", {time_left(told.left, told.least, told.most)}" if told.left is not None else ""
         self.screen.say(
-            f"{share_of(done, to_run)}: {done:,} of {to_run:,} done{others}, {told.running:,} running, "
+            f"{show_progress(done, to_run)}: {done:,} of {to_run:,} done{others}, {told.running:,} running, "
             f"{show_rate(told.rate)}, {show_seconds(told.elapsed)} so far{left}"
         )
 

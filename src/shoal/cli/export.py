@@ -97,7 +97,7 @@ def _check_text(option: str, text: str | None) -> None:
 
 
 def _summary(told: Told) -> str:
-    from shoal.cli.text import count
+    from shoal.model.quantities import count
 
     how = ", told of by category" if told.by_category else ""
     return f"{told.tasks}{how}; {count(told.files, 'file')}, {told.copied:,} copied"

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from shoal.cli.cells import cells, cut, joined, padded, printable
 from shoal.cli.display import TrackingDisplay
 from shoal.cli.screen import Screen
-from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.attempt import EndedAttempt
 from shoal.engine.session import Run, Session
 from shoal.engine.statistics import Statistics
+from shoal.model.quantities import show_cores, show_progress, show_rate, show_seconds, show_share, time_left
 from shoal.view.causes import Causes
 from shoal.view.pace import Progress, Tally
-from shoal.view.words import percent, share_of, time_left
 
 REDRAW_SECONDS = 0.2
 MOST_CATEGORIES = 5
@@ -68,7 +67,7 @@ class LiveDisplay(TrackingDisplay):
         return found
 
     def _progress(self, told: Progress, width: int) -> str:
-        words = [f" {share_of(told.done, told.to_run):>5}"]
+        words = [f" {show_progress(told.done, told.to_run):>5}"]
         if told.left is not None:
             words.append(time_left(told.left, told.least, told.most))
         words.append(f"{show_seconds(told.elapsed)} so far")
@@ -99,8 +98,8 @@ class LiveDisplay(TrackingDisplay):
         if told.done:
             found.append(show_rate(told.rate))
         if told.utilisation is not None:
-            cores = f"{statistics.cores:g} core{'s' * (statistics.cores != 1)}"
-            found.append(f"{percent(told.utilisation)} of {cores}")
+            cores = show_cores(statistics.cores)
+            found.append(f"{show_share(told.utilisation)} of {cores}")
         if statistics.retried:
             found.append(f"{statistics.retried:,} tried again")
         if told.up_to_date:

@@ -15,13 +15,13 @@ from typing import Any
 from shoal.cli.cells import printable, printable_lines
 from shoal.cli.netshow import NetDisplay, Printing, as_json, choose_net_display, numbered
 from shoal.cli.screen import Screen
-from shoal.cli.text import count, show_seconds
 from shoal.engine.requests import answer, names_to_cancel, take_puts, why_stopped
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.flow.net import Net
 from shoal.futures.client import Client
 from shoal.futures.executor import cluster_client
+from shoal.model.quantities import count, show_seconds
 from shoal.model.resources import FRACTION, Resources
 from shoal.model.shell import STRICT
 from shoal.nets.digest import digest_of

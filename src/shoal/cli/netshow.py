@@ -16,9 +16,9 @@ from typing import Any
 
 from shoal.cli.cells import cut, printable, printable_lines
 from shoal.cli.screen import Screen
-from shoal.cli.text import count, show_seconds
 from shoal.flow.net.records import Task
 from shoal.ledger.records import NetMarked
+from shoal.model.quantities import count, show_cores, show_seconds
 
 REDRAW_SECONDS = 0.2
 PLAIN_SECONDS = 10.0
@@ -129,7 +129,7 @@ class PlainNetDisplay(NetDisplay):
 
     def begin(self, net: str, resumed: bool, cores: float) -> None:
         how = "going on with" if resumed else "running"
-        self.screen.say(f"{how} net {net!r} on {cores:g} core{'s' * (cores != 1)}")
+        self.screen.say(f"{how} net {net!r} on {show_cores(cores)}")
         self._next = self.began + PLAIN_SECONDS
 
     def tick(self, now: float) -> None:

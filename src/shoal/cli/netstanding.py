@@ -10,11 +10,12 @@ from typing import Any
 
 from shoal.cli.netshow import numbered
 from shoal.cli.standing import damage_line, show_moment
-from shoal.cli.text import count, show_seconds, table
+from shoal.cli.text import table
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.errors import InputError
 from shoal.flow.net.drawing import Arc, NetShown, TransitionShown
 from shoal.ledger.records import NetMarked, printable, printable_parts
+from shoal.model.quantities import count, show_seconds
 from shoal.nets.run import problems_in_words
 
 MOST_SHOWN = 10

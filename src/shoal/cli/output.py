@@ -97,7 +97,7 @@ def _print_running(workspace: Workspace, wanted: str, started: TaskStarted) -> i
 
 def _heading(record: TaskEnded) -> str:
     from shoal.cli.cells import printable
-    from shoal.cli.text import show_seconds
+    from shoal.model.quantities import show_seconds
 
     how = record.message or "exit status 0"
     return printable(f"attempt {record.attempt}, {show_seconds(record.ended - record.started)}, {how}")

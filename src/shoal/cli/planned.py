@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from shoal.cli.text import count, some, table
+from shoal.cli.text import some, table
+from shoal.model.quantities import count
 from shoal.plan.decide import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason
 
 SHORT_PLAN = 40

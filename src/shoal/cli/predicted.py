@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.cli.text import count, show_seconds, table
+from shoal.cli.text import table
 from shoal.engine.forecast import Advice, Prediction, Subject, knows_spread
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import count, show_bytes, show_number, show_seconds, show_share
 from shoal.sim.cluster.run import Options
 from shoal.sim.cluster.spec import ClusterSpec
-from shoal.view.words import share_of
 
 
 def run_as_data(
@@ -99,12 +98,12 @@ def run_as_text(
             (
                 each.policy,
                 show_makespan(each),
-                share_of(played.utilisation, 1.0),
+                show_share(played.utilisation),
                 show_bytes(played.moved),
                 show_bytes(played.from_shared),
-                share_of(played.hits, played.reads) if played.reads else "-",
+                show_share(played.hits, played.reads) if played.reads else "-",
                 f"{played.steals:,}",
-                f"{each.node_hours:.3g}",
+                show_number(each.node_hours),
             )
         )
     on = f"{count(spec.nodes, 'node')} of {count(spec.node.cores, 'core')}"
@@ -129,9 +128,9 @@ def plan_as_text(
                 f"{each.nodes:,}",
                 each.policy,
                 show_makespan(each),
-                share_of(each.played.utilisation, 1.0),
+                show_share(each.played.utilisation),
                 show_bytes(each.played.moved),
-                f"{each.node_hours:.3g}",
+                show_number(each.node_hours),
             )
         )
     return [
@@ -161,7 +160,7 @@ def recommend(advice: Advice) -> str:
             f"take {_named(near)}: {show_seconds(near.makespan)} is within 10 % of the best time, "
             f"{show_seconds(fastest.makespan)} on {_named(fastest)}"
         )
-    hours = f"{cheapest.node_hours:.3g} node hours"
+    hours = f"{show_number(cheapest.node_hours)} node hours"
     if cheapest == near:
         return f"{first}, and with {hours} the cheapest within twice that time"
     return (

@@ -24,11 +24,11 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     import os
 
-    from shoal.cli.text import count
     from shoal.engine.follow import Follower
     from shoal.engine.load import missing_workflow
     from shoal.engine.requests import TokensPut, ask_to_close, ask_to_put
     from shoal.engine.workspace import Workspace
+    from shoal.model.quantities import count
 
     if not arguments.words or (len(arguments.words) < 3 and not arguments.close):
         raise InputError("it is not said what to put where", remedy="write it as 'shoal put FILE PLACE VALUE...'")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.cli.standing import show_moment, where_it_runs
-from shoal.cli.text import count, show_seconds, some
+from shoal.cli.text import some
 from shoal.engine.follow import Phase, RunState
 from shoal.engine.history import History
 from shoal.engine.session import why_too_large
@@ -14,6 +14,7 @@ from shoal.explain.answer import Cause
 from shoal.ledger.records import TaskEnded, printable
 from shoal.model.graph import Graph
 from shoal.model.labels import without_labels
+from shoal.model.quantities import count, show_seconds
 from shoal.model.resources import Resources, show_amount
 from shoal.plan.decide import Plan, Reason
 from shoal.plan.identity import place_of
@@ -145,8 +146,9 @@ def during_the_run(graph: Graph, task: int, state: RunState, history: History, n
     if number in state.running:
         started = state.running[number]
         process = where_it_runs(state, started) if started.node else f"as {where_it_runs(state, started)}"
+        age = show_seconds(max(0.0, now - started.time))
         return (
-            f"{name} has been running since {show_moment(started.time, now)} ({show_seconds(now - started.time)}), "
+            f"{name} has been running since {show_moment(started.time, now)} ({age}), "
             f"{process}, attempt {started.attempt}."
         )
     last = history.result(place_of(graph, task))

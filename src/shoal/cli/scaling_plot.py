@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from math import ceil, floor, log10
 
-import msgspec
-
-from shoal.cli.text import show_seconds
 from shoal.engine.forecast import Prediction
+from shoal.model.quantities import show_number, show_seconds
+from shoal.model.svg import Axis, document, element, horizontals, line, polyline, round_number, text
 
 _WIDTH, _PANEL = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 56, 46
 _COLOURS = ("#0b62a4", "#c8500a", "#2e7d32", "#7b3fa0", "#9a7d0a", "#b0305c")
+_BOUND = "#888"
 _LEAST_APART = 34
 """Pixels between two labels of the axis of nodes."""
-
-
-class Axis(msgspec.Struct, frozen=True):
-    """A logarithmic axis between two values, from one pixel to another."""
-
-    least: float
-    most: float
-    begin: float
-    end: float
-
-    def at(self, value: float) -> float:
-        part = log10(value / self.least) / log10(self.most / self.least)
-        return self.begin + part * (self.end - self.begin)
 
 
 def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]], title: str) -> str:
     """The whole file: a panel for the makespan with the lower bound below it, and one for the cost."""
     policies = list(dict.fromkeys(each.policy for each in predictions))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_TOP + 2 * _PANEL}" '
-        'font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="20" font-size="14">{_escaped(title)}</text>',
-        *_legend(policies),
-    ]
+    parts = _legend(policies)
     counts = sorted({each.nodes for each in predictions})
     across = _spanning([float(count) for count in counts], _LEFT, _WIDTH - _RIGHT, whole=False)
     least = [(nodes, seconds) for nodes, seconds in bounds if seconds > 0]
@@ -51,8 +31,8 @@ def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]],
     time = _spanning(times, _TOP + _PANEL - _BOTTOM, _TOP + 14)
     cost = _spanning(hours, _TOP + 2 * _PANEL - _BOTTOM, _TOP + _PANEL + 14)
     parts += _frame("makespan", across, time, counts, show_seconds)
-    parts += _frame("cost in node hours", across, cost, counts, lambda value: f"{value:g}")
-    parts.append(_line([(across.at(nodes), time.at(seconds)) for nodes, seconds in least], "#888", dashed=True))
+    parts += _frame("cost in node hours", across, cost, counts, show_number)
+    parts.append(polyline([(across.at(nodes), time.at(seconds)) for nodes, seconds in least], _BOUND, is_dashed=True))
     for number, policy in enumerate(policies):
         colour = _COLOURS[number % len(_COLOURS)]
         mine = [each for each in predictions if each.policy == policy and each.makespan > 0]
@@ -62,9 +42,9 @@ def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]],
             (cost, [(each.nodes, each.node_hours) for each in mine]),
         ):
             places = [(across.at(nodes), axis.at(value)) for nodes, value in points]
-            parts.append(_line(places, colour))
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-    return "\n".join([*parts, "</svg>\n"])
+            parts.append(polyline(places, colour))
+            parts += [element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in places]
+    return document(_WIDTH, _TOP + 2 * _PANEL, (_LEFT, 20), title, parts)
 
 
 def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool = True) -> Axis:
@@ -72,17 +52,10 @@ def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool 
     known = [value for value in values if value > 0] or [1.0]
     least, most = min(known), max(known)
     if whole:
-        least, most = _round(least, up=False), _round(most, up=True)
+        least, most = round_number(least, up=False), round_number(most)
     if least == most:
         least, most = least / 2, most * 2
-    return Axis(least, most, begin, end)
-
-
-def _round(value: float, *, up: bool) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** floor(log10(value))
-    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be rounded to a whole number
-    return next(step for step in steps if step >= value) if up else [step for step in steps if step <= value][-1]
+    return Axis(least, most, begin, end, is_logarithmic=True)
 
 
 def _ticks(axis: Axis) -> list[float]:
@@ -96,21 +69,16 @@ def _ticks(axis: Axis) -> list[float]:
 
 def _frame(label: str, across: Axis, up: Axis, counts: Sequence[int], show: Callable[[float], str]) -> list[str]:
     """Grid and labels of one panel."""
-    parts = [f'<text x="{_LEFT}" y="{up.end - 6:.1f}">{label}</text>']
-    for value in _ticks(up):
-        y = up.at(value)
-        parts.append(f'<line x1="{across.begin}" y1="{y:.1f}" x2="{across.end}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{show(value)}</text>')
+    parts = [text(_LEFT, up.end - 6, label), *horizontals(up, across, _ticks(up), show)]
     last = -1.0 * _LEAST_APART
     for count in counts:
         x = across.at(count)
         if x - last >= _LEAST_APART:
             last = x
-            parts.append(f'<line x1="{x:.1f}" y1="{up.begin}" x2="{x:.1f}" y2="{up.end}" stroke="#eee"/>')
-            parts.append(f'<text x="{x:.1f}" y="{up.begin + 16:.1f}" text-anchor="middle">{count:,}</text>')
+            parts.append(line((x, up.begin), (x, up.end), "#eee"))
+            parts.append(text(x, up.begin + 16, f"{count:,}", text_anchor="middle"))
     middle = (across.begin + across.end) / 2
-    parts.append(f'<text x="{middle:.1f}" y="{up.begin + 32:.1f}" text-anchor="middle">nodes</text>')
-    return parts
+    return [*parts, text(middle, up.begin + 32, "nodes", text_anchor="middle")]
 
 
 def _error_bars(predictions: Sequence[Prediction], across: Axis, up: Axis, colour: str) -> list[str]:
@@ -118,15 +86,9 @@ def _error_bars(predictions: Sequence[Prediction], across: Axis, up: Axis, colou
     for each in predictions:
         if each.shortest and each.longest:
             x, low, high = across.at(each.nodes), up.at(each.shortest), up.at(each.longest)
-            for x1, y1, x2, y2 in ((x, low, x, high), (x - 4, low, x + 4, low), (x - 4, high, x + 4, high)):
-                parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>')
+            ends = [line((x - 4, y), (x + 4, y), colour) for y in (low, high)]
+            parts += [line((x, low), (x, high), colour), *ends]
     return parts
-
-
-def _line(points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False) -> str:
-    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    dashes = ' stroke-dasharray="6 4"' if dashed else ""
-    return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes}/>'
 
 
 def _legend(policies: Sequence[str]) -> list[str]:
@@ -135,12 +97,8 @@ def _legend(policies: Sequence[str]) -> list[str]:
     x = _LEFT
     for number, name in enumerate([*policies, "lower bound"]):
         is_bound = number == len(policies)
-        colour = "#888" if is_bound else _COLOURS[number % len(_COLOURS)]
-        parts.append(_line([(x, 36), (x + 24, 36)], colour, dashed=is_bound))
-        parts.append(f'<text x="{x + 30}" y="40">{_escaped(name)}</text>')
+        colour = _BOUND if is_bound else _COLOURS[number % len(_COLOURS)]
+        parts.append(polyline([(x, 36), (x + 24, 36)], colour, is_dashed=is_bound))
+        parts.append(text(x + 30, 40, name))
         x += 48 + 8 * len(name)
     return parts
-
-
-def _escaped(text: str) -> str:
-    return escape("".join(letter if letter.isprintable() else " " for letter in text), quote=False)

@@ -147,16 +147,16 @@ def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: s
 
 def as_text(expected: Expectation, forecast: Forecast, node: Resources, order: str) -> list[str]:
     """The forecast for people."""
-    from shoal.cli.text import clip, count, show_seconds, table
+    from shoal.cli.text import clip, table
+    from shoal.model.quantities import count, show_cores, show_seconds, show_share
     from shoal.model.resources import FRACTION
-    from shoal.view.words import share_of
 
     cores = node.get("cores") / FRACTION
-    on = f"{cores:g} core{'s' * (cores != 1)}"
+    on = show_cores(cores)
     lines = [
         f"{expected.workflow.path}: {count(forecast.tasks, 'task')} on {on}, order {order}",
         f"durations: {expected.sentence()}",
-        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {share_of(forecast.utilisation, 1.0)}",
+        f"predicted makespan: {show_seconds(forecast.makespan)}, utilisation {show_share(forecast.utilisation)}",
         f"lower bounds: {show_seconds(forecast.area)} for the work on {on}, "
         f"{show_seconds(forecast.critical_path)} along the critical path",
     ]

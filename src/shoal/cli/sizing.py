@@ -152,12 +152,15 @@ def replay_all(
 
 
 def as_text(result: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
-    from shoal.cli.text import count, table
+    from shoal.cli.text import table
+    from shoal.model.quantities import count, show_share
 
     where = f"{count(arguments.workers, 'node')} of {result['node']:g}"
     what = f"{result['resource']}: " if result["resource"] else ""
     cells = [("mode", "tasks/s", "of best single", "of perfect", "retries", "waste")]
     for mode, row in result["modes"].items():
         share, perfect = f"{row['of_best_single']:.2f}", f"{row['of_perfect']:.2f}"
-        cells.append((mode, f"{row['throughput']:.4g}", share, perfect, f"{row['retries']:,}", f"{row['waste']:.0%}"))
+        cells.append(
+            (mode, f"{row['throughput']:.4g}", share, perfect, f"{row['retries']:,}", show_share(row["waste"]))
+        )
     return [f"{what}{count(result['tasks'], 'task')} on {where}", *table(cells)]

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.cli.text import count, show_rate, show_seconds
 from shoal.cli.throttled import throttle_as_data, throttle_lines
 from shoal.engine.brought import GIVE_UP
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.ledger.records import TASKS_CANCELLED, TaskStarted, printable, printable_parts
-from shoal.view.words import percent, share_of, time_left
+from shoal.model.quantities import (
+    count,
+    show_change,
+    show_cores,
+    show_progress,
+    show_rate,
+    show_seconds,
+    show_share,
+    time_left,
+)
 
 if TYPE_CHECKING:
     from shoal.cluster.session import Brought
@@ -74,7 +82,7 @@ def damage_line(follower: Follower) -> list[str]:
 
 def beside(predicted: float, took: float) -> str:
     """`predicted 41.2 s, took 43.0 s (+4 %)`."""
-    off = f" ({100 * (took / predicted - 1):+.0f} %)" if predicted > 0 else ""
+    off = f" ({show_change(took / predicted)})" if predicted > 0 else ""
     return f"predicted {show_seconds(predicted)}, took {show_seconds(took)}{off}"
 
 
@@ -108,7 +116,7 @@ def describe(
             counts.append(f"{cannot:,} cannot run")
     else:
         counts.append(f"{state.not_run():,} not run")
-    lines.append(f"{share_of(len(state.done), state.to_run())}: {', '.join(counts)}")
+    lines.append(f"{show_progress(len(state.done), state.to_run())}: {', '.join(counts)}")
     if phase is Phase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
@@ -149,7 +157,7 @@ def _pace(state: RunState, now: float) -> str:
         words.append(time_left(told.left, told.least, told.most))
     if told.utilisation is not None and state.start is not None:
         cores = state.total_cores()
-        words.append(f"{percent(told.utilisation)} of {cores:g} core{'s' * (cores != 1)} in use so far")
+        words.append(f"{show_share(told.utilisation)} of {show_cores(cores)} in use so far")
     return ", ".join(words)
 
 
@@ -164,7 +172,7 @@ def _running(state: RunState, now: float, most: int) -> list[str]:
         again = f", attempt {started.attempt}" if started.attempt > 1 else ""
         name = state.names.get(started.task, str(started.task))
         category = state.category_of.get(started.task, "")
-        rows.append(f"  {show_seconds(last - started.time):>10}  {name} ({category}, {process}{again})")
+        rows.append(f"  {show_seconds(max(0.0, last - started.time)):>10}  {name} ({category}, {process}{again})")
     lines = ["running:", *rows]
     if total > len(rows):
         lines.append(f"  and {total - len(rows):,} more")

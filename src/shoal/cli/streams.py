@@ -8,7 +8,7 @@ import os
 import sys
 
 _ERRORS = "shoal-lenient"
-SIMPLER = str.maketrans("\u2013·…━", "-,.=")
+SIMPLER = str.maketrans("\u2013\u2212·…━µ", "--,.=u")
 """For streams that have no letters beyond ASCII: one for one, so that widths stay."""
 
 

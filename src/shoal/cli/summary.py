@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from shoal.cli.cells import printable
-from shoal.cli.text import count, last_words, show_seconds, table
+from shoal.cli.text import last_words, table
 from shoal.engine.statistics import CategoryTotals, Statistics
-from shoal.model.resources import show_bytes
-from shoal.view.words import percent
+from shoal.model.quantities import count, show_bytes, show_cores, show_seconds, show_share
 
 MOST_CATEGORIES = 8
 MOST_SLOW = 4
@@ -73,8 +72,7 @@ def _cost(totals: Statistics) -> str:
     wall = totals.ended - totals.started
     return (
         f"{show_seconds(wall)} wall time, {show_seconds(totals.seconds)} of task time "
-        f"({show_seconds(totals.cpu)} cpu), {percent(totals.utilisation())} of {totals.cores:g} "
-        f"core{'s' * (totals.cores != 1)} used"
+        f"({show_seconds(totals.cpu)} cpu), {show_share(totals.utilisation())} of {show_cores(totals.cores)} used"
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.cli.text import clip, show_seconds
+from shoal.cli.text import clip
 from shoal.engine.costs import CategoryState, cores_used
 from shoal.engine.follow import Follower, Phase
 from shoal.engine.sizes import Shown, read_kept
-from shoal.model.resources import BYTE_RESOURCES, FRACTION, show_bytes
+from shoal.model.quantities import show_bytes, show_number, show_seconds
+from shoal.model.resources import BYTE_RESOURCES, FRACTION
 from shoal.policy.sizing.panel import SIZED, Durations
 
 CATEGORY_HEADS = ("CATEGORY", "RUNNING", "WAITING", "FIT", "MAX-CORES", "MAX-MEMORY", "MAX-DISK", "GPUS", "WALL",
@@ -115,12 +116,12 @@ def category_table(follower: Follower, phase: Phase) -> list[str]:
                 str(data["running"]),
                 str(data["waiting"]),
                 str(data["fit_nodes"]),
-                _marked(data["cores"], lambda amount: f"{amount:g}"),
+                _marked(data["cores"], show_number),
                 _marked(data["memory"], _short),
                 _marked(data["disk"], _short),
-                _marked(data["gpus"], lambda amount: f"{amount:g}"),
+                _marked(data["gpus"], show_number),
                 f"~{show_seconds(data['wall']['seen'])}" if data["wall"]["seen"] else "na",
-                "/".join(["-" if firsts[0] is None else f"{firsts[0]:g}", *(_short(first) for first in firsts[1:])]),
+                "/".join(["-" if firsts[0] is None else show_number(firsts[0]), *map(_short, firsts[1:])]),
                 str(data["retries"]),
                 "/".join("-" if waste is None else f"{100 * waste:.0f}" for waste in wastes),
             )
@@ -188,7 +189,7 @@ def task_table(follower: Follower, phase: Phase) -> list[str]:
                 data["state"],
                 data["category"],
                 str(data["attempts"]),
-                f"{data['cores']:.2f}" if data["cores"] is not None else "-",
+                show_number(data["cores"]) if data["cores"] is not None else "-",
                 show_bytes(data["memory"]) if data["memory"] else "-",
                 show_bytes(data["memory_limit"]) if data["memory_limit"] else "-",
                 show_seconds(data["seconds"]) if data["seconds"] is not None else "-",
@@ -230,5 +231,5 @@ def node_table(follower: Follower, phase: Phase) -> list[str]:
     rows = []
     for data in nodes_as_data(follower, phase):
         sizes = [show_bytes(data[name]) if data[name] else "-" for name in ("memory", "disk")]
-        rows.append((data["host"], str(data["completed"]), str(data["running"]), f"{data['cores']:g}", *sizes))
+        rows.append((data["host"], str(data["completed"]), str(data["running"]), show_number(data["cores"]), *sizes))
     return laid_out(NODE_HEADS, rows)

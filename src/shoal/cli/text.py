@@ -1,4 +1,4 @@
-"""How numbers, times and the output of tasks are written for people. Pure: what is shown is an argument."""
+"""How tables, lists of names and the output of tasks are written for people. Pure: what is shown is an argument."""
 
 from __future__ import annotations
 
@@ -11,32 +11,6 @@ _WIDEST = 200
 _LAST_WORDS = 8
 """Lines of a failed task's output that are shown."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-def count(number: int, noun: str) -> str:
-    """`1 task`, `12,345 tasks`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def show_seconds(seconds: float) -> str:
-    """A duration with two or three digits: `15 ms`, `2.4 s`, `3 min 05 s`, `2 h 10 min`."""
-    if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def show_rate(per_second: float) -> str:
-    """`812/s`, `2.5/s`, `14/min`."""
-    if per_second >= 9.95:
-        return f"{per_second:,.0f}/s"
-    return f"{per_second:.1f}/s" if per_second >= 0.95 else f"{per_second * 60:.2g}/min"
 
 
 def clip(text: str, width: int) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.cli.tables import laid_out
-from shoal.cli.text import clip, count, show_seconds
+from shoal.cli.text import clip
 from shoal.engine.expect import Expectation
+from shoal.model.quantities import count, show_cores, show_seconds, show_share
 from shoal.model.resources import FRACTION, Resources
 from shoal.sim.throttle.workflow import Demand, Throttled
-from shoal.view.words import share_of
 
 MOST_CATEGORIES = 6
 
@@ -20,7 +20,7 @@ def throttles_as_text(
 ) -> list[str]:
     """One line for each throttle, after what is known of the tasks."""
     cores = node.get("cores") / FRACTION
-    on = f"{cores:g} core{'s' * (cores != 1)}"
+    on = show_cores(cores)
     tasks = sum(action is not None for action in expected.workflow.graph.actions)
     present = [name for name in demands if any(name in run.together for run in found)]
     names = present[:MOST_CATEGORIES]
@@ -29,7 +29,7 @@ def throttles_as_text(
         (
             run.throttle,
             show_seconds(run.makespan),
-            share_of(run.processors, 1.0),
+            show_share(run.processors),
             f"{run.most:,}",
             *(f"{run.together.get(name, 0.0):.1f}" for name in names),
         )
@@ -49,7 +49,7 @@ def throttles_as_text(
 def _in_words(demand: Demand, cores: float) -> str:
     """What a task uses, for people."""
     parts = [
-        f"{share * cores:.2g} cores" if name == "cpu" else f"{share_of(share, 1.0)} of the {name}"
+        show_cores(share * cores) if name == "cpu" else f"{show_share(share)} of the {name}"
         for name, share in demand.use.items()
         if share > 0
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli.tables import laid_out
-from shoal.cli.text import show_rate, show_seconds
 from shoal.engine.follow import RunState
 from shoal.ledger.records import ThrottleDecided
+from shoal.model.quantities import show_rate, show_seconds, show_share
 
 HEADS = ("TIME", "CATEGORY", "CAP", "RUNNING", "READY", "STATE", "RESOURCE", "USE", "RATE", "WHY")
 ALL = "(all)"
@@ -26,7 +26,7 @@ def _line(state: RunState, record: ThrottleDecided) -> str:
     running = record.running if record.node else state.running_of(record.category)
     words = [f"  {record.category}{where}: {running:,} run, {_cap(record)} may ({record.state})"]
     if record.dominant:
-        words.append(f"{record.dominant} {100 * record.use:.0f} % in use")
+        words.append(f"{record.dominant} {show_share(record.use)} in use")
     if record.rate:
         words.append(show_rate(record.rate))
     return ", ".join(words)
@@ -71,15 +71,15 @@ def throttle_table(state: RunState) -> list[str]:
     for record in state.throttle:
         rows.append(
             (
-                show_seconds(record.time - began),
+                show_seconds(max(0.0, record.time - began)),
                 " on ".join(part for part in (record.category or ALL, record.node) if part),
                 "-" if record.cap < 0 else str(record.cap),
                 str(record.running),
                 str(record.waiting),
                 record.state,
                 record.dominant or "-",
-                f"{100 * record.use:.0f} %" if record.dominant else "-",
-                f"{record.rate:.2f}/s",
+                show_share(record.use) if record.dominant else "-",
+                show_rate(record.rate),
                 record.reason,
             )
         )

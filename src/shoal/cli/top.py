@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal.cli.parser import CommandParser
 from shoal.errors import InputError
+from shoal.model.quantities import show_bytes
 
 if TYPE_CHECKING:
     from shoal.cli.fullscreen import FullScreen
@@ -124,7 +125,7 @@ class _Top:
 
         window = Window(width, height, self.screen.paint, self._blocks)
         if not self.model.parts:
-            return [f"reading the ledger: {self.model.read >> 20:,} MiB"[:width]]
+            return [f"reading the ledger: {show_bytes(self.model.read)}"[:width]]
         if self.place.task is not None and not self.place.help:
             return self._task(self.place.task, window)
         return lines(self.model.parts, self._table(), self.place, window)

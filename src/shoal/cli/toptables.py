@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.cli.text import show_seconds
-from shoal.model.resources import show_bytes
-from shoal.view.words import share_of
+from shoal.model.quantities import show_bytes, show_number, show_seconds, show_share
 
 Parts = Mapping[str, Any]
 VIEWS = {"c": "categories", "t": "tasks", "r": "running", "f": "failures", "n": "nodes"}
@@ -85,11 +83,11 @@ def _size(value: float | None) -> tuple[float | None, str]:
 
 
 def _share(value: float | None) -> tuple[float | None, str]:
-    return (None, "-") if value is None else (value, f"{100 * value:.0f} %")
+    return (None, "-") if value is None else (value, show_share(value))
 
 
 def _range(least: float, most: float) -> str:
-    return f"{least:g}" if least == most else f"{least:g}-{most:g}"
+    return show_number(least) if least == most else f"{show_number(least)}-{show_number(most)}"
 
 
 def _categories(parts: Parts) -> Table:
@@ -106,7 +104,7 @@ def _categories(parts: Parts) -> Table:
                 *(_number(row["done"]), _number(row["planned"]), _number(row["failed"])),
                 *(_time(row["mean"]), _time(row["longest"])),
                 (row["cores"], _range(row["cores_least"], row["cores_most"])),
-                (row["cores_used"], f"{row['cores_used']:.2f}" if row["done"] else "-"),
+                (row["cores_used"], show_number(row["cores_used"]) if row["done"] else "-"),
                 *(_size(given), _size(row["most_memory"]), _share(row["memory_waste"])),
                 *(_number(row["retries"]), _time(row["core_seconds"])),
             )
@@ -128,10 +126,10 @@ def _nodes(parts: Parts) -> Table:
             _row(
                 None,
                 (row["name"], row["name"]),
-                (row["cores"], f"{row['cores']:g}"),
+                (row["cores"], show_number(row["cores"])),
                 *queues,
                 *(_number(row["tasks"]), _number(row["failed"]), _share(row["share"]), _size(row["fetched"])),
-                (hits / read, share_of(hits, read)) if read else (None, "-"),
+                (hits / read, show_share(hits, read)) if read else (None, "-"),
                 *(_number(row["stolen"]), _number(row["pushed"])),
             )
         )

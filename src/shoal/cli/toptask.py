@@ -7,10 +7,10 @@ from textwrap import wrap
 from typing import Any
 
 from shoal.cli.cells import cells, cut, printable
-from shoal.cli.text import show_seconds, tail_lines
+from shoal.cli.text import tail_lines
 from shoal.cli.topstate import Place
 from shoal.cli.topview import Window
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes, show_seconds
 
 MOST_OUTPUT_LINES = 500
 ASKING = "asking the workflow ..."

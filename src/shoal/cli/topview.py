@@ -12,11 +12,18 @@ from typing import Any
 import msgspec
 
 from shoal.cli.cells import cells, cut, joined, padded, printable
-from shoal.cli.text import count, show_rate, show_seconds
 from shoal.cli.topstate import Place
 from shoal.cli.toptables import VIEWS, Parts, Table, widths_of
-from shoal.model.resources import show_bytes
-from shoal.view.words import percent, share_of, time_left
+from shoal.model.quantities import (
+    count,
+    show_bytes,
+    show_cores,
+    show_progress,
+    show_rate,
+    show_seconds,
+    show_share,
+    time_left,
+)
 
 Paint = Callable[[str, str], str]
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
@@ -90,7 +97,7 @@ def head(parts: Parts, window: Window) -> list[str]:
     """The run, its bar, the counts and the curves."""
     run, told, width = parts["run"], parts["progress"], window.width
     outcome = printable(run["outcome"])
-    cores = f"{run['cores']:g} core{'s' * (run['cores'] != 1)}"
+    cores = show_cores(run["cores"])
     name = cut(printable(run["workflow"]), width // 2)
     rest = joined([outcome, show_seconds(told["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
     found = [f"{window.paint(name, 'bold')}  {window.paint(rest, _COLOURS.get(outcome, 'yellow'))}"]
@@ -111,7 +118,7 @@ def _keys(place: Place, width: int) -> list[str]:
 def _bar(told: Mapping[str, Any], window: Window) -> str:
     """With how much is done."""
     total = max(1, told["to_run"])
-    share = share_of(told["done"], told["to_run"])
+    share = show_progress(told["done"], told["to_run"])
     room = max(4, window.width - len(share) - 1)
     good, bad = room * told["done"] // total, room * told["failed"] // total
     if told["failed"] and not bad and good < room:
@@ -144,7 +151,7 @@ def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
         words.append(f"{left:,} not run")
     words.append(show_rate(told["rate"]))
     if told.get("utilisation") is not None:
-        words.append(f"{percent(told['utilisation'])} of the cores used{' so far' * live}")
+        words.append(f"{show_share(told['utilisation'])} of the cores used{' so far' * live}")
     if told["up_to_date"]:
         words.append(f"{told['up_to_date']:,} were up to date")
     return words
@@ -227,13 +234,15 @@ def _notes(parts: Parts, width: int) -> list[str]:
         most = path["by_category"][0]["name"] if path["by_category"] else ""
         words = [f"critical path: {count(path['tasks'], 'task')}"]
         if parts["run"]["live"]:
-            words = [f"critical path: {percent(path['done'])} done", count(path["tasks"], "task")]
+            words = [f"critical path: {show_share(path['done'])} done", count(path["tasks"], "task")]
         words += [f"ran {show_seconds(path['ran'])}", f"waited {show_seconds(path['waited'])}"]
         found.append(joined([*words, f"most in {printable(most)}"], width, ", "))
     slowest = (parts.get("running") or [])[:3]
     if parts["run"]["live"] and not parts["run"]["cluster"]:
         elapsed = parts["progress"]["elapsed"]
-        told = ", ".join(f"{printable(row['name'])} {show_seconds(elapsed - row['since'])}" for row in slowest)
+        told = ", ".join(
+            f"{printable(row['name'])} {show_seconds(max(0.0, elapsed - row['since']))}" for row in slowest
+        )
         nothing = "no task for longer than a moment" if parts["progress"]["running"] else "nothing runs"
         found.append(f"running longest: {told or nothing}")
     return found

@@ -9,12 +9,12 @@ from typing import Any
 
 from shoal.cli.reasons import waiting_facts
 from shoal.cli.standing import show_moment
-from shoal.cli.text import show_seconds
 from shoal.engine.follow import Phase, RunState
 from shoal.engine.history import History
 from shoal.explain.answer import Cause
 from shoal.ledger.records import TaskEnded, printable
 from shoal.model.graph import Graph
+from shoal.model.quantities import show_seconds
 from shoal.plan.identity import place_of
 
 

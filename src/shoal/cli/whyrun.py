@@ -14,7 +14,6 @@ import msgspec
 
 from shoal.cli.reasons import after_the_run, during_the_run, next_run, whole_from_ledger, would_be_refused
 from shoal.cli.standing import damage_line, headline, show_moment, where_it_runs
-from shoal.cli.text import show_seconds
 from shoal.cli.whyledger import not_in_the_run, number_of, task_facts, whole_facts
 from shoal.engine.asked import Question, Told, ask_why
 from shoal.engine.follow import Follower, Phase, RunState
@@ -25,6 +24,7 @@ from shoal.errors import InputError
 from shoal.explain.answer import Answer, Cause
 from shoal.explain.summary import run_lines
 from shoal.explain.words import Speech, paragraph
+from shoal.model.quantities import show_seconds
 from shoal.model.resources import Resources
 
 if TYPE_CHECKING:

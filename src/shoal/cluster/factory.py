@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.cluster.starters import Phase
 from shoal.errors import InputError
+from shoal.model.quantities import show_seconds
 
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 600.0
@@ -222,7 +223,9 @@ class Factory:
         """Why no node is asked for at the moment, in words; nothing if starting is not held back."""
         if self._failures and now < self._not_before:
             times = "start has" if self._failures == 1 else "starts in a row have"
-            return f"{self._failures} {times} failed; the next is tried in {self._not_before - now:.0f} s"
+            return (
+                f"{self._failures} {times} failed; the next is tried in {show_seconds(round(self._not_before - now))}"
+            )
         if self._idle_under is not None:
             return "nodes were idle although tasks wait: these tasks do not fit on such nodes"
         return ""

@@ -23,8 +23,8 @@ from shoal.engine.load import language_of, read_text
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.ledger.records import DETACHED, TASKS_CANCELLED, RunEnded, printable
+from shoal.model.quantities import count
 from shoal.view.run import RunView
-from shoal.view.words import count
 
 MOST_TASKS = 20_000
 """Larger runs are told of by category: what reads crates holds the whole of one in memory, many times over."""

@@ -11,9 +11,9 @@ from shoal.crate.facts import TaskFacts
 from shoal.crate.files import Listing
 from shoal.crate.graphed import Ran
 from shoal.crate.steps import positions
+from shoal.model.quantities import count
 from shoal.view.columns import Array, Ints
 from shoal.view.run import UNKNOWN, RunView
-from shoal.view.words import count
 
 KILLED = "It was running when the run was killed."
 CANCELLED = "It was cancelled."

@@ -24,7 +24,8 @@ from shoal.frontend.wfformat.graph import parents_without_files, profile_for, re
 from shoal.frontend.wfformat.read import read_wfformat
 from shoal.frontend.wfformat.trace import Trace, TraceTask
 from shoal.model.graph import Graph, GraphBuilder, lookup_tasks
-from shoal.model.resources import FRACTION, Resources, show_bytes
+from shoal.model.quantities import show_bytes
+from shoal.model.resources import FRACTION, Resources
 from shoal.model.task import Call, Profile
 from shoal.plan.decide import Plan
 

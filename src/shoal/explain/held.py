@@ -13,7 +13,8 @@ from shoal.broker.member import Member
 from shoal.broker.states import State
 from shoal.explain.answer import Answer, Cap, Cause, Group, Holder, Kind, Shortage
 from shoal.explain.outlook import before_in_bundle, bundles, expected_end, expected_starts, is_overdue, queued_in_order
-from shoal.model.resources import is_label, show_bytes
+from shoal.model.quantities import show_bytes
+from shoal.model.resources import is_label
 from shoal.policy.sizing.panel import SIZED
 
 MOST_HOLDERS = 10

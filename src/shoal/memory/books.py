@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.errors import InputError
 from shoal.memory.layout import FullError, Record, merged, shown
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 
 REMEMBERED = 10_000
 """Allocations that were freed are remembered for a while, to tell a double free from a wrong handle."""

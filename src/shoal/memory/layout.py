@@ -14,7 +14,7 @@ from operator import index as whole
 import msgspec
 
 from shoal.errors import InputError
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 
 PAGE = 4096
 MOST_EXTENTS = 16_384

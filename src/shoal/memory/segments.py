@@ -18,7 +18,7 @@ import time
 
 from shoal.errors import InputError
 from shoal.memory.layout import FullError
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 
 PREFIX = "shoal-memory-"
 DOOR = "door"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shoal.errors import InputError
+from shoal.model.quantities import show_bytes
 
 FRACTION = 10_000
 BYTE_RESOURCES = ("memory", "disk")
@@ -111,12 +112,3 @@ def show_amount(name: str, amount: int) -> str:
     if name in BYTE_RESOURCES:
         return show_bytes(amount)
     return f"{amount / FRACTION:g}"
-
-
-def show_bytes(amount: int | float) -> str:
-    """`1.5 GiB`: three digits are enough for a person."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
-        amount /= 1024
-    raise AssertionError("unreachable")

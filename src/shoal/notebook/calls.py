@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shoal.futures.tally import BUCKETS, Busy, Line, Tally
-from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone, cores_text
+from shoal.model.quantities import show_cores, show_seconds, show_share, time_left
+from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone
 from shoal.view import pace
 from shoal.view.causes import Causes
-from shoal.view.words import percent, seconds, time_left
 
 OTHERS = "other functions"
 _TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "not run": "bad", "running": "live"}
@@ -115,7 +115,7 @@ def _area(busy: Busy, cores: float) -> Area | None:
             names[-1] = OTHERS
             series[-1] = [one + another for one, another in zip(series[-1], cores_held, strict=True)]
     used = sum(sum(row) for row in busy.rows.values())
-    said = f"{percent(used, cores * end)} of {cores_text(cores)} in use"
+    said = f"{show_share(used, cores * end)} of {show_cores(cores)} in use"
     return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, said)
 
 
@@ -154,7 +154,7 @@ def futures_card(
         "function",
         total,
         [State(word, counts[word], _TONES.get(word, "soft" if word == "cancelled" else "idle")) for word in words],
-        f"watched for {seconds(took)}" if left else "",
+        f"watched for {show_seconds(took)}" if left else "",
         None,
         rows[:MOST_ROWS],
         max(0, len(rows) - MOST_ROWS),

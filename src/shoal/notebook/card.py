@@ -14,11 +14,6 @@ Tone: TypeAlias = Literal["good", "bad", "live", "idle", "soft"]
 MOST_ROWS, MOST_CAUSES, MOST_COLOURS = 8, 5, 12
 
 
-def cores_text(cores: float) -> str:
-    """`1 core`, `2.5 cores`."""
-    return f"{cores:g} core{'s' * (cores != 1)}"
-
-
 class State(msgspec.Struct, frozen=True):
     """How many tasks are in one state."""
 

@@ -11,9 +11,10 @@ from typing import Any
 from shoal.futures.client import Client
 from shoal.futures.future import CallFuture, failure_of, in_a_line
 from shoal.futures.tally import Busy, Tally
-from shoal.model.resources import FRACTION, show_bytes
+from shoal.model.quantities import show_bytes, show_cores
+from shoal.model.resources import FRACTION
 from shoal.notebook.calls import executor_card, futures_card
-from shoal.notebook.card import Card, cores_text
+from shoal.notebook.card import Card
 from shoal.notebook.live import Live
 from shoal.notebook.markup import html_of
 from shoal.view.causes import Causes
@@ -67,10 +68,10 @@ class ExecutorSource:
 
 def _facts(client: Client, cores: float) -> list[str]:
     if client.far:
-        return [f"cluster {client.far}", *([cores_text(cores)] if cores else [])]
+        return [f"cluster {client.far}", *([show_cores(cores)] if cores else [])]
     own = client.node.get("cores") / FRACTION
     memory = client.node.get("memory")
-    return [cores_text(own), *([show_bytes(memory)] if memory else []), "on this machine"]
+    return [show_cores(own), *([show_bytes(memory)] if memory else []), "on this machine"]
 
 
 class FuturesSource:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from html import escape
 
+from shoal.model.quantities import count, show_progress, show_seconds, show_share
 from shoal.notebook.card import Area, Card, Failure, Row, State, Tone
 from shoal.notebook.plain import done_text, more_rows, states_line
 from shoal.notebook.style import SHEET
 from shoal.notebook.svg import area_svg, colour_of
-from shoal.view.words import count, percent, seconds, share_of
 
 _LONGEST_TEXT = 300
 _COMMA = '<span class="shoal-sep">, </span>'
@@ -69,7 +69,7 @@ def _bar(card: Card) -> str:
 
 
 def _states(card: Card) -> str:
-    share = f"<b>{share_of(card.part(), card.total)}</b> · " if card.total else ""
+    share = f"<b>{escape(show_progress(card.part(), card.total))}</b> · " if card.total else ""
     others = "".join(_counted(state) for state in card.states if state.count and state.word != "done")
     return (
         f'<div class="shoal-line"><span>{share}{done_text(card)}</span>{others}{_COMMA}'
@@ -96,7 +96,7 @@ def _area(area: Area) -> str:
     return (
         '<div class="shoal-part"><div class="shoal-line"><span class="shoal-name">Cores over time</span>'
         f'{_COMMA}<span class="push">{escape(area.used)}</span></div>{area_svg(area, f"Cores over time: {area.used}")}'
-        f'<div class="shoal-axis"><span>0</span> <span>{seconds(area.end)}</span></div>'
+        f'<div class="shoal-axis"><span>0</span> <span>{escape(show_seconds(area.end))}</span></div>'
         f'<div class="shoal-line shoal-soft">{_COMMA.join(keys)}</div></div>'
     )
 
@@ -135,9 +135,9 @@ def _row(row: Row) -> str:
 
 
 def _times(row: Row, whole: float) -> str:
-    mean, longest = ("-" if value is None else seconds(value) for value in (row.mean, row.longest))
-    share = f'<span class="shoal-soft">{percent(row.seconds or 0.0, whole)}</span>'
-    took = f"{seconds(row.seconds)} {share}" if row.seconds else "-"
+    mean, longest = ("-" if value is None else escape(show_seconds(value)) for value in (row.mean, row.longest))
+    share = f'<span class="shoal-soft">{escape(show_share(row.seconds or 0.0, whole))}</span>'
+    took = f"{escape(show_seconds(row.seconds))} {share}" if row.seconds else "-"
     return f'<td>{mean}</td><td class="shoal-wide">{longest}</td><td class="shoal-wide">{took}</td>'
 
 

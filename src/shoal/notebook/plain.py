@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.model.quantities import count, show_seconds
 from shoal.notebook.card import Area, Card, Row
-from shoal.view.words import count, seconds
 
 BAR, SPARKS = 30, 40
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -87,7 +87,7 @@ def _table(card: Card) -> list[str]:
 
 def _cells(row: Row) -> list[str]:
     name = row.name if len(row.name) <= _LONGEST_NAME else f"{row.name[: _LONGEST_NAME - 1]}…"
-    times = ["-" if value is None else seconds(value) for value in (row.mean, row.longest)]
+    times = ["-" if value is None else show_seconds(value) for value in (row.mean, row.longest)]
     return [name, f"{row.done:,} of {row.total:,}", f"{row.failed:,}", f"{row.running:,}", *times]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.model.resources import show_bytes
-from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone, cores_text
+from shoal.model.quantities import count, show_bytes, show_cores, show_seconds, show_share, time_left
+from shoal.notebook.card import MOST_CAUSES, MOST_COLOURS, MOST_ROWS, Area, Card, Failure, Row, State, Tone
 from shoal.view.columns import Floats
 from shoal.view.figures import figures
 from shoal.view.progress import Progress, progress
@@ -13,7 +13,6 @@ from shoal.view.run import RunView
 from shoal.view.spread import spread
 from shoal.view.tables import Cause, category_rows, failure_causes
 from shoal.view.timeline import Shown, shown_categories, timeline
-from shoal.view.words import count, percent, seconds, time_left
 
 BUCKETS = 96
 _TONES: dict[str, Tone] = {"running": "live", "starting": "live", "ok": "good", "never run": "idle", "reading": "idle"}
@@ -56,7 +55,7 @@ def _facts(view: RunView, told: Progress) -> list[str]:
     else:
         where = f"on {view.start.host}" if view.start is not None else ""
     cores, memory = view.total_cores(), view.total_memory()
-    amounts = [cores_text(cores)] + ([show_bytes(memory)] if memory else [])
+    amounts = [show_cores(cores)] + ([show_bytes(memory)] if memory else [])
     rate = [f"{count(round(told.rate), 'task')} a second"] if told.rate >= 1 else []
     before = [f"{told.up_to_date:,} up to date before"] if told.up_to_date > 0 else []
     return [*amounts, *([where] if where else []), *rate, *before]
@@ -80,9 +79,9 @@ def _states(told: Progress, *, going: bool) -> list[State]:
 
 def _time(told: Progress, outcome: str) -> str:
     if outcome != "running":
-        return f"took {seconds(told.elapsed)}"
+        return f"took {show_seconds(told.elapsed)}"
     if told.left is None:
-        return f"{seconds(told.elapsed)} so far"
+        return f"{show_seconds(told.elapsed)} so far"
     return time_left(told.left, told.least, told.most)
 
 
@@ -104,7 +103,7 @@ def _area(view: RunView, shown: Shown, now: float | None) -> Area | None:
         colours,
         over_time.capacity.tolist(),
         over_time.lost.tolist(),
-        f"{percent(told.utilisation)} of {cores_text(told.cores)} {held}",
+        f"{show_share(told.utilisation)} of {show_cores(told.cores)} {held}",
     )
 
 

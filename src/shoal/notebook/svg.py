@@ -7,8 +7,8 @@ steps, so that a drawing which is sent twice a second stays small.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from shoal.model.svg import element
 from shoal.notebook.card import MOST_COLOURS, Area
 
 WIDTH, HEIGHT = 480, 80
@@ -41,16 +41,13 @@ def area_svg(area: Area, label: str) -> str:
     # From the highest to the lowest: each is drawn from the ground up, and the next one covers what is not its own.
     for name, colour, row in layers:
         if any(row):
-            shapes.append(f'<path class="{name}" fill="{colour}" d="{_filled(heights, top)}"/>')
+            shapes.append(element("path", class_=name, fill=colour, d=_filled(heights, top)))
         heights = [height - value for height, value in zip(heights, row, strict=True)]
-    shapes.append(
-        f'<path class="shoal-limit" fill="none" stroke="{LIMIT}" stroke-dasharray="5 4"'
-        f' vector-effect="non-scaling-stroke" d="{_line(area.limit, top)}"/>'
-    )
-    return (
-        f'<svg class="shoal-area" role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}" width="100%"'
-        f' height="{HEIGHT}" preserveAspectRatio="none">{"".join(shapes)}</svg>'
-    )
+    limit = _line(area.limit, top)
+    dashes = {"stroke_dasharray": "5 4", "vector_effect": "non-scaling-stroke"}
+    shapes.append(element("path", class_="shoal-limit", fill="none", stroke=LIMIT, d=limit, **dashes))
+    shown = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": "100%", "preserveAspectRatio": "none"}
+    return element("svg", "".join(shapes), class_="shoal-area", role="img", aria_label=label, height=HEIGHT, **shown)
 
 
 def _filled(values: Sequence[float], top: float) -> str:

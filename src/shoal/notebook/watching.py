@@ -20,7 +20,7 @@ from shoal.engine.requests import ask_to_cancel
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.futures.executor import Submitter
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 from shoal.notebook.card import Card
 from shoal.notebook.executors import ExecutorSource, FuturesSource
 from shoal.notebook.live import PERIOD, Live, Source

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-STYLES, SCRIPTS = ("page.css",), ("plots.js", "report.js")
+STYLES, SCRIPTS = ("page.css",), ("quantities.js", "plots.js", "report.js")
 
 
 def asset(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.errors import InputError
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 
 ANYWHERE = 0
 """As `nodes`: the units may be on any machines, on few if that is possible."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes
 from shoal.steward.asking import ANYWHERE, Choice, Requirement
 from shoal.steward.forest import Forest
 from shoal.steward.placing import allowed_by

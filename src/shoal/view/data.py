@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from shoal.ledger.records import printable_parts
-from shoal.model.resources import FRACTION, show_bytes
+from shoal.model.resources import show_amount
 from shoal.view.critical import critical_path
 from shoal.view.figures import Figures, figures
 from shoal.view.gantt import PIXELS, ROWS, Slots, gantt, node_name, slots_of
@@ -102,11 +102,7 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "nodes": len(view.nodes),
         "linked": bool(view.links),
         "cores": short(view.total_cores()),
-        "resources": [
-            [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]
-            for name, amount in start.node
-            if "=" not in name
-        ],
+        "resources": [[name, show_amount(name, amount)] for name, amount in start.node if "=" not in name],
         "number": view.number,
     }
 

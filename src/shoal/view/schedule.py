@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 import msgspec
 import numpy as np
 
+from shoal.model.quantities import show_cores, show_number
 from shoal.model.resources import FRACTION
 from shoal.model.work import Work
 from shoal.sim.bound.levels import NARROW, Levels, depths, whole
@@ -48,7 +49,7 @@ class Supposed(msgspec.Struct, frozen=True):
         if self.category:
             return f"every task of {self.category} twice as fast"
         number, there = round(self.number, 2), round(self.number / self.cores, 2)  # on average, if nodes came and went
-        return f"{number:g} core{'s' * (number != 1)} instead of {there:g}"
+        return f"{show_cores(number)} instead of {show_number(there)}"
 
 
 class Replayed(msgspec.Struct, frozen=True):

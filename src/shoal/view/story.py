@@ -8,14 +8,15 @@ import msgspec
 import numpy as np
 
 from shoal.ledger.records import ThrottleDecided
-from shoal.model.resources import FRACTION, show_bytes
+from shoal.model.quantities import count, show_bytes, show_cores, show_seconds, show_share, span
+from shoal.model.resources import show_amount
 from shoal.view.critical import CriticalPath
 from shoal.view.figures import Figures
 from shoal.view.progress import Progress
 from shoal.view.run import RunView
 from shoal.view.schedule import Replayed
 from shoal.view.tables import CategoryRow, Cause, Holding, holdings
-from shoal.view.words import count, listed, percent, seconds
+from shoal.view.words import listed
 
 _MUCH = 0.15
 _SOME = 0.05
@@ -64,8 +65,8 @@ def summary(known: Known) -> list[str]:
         verb = "kept" if figures.crowded else "held"
         busy = " busy" if figures.crowded else ""
         sentence = (
-            f"Tasks {verb} {percent(known.utilisation)} of {_cores(figures.cores)}{busy} over that time and used "
-            f"{seconds(figures.cpu)} of processor time."
+            f"Tasks {verb} {show_share(known.utilisation)} of {show_cores(figures.cores)}{busy} over that time "
+            f"and used {show_seconds(figures.cpu)} of processor time."
         )
         if figures.memory_most:
             sentence += f" At most {show_bytes(figures.memory_most)} of memory were in use at once"
@@ -77,11 +78,12 @@ def summary(known: Known) -> list[str]:
         path = known.path
         most, _, spent = path.by_category[0]
         found.append(
-            f"The chain that ended last has {count(path.length, 'task')}. They ran for {seconds(path.ran)} and waited "
-            f"{seconds(path.waited)} in between; {percent(spent, path.ran)} of that running was in {most}."
+            f"The chain that ended last has {count(path.length, 'task')}. They ran for {show_seconds(path.ran)} "
+            f"and waited {show_seconds(path.waited)} in between; {show_share(spent, path.ran)} of that "
+            f"running was in {most}."
         )
     if known.goes_on and told.left and told.least is not None and told.most is not None:
-        found.append(f"It will be over in about {seconds(told.left)} ({seconds(told.least)} to {seconds(told.most)}).")
+        found.append(f"It will be over in about {span(told.left, told.least, told.most)}.")
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
@@ -92,12 +94,12 @@ def summary(known: Known) -> list[str]:
 def _work(rows: Sequence[CategoryRow]) -> str:
     """Which category had most of it, if one stands out; they come in that order."""
     first, whole = rows[0], sum(row.core_seconds for row in rows)
-    share = percent(first.core_seconds, whole)
+    share = show_share(first.core_seconds, whole)
     many = f"There are {count(len(rows), 'category')}" if len(rows) > 1 else ""
     if first.core_seconds < _OUTSTANDING * whole:
         return f"{many}, of which none had more than {share} of the core time."
     part = "Most" if first.core_seconds > 0.5 * whole else "The largest part"
-    tasks = f"{count(first.done, 'task')} of {seconds(first.mean)} on average"
+    tasks = f"{count(first.done, 'task')} of {show_seconds(first.mean)} on average"
     if not first.done:
         tasks = f"{count(first.failed + first.retries, 'attempt')} without success"
     before = f"{many}. " if many else ""
@@ -108,10 +110,6 @@ def _most_of(part: int, all_of_them: int) -> str:
     if part == all_of_them:
         return "for this reason"
     return f"{part:,} of them for this reason"
-
-
-def _cores(cores: float) -> str:
-    return f"{cores:g} core{'s' * (cores != 1)}"
 
 
 def _headline(known: Known) -> str:
@@ -131,7 +129,7 @@ def _headline(known: Known) -> str:
         parts.append(f"{told.running:,} running and {told.waiting:,} not started")
         if told.cannot_run:
             parts.append(f"{told.cannot_run:,} cannot run")
-    return f"{', '.join(parts)} {where} in {seconds(told.elapsed)}."
+    return f"{', '.join(parts)} {where} in {show_seconds(told.elapsed)}."
 
 
 def advice(known: Known) -> list[str]:
@@ -172,8 +170,8 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 figures.idle_nothing_ready / figures.cores,
-                f"For {percent(figures.idle_nothing_ready, figures.capacity)} of the core time no task was ready. More "
-                f"cores would not help; shorter chains{main}, or less waiting for one task before many, would.",
+                f"For {show_share(figures.idle_nothing_ready, figures.capacity)} of the core time no task was ready. "
+                f"More cores would not help; shorter chains{main}, or less waiting for one task before many, would.",
             )
         )
     if figures.idle_although_ready is not None and figures.idle_although_ready > _MUCH * figures.capacity:
@@ -182,7 +180,7 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 figures.idle_within_tasks / figures.cores / 4,
-                f"For {percent(figures.idle_within_tasks, figures.capacity)} of the core time tasks had cores that "
+                f"For {show_share(figures.idle_within_tasks, figures.capacity)} of the core time tasks had cores that "
                 "they did not keep busy: other programs used the machine, or tasks waited for files or the network.",
             )
         )
@@ -191,8 +189,8 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 gain / 2,
-                f"In the last {seconds(figures.tail)} ({percent(figures.tail, figures.makespan)} of the run) less than "
-                "half of the cores were held. Start what takes longest first: '--order critical'.",
+                f"In the last {show_seconds(figures.tail)} ({show_share(figures.tail, figures.makespan)} of the run) "
+                "less than half of the cores were held. Start what takes longest first: '--order critical'.",
             )
         )
     return found
@@ -212,12 +210,13 @@ def _by_order(known: Known) -> float:
 
 def _why_idle(known: Known) -> str:
     figures = known.figures
-    share = percent(figures.idle_although_ready or 0.0, figures.capacity)
+    share = show_share(figures.idle_although_ready or 0.0, figures.capacity)
     short = [row for row in known.categories if row.done > 100 and row.median < _SHORT]
     if short:
         return (
             f"For {share} of the core time cores were idle although tasks were ready: tasks of {short[0].name} take "
-            f"{seconds(short[0].median)}, and starting one takes as long. Let each do more, or call a Python function."
+            f"{show_seconds(short[0].median)}, and starting one takes as long. Let each do more, "
+            "or call a Python function."
         )
     limit = _throttled(known)
     if limit is not None:
@@ -232,14 +231,14 @@ def _why_idle(known: Known) -> str:
     if wide and _is_explained(known.replayed):
         row = max(wide, key=lambda each: each.cores_most)
         return (
-            f"{idle}: those of {row.name} hold {_cores(row.cores_most)} and wait until as many are free. With "
+            f"{idle}: those of {row.name} hold {show_cores(row.cores_most)} and wait until as many are free. With "
             "fewer for each they would start earlier."
         )
     scarce = _scarce(known, figures.cores)
     if scarce:
         row, name = scarce
         unused = (
-            f", and {percent(row.memory_waste)} of that was not used" if name == _MEMORY and row.memory_waste else ""
+            f", and {show_share(row.memory_waste)} of that was not used" if name == _MEMORY and row.memory_waste else ""
         )
         return f"{idle}. The reason may have been {name}: {_asks(known, row, name)}{unused}."
     return (
@@ -281,8 +280,8 @@ def _asked(known: Known, row: CategoryRow) -> dict[str, int]:
 def _asks(known: Known, row: CategoryRow, name: str) -> str:
     """`a task of align asks for up to 15 GiB of 24 GiB`."""
     there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
-    show = show_bytes if name in (_MEMORY, "disk") else lambda amount: f"{amount / FRACTION:g}"
-    return f"a task of {row.name} asks for up to {show(_asked(known, row)[name])} of {show(there)}"
+    asked = show_amount(name, _asked(known, row)[name])
+    return f"a task of {row.name} asks for up to {asked} of {show_amount(name, there)}"
 
 
 def _losses(known: Known) -> list[tuple[float, str]]:
@@ -291,9 +290,9 @@ def _losses(known: Known) -> list[tuple[float, str]]:
         return []
     worst = max(known.causes, key=lambda cause: cause.seconds)
     sentence = (
-        f"Attempts that did not succeed took {percent(figures.lost, figures.busy + figures.lost)} of the work. "
+        f"Attempts that did not succeed took {show_share(figures.lost, figures.busy + figures.lost)} of the work. "
         f"{count(worst.attempts, 'attempt')} of {listed(worst.categories, worst.other_categories)} lost "
-        f"{seconds(worst.seconds)}: {worst.sentence()}."
+        f"{show_seconds(worst.seconds)}: {worst.sentence()}."
     )
     return [(figures.lost / figures.cores, sentence)]
 
@@ -342,7 +341,7 @@ def _idle_requests(known: Known, rows: Sequence[CategoryRow]) -> list[tuple[floa
     hold = "hold" if row.cores_least == row.cores_most else "that hold"
     keep = "and keep" if row.cores_least == row.cores_most else "keep"
     sentence = (
-        f"Tasks of {row.name} {hold} {_cores(held.cores)} {keep} {percent(held.used, held.cores)} of that "
+        f"Tasks of {row.name} {hold} {show_cores(held.cores)} {keep} {show_share(held.used, held.cores)} of that "
         f"busy{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
     )
     return [(_unused(held) / known.figures.cores / 2, sentence)]
@@ -377,13 +376,13 @@ def _supposing(known: Known) -> Sequence[tuple[float, str]]:
         if row.cores != 1 and _scarce(known, max(1.0, row.cores) * replayed.cores):
             continue  # what it was computed with knows of cores only
         if row.cores > 1 and row.seconds < 0.75 * replayed.actual:
-            gain = f"With {row.what} it would have taken about {seconds(row.seconds)}: it still scales."
+            gain = f"With {row.what} it would have taken about {show_seconds(row.seconds)}: it still scales."
             found.append(((replayed.actual - row.seconds) / 8, gain))
         if row.cores < 1 and row.seconds < 1.1 * replayed.actual:
             found.append(
                 (
                     replayed.actual / 16,
-                    f"With {row.what} it would have taken about {seconds(row.seconds)}: fewer would do.",
+                    f"With {row.what} it would have taken about {show_seconds(row.seconds)}: fewer would do.",
                 )
             )
     return found
@@ -398,7 +397,7 @@ def _faster(known: Known, replayed: Replayed) -> list[tuple[float, str]]:
     equal = [row.category for row in faster[1:] if replayed.actual - row.seconds > (1 - _SOME) * gain]
     sentence = (
         f"Had every task of {best.category} been twice as fast, the run would have taken about "
-        f"{seconds(best.seconds)} instead of {seconds(replayed.actual)} (by {replayed.method})"
+        f"{show_seconds(best.seconds)} instead of {show_seconds(replayed.actual)} (by {replayed.method})"
     )
     if equal:
         sentence += f"; the same is true of {listed(equal[:2], max(0, len(equal) - 2))}."

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal import __version__
 from shoal.cluster.roll import standing
+from shoal.model.quantities import show_seconds
 from shoal.model.resources import FRACTION, show_amount
 from shoal.store.base import LEASE
 from shoal.web.presence import Presence, Seen
@@ -151,20 +152,23 @@ def _trouble(seen: Seen, facts: Facts) -> list[str]:
     """What is wrong with a node, in sentences without its name."""
     found = []
     silence = seen.silence(facts.now)
+    silent = show_seconds(round(silence))
     if seen.gone is not None and seen.lost:
-        found.append(f"said nothing for {silence:.0f} s and counts as lost; what it had is run elsewhere")
+        found.append(f"said nothing for {silent} and counts as lost; what it had is run elsewhere")
     elif seen.gone is None and silence and not facts.problem:
-        found.append(f"has said nothing for {silence:.0f} s; after {LEASE:.0f} s it counts as lost")
+        found.append(f"has said nothing for {silent}; after {show_seconds(LEASE)} it counts as lost")
     if seen.gone is not None:
         return found
     if seen.note.ahead:
         where = "ahead of" if seen.note.ahead > 0 else "behind"
-        found.append(f"its clock is {abs(seen.note.ahead):.0f} s {where} the cluster's; let it be set by NTP")
+        found.append(
+            f"its clock is {show_seconds(round(abs(seen.note.ahead)))} {where} the cluster's; let it be set by NTP"
+        )
     if seen.info.version != __version__:
         found.append(f"it runs Shoal {seen.info.version}, this is {__version__}")
     ends = seen.info.ends_at
     if ends is not None and ends - facts.now < SOON:
-        found.append(f"its time is over in {max(0.0, ends - facts.now):.0f} s")
+        found.append(f"its time is over in {show_seconds(round(max(0.0, ends - facts.now)))}")
     return found
 
 

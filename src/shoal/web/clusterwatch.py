@@ -20,7 +20,7 @@ from shoal.cluster.local import is_alive
 from shoal.cluster.manage import absent, factory_says
 from shoal.cluster.starters import LocalHandle, Phase
 from shoal.errors import InputError, RunError, ShoalError
-from shoal.model.resources import show_bytes
+from shoal.model.quantities import show_bytes, show_seconds
 from shoal.store.places import places_of
 from shoal.web.clusterparts import Facts, GroupTold, Missing, StoreTold, cluster_parts
 from shoal.web.presence import Presence
@@ -126,7 +126,7 @@ class ClusterWatch:
 
     def _ask_store(self, started: Started) -> StoreTold:
         head, problem = started.head, ""
-        figures = [("an agent answers in", f"{self._milliseconds:.1f} ms")] if self._milliseconds else []
+        figures = [("an agent answers in", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
         if isinstance(head, LocalHandle):
             runs = is_alive(head)
             figures.append(("head", f"process {head.pid}" if runs else "does not run"))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from shoal.ledger.records import printable_parts
-from shoal.model.resources import FRACTION, show_bytes
+from shoal.model.resources import show_amount
 from shoal.view.critical import critical_path
 from shoal.view.gantt import node_name
 from shoal.view.graph import Needs
@@ -150,9 +150,7 @@ def _run(watch: Watch) -> dict[str, Any]:
         "cores": view.total_cores(),
         "memory": view.total_memory(),
         "resources": [
-            [name, show_bytes(amount) if name in ("memory", "disk") else f"{amount / FRACTION:g}"]
-            for name, amount in (start.node if start else [])
-            if "=" not in name
+            [name, show_amount(name, amount)] for name, amount in (start.node if start else []) if "=" not in name
         ],
     }
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-STYLES, SCRIPTS = ("page.css", "live.css"), ("plots.js", "nodes.js", "frame.js", "course.js", "graphs.js", "task.js")
+STYLES = ("page.css", "live.css")
+SCRIPTS = ("quantities.js", "plots.js", "nodes.js", "frame.js", "course.js", "graphs.js", "task.js")
 RUN, CLUSTER = "live.js", "cluster.js"
 """The scripts that draw the page of a run, and that of a cluster."""
 ASSETS = {**dict.fromkeys(STYLES, "text/css"), **dict.fromkeys((*SCRIPTS, RUN, CLUSTER), "text/javascript")}

@@ -7,7 +7,7 @@
   const CHIPS = { busy: "live", idle: "plain", ending: "warn", silent: "bad", lost: "bad", left: "plain", new: "plain", "not known": "plain" };
   const moment = (at) => new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
   const now = () => Date.now() / 1000;
-  const time = (since) => P.seconds(Math.max(0, Math.round(now() - since))).replace(".0 s", " s");
+  const time = (since) => P.seconds(Math.max(0, Math.round(now() - since)));
   const many = P.many;
 
   function head() {
@@ -88,7 +88,7 @@
   section("runs", "Runs", ["runs", "cluster"], (room) => {
     const none = text("Nothing is run here now.", true);
     const table = P.table([{ label: "workflow", text: true }, { label: "progress", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "state", text: true }, { label: "over", show: P.count }, { label: "tasks", show: P.count }, { label: "ready or running", show: P.count },
-      { label: "per second", show: (v) => v === null ? "–" : P.number(v) }, { label: "left", show: P.seconds }, { label: "nodes", show: P.count }, { label: "run", text: true }], [], { label: "runs" });
+      { label: "per second", show: (v) => v === null ? "–" : P.number(v) }, { label: "left", show: P.estimate }, { label: "nodes", show: P.count }, { label: "run", text: true }], [], { label: "runs" });
     room.append(none, table);
     return (mine) => {
       const found = parts.runs || [];

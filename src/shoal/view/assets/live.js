@@ -60,8 +60,8 @@
       names.elapsed.value.textContent = P.seconds(elapsed());
       names.elapsed.under.textContent = live ? "so far" : "took";
       names.rate.value.textContent = P.number(p.rate);
-      names.left.value.textContent = p.left === null ? "–" : P.seconds(p.left);
-      names.left.under.textContent = p.left === null ? "left: not known yet" : `left (${P.seconds(p.least)} to ${P.seconds(p.most)})`;
+      names.left.value.textContent = p.left === null ? "–" : P.estimate(p.left);
+      names.left.under.textContent = p.left === null ? "left: not known yet" : `left (${P.estimate(p.least)} to ${P.estimate(p.most)})`;
       names.left.tile.classList.toggle("hidden", !live || Boolean(parts.net));  // how many tasks a net will have, nobody knows
       names.running.tile.classList.toggle("hidden", !live);
       asked.classList.toggle("hidden", !live);
@@ -73,7 +73,7 @@
       const tenth = !live ? 11 : p.to_run ? Math.floor(10 * p.done / p.to_run) : -String(p.done).length;  // or ten times as many
       if (tenth !== spoken) {
         spoken = tenth;
-        heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.seconds(p.left)} left`)
+        heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.estimate(p.left)} left`)
           : `The run is over: ${P.many(p.done, "task")} done, ${P.count(p.failed)} failed.`;
       }
     };

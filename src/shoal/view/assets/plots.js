@@ -10,36 +10,7 @@ const Plots = (() => {
 
   // ---- words ------------------------------------------------------------------------------------------------------
 
-  const count = (n) => Math.round(n).toLocaleString("en-GB");
-  const many = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
-  const number = (n) => n === 0 ? "0" : Math.abs(n) >= 100 ? count(n) : String(+(Math.abs(n) < 1 ? n.toFixed(2) : n.toPrecision(3)));
-  const range = (least, most) => least === most ? number(least) : `${number(least)}–${number(most)}`;
-  const compact = (n) => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : number(n);
-  /* 100 is all of it, as in the sentences beside it. */
-  const percent = (share) => share === null || share === undefined ? "–"
-    : (share > 0.99 && share < 1 ? "99" : share >= 0.0995 || share === 0 ? count(100 * share) : (100 * share).toFixed(1)) + " %";
-  /* A share of tasks: cut off, not rounded. */
-  const shareOf = (part, whole) => Math.floor(whole ? 100 * part / whole : 100) + " %";
-  function bytes(n) {
-    for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-      if (n < 1000) return (unit === "B" || n >= 100 ? n.toFixed(0) : +n.toPrecision(3)) + " " + unit;
-      n /= 1024;
-    }
-    return +n.toPrecision(3) + " TiB";
-  }
-  function seconds(s) {
-    if (s === null || s === undefined) return "–";
-    if (s < 0) return "−" + seconds(-s);
-    if (s === 0) return "0 s";
-    if (s < 0.00995) return (s * 1000).toFixed(1) + " ms";
-    if (s < 0.9995) return (s * 1000).toFixed(0) + " ms";
-    if (s < 59.95) return s.toFixed(1) + " s";
-    s = Math.round(s);
-    const two = (n) => String(n).padStart(2, "0");
-    if (s < 3600) return Math.floor(s / 60) + " min " + two(s % 60) + " s";
-    if (s < 172800) return Math.floor(s / 3600) + " h " + two(Math.floor(s % 3600 / 60)) + " min";
-    return Math.floor(s / 86400) + " d " + Math.floor(s % 86400 / 3600) + " h";
-  }
+  const { count, many, number, range, compact, percent, shareOf, bytes, seconds, estimate } = Quantities;
 
   /* Controls, marks of direction and what cannot be seen become a replacement character, so that no name can turn around
      the text that it stands in. All text of a run comes in through these two. */
@@ -693,6 +664,6 @@ const Plots = (() => {
     return drawing(null, label, draw, {});
   }
 
-  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
+  return { printable, read, original, width, cut, element, colour, swatch, legend, count, many, number, range, percent, shareOf, bytes, seconds, estimate, stacked, underway, lines, table, cutOff, examples, meter, bars, whole, chain,
     gantt: (data, names, label) => new Gantt(data, names, label), Gantt, drawing, shape };
 })();

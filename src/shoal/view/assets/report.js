@@ -52,7 +52,7 @@
     if (f.capacity) found.push(tile(P.percent(f.utilisation), `of ${P.number(f.cores)} ${f.cores === 1 ? "core" : "cores"} ${f.crowded ? "busy" : "held"}`));
     if (run.critical) found.push(tile(P.seconds(run.critical.ran), "on the critical path"));
     if (run.replayed) found.push(tile(P.seconds(run.replayed.bound), run.figures.crowded ? `least with ${P.number(run.replayed.cores)} tasks at a time` : "least possible on these cores"));
-    if (told.left) found.push(tile(P.seconds(told.left), `left (${P.seconds(told.least)} to ${P.seconds(told.most)})`));
+    if (told.left) found.push(tile(P.estimate(told.left), `left (${P.estimate(told.least)} to ${P.estimate(told.most)})`));
     return make("div", { class: "tiles" }, ...found);
   }
   function story(run, id) {
