@@ -216,7 +216,7 @@ def test_the_nodes_of_a_run_show_their_queues_live(books: str, tmp_path: Path) -
                 delays.append((seen - since) / (1.0 + TRIPS * (time.monotonic() - seen)))
             assert min(delays) < 1.0, delays
             (flow / "go").touch()
-            page.wait_for("document.querySelector('h1').textContent.includes('all done')")
+            page.wait_for("document.querySelector('h1').textContent.includes('completed')")
             check_quiet(page, server_goes=True)
         wait_until(lambda: (flow / "whole").exists(), "the run is over")
         data = json.loads(cluster.shoal("report", "flow.py", "--json", where=flow))
@@ -234,10 +234,8 @@ def test_a_cluster_without_a_run_is_shown_and_an_agent_that_is_killed(tmp_path: 
         with shown(cluster, flow, "web", "--cluster", NAME) as address, browser(tmp_path / "profile") as page:
             page.open(address)
             page.wait_for(f"{CARDS}.length === 2 && {CARDS}.every((card) => card.state === 'idle')")
-            page.wait_for("document.getElementById('runs').innerText.includes('Nothing is run here now')")
-            page.wait_for(
-                "document.getElementById('store').innerText.includes('The head of the cluster keeps its books')"
-            )
+            page.wait_for("document.getElementById('runs').innerText.includes('No runs at the moment')")
+            page.wait_for("document.getElementById('store').innerText.includes('The head process of the cluster')")
             wait_until(lambda: parts_of(address, "cluster")["troubles"] == [], "nothing is wrong")
             parts = parts_of(address, "cluster")
             assert (parts["cluster"]["nodes"], parts["runs"]) == (2, [])
@@ -254,7 +252,7 @@ def test_a_cluster_without_a_run_is_shown_and_an_agent_that_is_killed(tmp_path: 
             page.evaluate(WATCH)
             killed = min(agents)
             os.kill(agents[killed], signal.SIGKILL)
-            page.wait_for("[...seen].some((words) => words.includes('has said nothing for'))")
+            page.wait_for("[...seen].some((words) => words.includes('no heartbeat for'))")
             page.wait_for(f"seen.has({json.dumps(names[killed] + ' silent')})")
             wait_until(lambda: card(page, names[1 - killed])["state"] == "busy", "the other one goes on")
             page.wait_for(f"{CARDS}.some((card) => card.state === 'lost')")
