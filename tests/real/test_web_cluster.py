@@ -43,7 +43,9 @@ CARDS = (
     moved: told('.moved'), lines: Object.fromEntries(pairs) };
 })"""
 )
-QUEUED = f"{CARDS}.flatMap((card) => ['wait', 'local', 'shared'].map((queue) => Number(card.lines[queue])))"
+QUEUES = {"wait": "waiting", "local": "local", "shared": "shared"}
+"""Names of queues in data, and their labels on the page."""
+QUEUED = f"{CARDS}.flatMap((card) => ['waiting', 'local', 'shared'].map((queue) => Number(card.lines[queue])))"
 TRIES = 8
 TRIPS = 10
 """What is promised within a second takes so many ways between processes: where a way takes long, because the machine
@@ -188,7 +190,7 @@ def test_the_nodes_of_a_run_show_their_queues_live(books: str, tmp_path: Path) -
                 assert sorted(cards) == sorted(standing)
                 return parts["progress"]["running"] == 2 and all(
                     (told["running"], told["cores_held"]) == (1, 1)
-                    and all(cards[name]["lines"][queue] == str(told[queue]) for queue in ("wait", "local", "shared"))
+                    and all(cards[name]["lines"][label] == str(told[queue]) for queue, label in QUEUES.items())
                     and ("stolen" in cards[name]["moved"]) == (told["stolen"] > 0)
                     for name, told in standing.items()
                 )
@@ -278,7 +280,7 @@ def test_the_page_of_a_cluster_is_for_those_who_have_the_token_and_says_when_nob
             parts = parts_of(address, "cluster")
             assert (parts["groups"][0]["name"], parts["store"]["kind"]) == ("main", "")
             status, words = refused(f"{address}api/v1/run")
-            assert status == 404 and b"page of a cluster" in words
+            assert status == 404 and b"this server shows a cluster" in words
             cluster.shoal("cluster", "stop", NAME)
             wait_until(lambda: not parts_of(address, "cluster")["cluster"]["live"], "the page says that nobody answers")
             assert "nobody answers" in parts_of(address, "cluster")["troubles"][0]
