@@ -100,8 +100,8 @@ def test_no_category_is_said_to_have_most_of_the_work_if_all_are_equal() -> None
 
 
 def test_a_category_with_much_of_the_work_and_no_success_is_told_by_its_attempts() -> None:
-    assert "Most of the work was c00: 1 failed attempt, 100 % of the core" in sentences(*equal_ones(["failed"]))
-    assert "The largest share of the work was c00: 1 task of 2.0 s on average, 33 %" in sentences(
+    assert "Most of the work was in c00: 1 failed attempt, 100 % of the core" in sentences(*equal_ones(["failed"]))
+    assert "The largest share of the work was in c00: 1 task of 2.0 s on average, 33 %" in sentences(
         *equal_ones(["ok"] * 3)
     )
 

@@ -62,8 +62,8 @@ def summary(known: Known) -> list[str]:
     found = [_headline(known)]
     if figures.capacity:
         sentence = (
-            f"The utilisation of {_cores(figures.cores)} was {percent(known.utilisation)}; tasks used "
-            f"{seconds(figures.cpu)} of CPU time."
+            f"{percent(known.utilisation)} of {_cores(figures.cores)} {'were' if figures.cores != 1 else 'was'} "
+            f"{'busy' if figures.crowded else 'allocated'} on average; tasks used {seconds(figures.cpu)} of CPU time."
         )
         if figures.memory_most:
             sentence += f" Peak memory use was {show_bytes(figures.memory_most)}"
@@ -100,7 +100,7 @@ def _work(rows: Sequence[CategoryRow]) -> str:
     if not first.done:
         tasks = f"{count(first.failed + first.retries, 'failed attempt')}"
     before = f"{many}. " if many else ""
-    return f"{before}{part} of the work was {first.name}: {tasks}, {share} of the core time."
+    return f"{before}{part} of the work was in {first.name}: {tasks}, {share} of the core time."
 
 
 def _cores(cores: float) -> str:

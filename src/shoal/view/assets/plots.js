@@ -543,9 +543,9 @@ const Plots = (() => {
       return [cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]];
     }
     barPairs(i) {
-      const data = this.data, pairs = [[data.name[i], "", colour(data.category[i])], [this.names[data.category[i]], ""], ["started after", seconds(data.start[i])], ["took", seconds(data.length[i])]];
+      const data = this.data, pairs = [[data.name[i], "", colour(data.category[i])], [this.names[data.category[i]], ""], ["start", seconds(data.start[i])], ["run time", seconds(data.length[i])]];
       if (data.attempt.length && data.attempt[i] > 1) pairs.push(["attempt", data.attempt[i]]);
-      if (this.bad.has(i)) pairs.push(["did not succeed", ""]);
+      if (this.bad.has(i)) pairs.push(["failed", ""]);
       return pairs;
     }
     draw() {

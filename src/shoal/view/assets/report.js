@@ -49,7 +49,7 @@
     const tile = (value, name) => make("div", { class: "tile" }, make("b", {}, value), make("span", {}, name));
     const found = [tile(P.seconds(told.elapsed), "wall time"), tile(P.count(told.done), told.done === 1 ? "task done" : "tasks done")];
     if (told.failed) found.push(tile(P.count(told.failed), told.failed === 1 ? "task failed" : "tasks failed"));
-    if (f.capacity) found.push(tile(P.percent(f.utilisation), `utilisation of ${P.number(f.cores)} ${f.cores === 1 ? "core" : "cores"}`));
+    if (f.capacity) found.push(tile(P.percent(f.utilisation), `of ${P.number(f.cores)} ${f.cores === 1 ? "core" : "cores"} ${f.crowded ? "busy" : "allocated"}`));
     if (run.critical) found.push(tile(P.seconds(run.critical.ran), "on the critical path"));
     if (run.replayed) found.push(tile(P.seconds(run.replayed.bound), run.figures.crowded ? `lower bound with ${P.number(run.replayed.cores)} concurrent tasks` : "lower bound on these cores"));
     if (told.left) found.push(tile(P.seconds(told.left), `remaining (${P.seconds(told.least)} to ${P.seconds(told.most)})`));
@@ -173,7 +173,7 @@
     else found.push(text("All files were on this machine. Reads from the page cache are not counted.", true));
     return section(id("data"), run.run.cluster ? "Data and stealing" : "Data", ...found);
   }
-  /* Where what tasks read came from, if their nodes share no files. */
+  /* Source of input files, if the nodes share no file system. */
   function brought(d) {
     if (!d.fetched_files && !d.hits) return [text("Nodes transferred no files: they use a shared file system, or did not report it.", true)];
     const all = d.hits + d.fetched_files, parts = [["already on the node", d.hits, d.hit_bytes, "var(--good)"], ["fetched", d.fetched_files, d.fetched, "var(--accent)"]];
