@@ -144,7 +144,7 @@ def test_why_tells_where_each_task_of_a_live_run_stands(tmp_path: Path) -> None:
         last = shoal(tmp_path, "why", "last.txt").stdout
         assert "'last.txt' waits for 2 tasks that are not done" in last
         idle = shoal(tmp_path, "why", "idle.txt").stdout
-        assert "'idle.txt' is ready and waits for cores: it declares none, 1 is reckoned with, and 0 of 2 are" in idle
+        assert "'idle.txt' is ready and waits for cores: it declares none, 1 is assumed, and 0 of 2 are" in idle
         assert "held by 'slow.txt' (1" in idle
         whole = shoal(tmp_path, "why").stdout
         assert whole.startswith("2 run, 1 is ready, 1 waits for others.")

@@ -165,12 +165,12 @@ def test_dumb_terminals_and_plain_runs_get_plain_lines(tmp_path: Path, words: tu
     assert "running 21 tasks" in terminal.everything
 
 
-@pytest.mark.parametrize(("kind", "why"), [("dumb", "it is a dumb one"), ("", "TERM does not say what it is")])
+@pytest.mark.parametrize(("kind", "why"), [("dumb", "TERM is dumb"), ("", "TERM is not set")])
 def test_top_says_why_it_cannot_draw_on_a_terminal(tmp_path: Path, kind: str, why: str) -> None:
     (tmp_path / "Makeflow").write_text(WORKFLOW)
     with on_terminal(tmp_path, "top", "Makeflow", size=(200, 24), TERM=kind) as terminal:
         assert terminal.until_end() == 2
-    said = f"shoal: this terminal cannot be drawn on: {why}; 'shoal status' prints how a run stands"
+    said = f"shoal: this terminal does not support full-screen display: {why}; 'shoal status' prints the state of a run"
     assert terminal.everything.strip() == said
     assert "'shoal top' needs a terminal" in shoal(tmp_path, "top", "Makeflow", expect=2).stderr
 

@@ -58,7 +58,7 @@ def test_a_net_has_no_share_and_no_time_left(tmp_path: Path) -> None:
 
 def test_of_a_run_that_is_over_no_cores_are_shown_as_in_use(tmp_path: Path) -> None:
     text = shown(workspace_of(tmp_path, started(1), planned(["a"]), ended(0, 0.0, 8.0), over(10.0)))
-    assert "most 1.0 of " in text and "1 of 1 done" in text
+    assert "peak 1.0 of " in text and "1 of 1 done" in text
 
 
 def test_a_task_that_stands_otherwise_is_asked_of_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

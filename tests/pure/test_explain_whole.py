@@ -175,7 +175,7 @@ def test_what_nobody_declared_is_told_as_reckoned_with() -> None:
     short = Shortage("memory", 8_429_000_000, 1 << 30, 8 << 30, reckoned=True)
     told = paragraph(Answer(0, Cause.RESOURCES, shortage=short), PLAIN)
     assert told == (
-        "'t0' is ready and waits for memory: it declares none, 7.85 GiB are reckoned with, and 1 GiB of 8 GiB is free."
+        "'t0' is ready and waits for memory: it declares none, 7.85 GiB are assumed, and 1 GiB of 8 GiB is free."
     )
 
 

@@ -48,15 +48,15 @@ def test_nothing_runs_and_nothing_is_waited_for() -> None:
 
 def test_the_report_says_how_many_were_not_run() -> None:
     found = run_data(view_of(*RUN), workflow="flow.py")
-    assert found["summary"][0] == "1 task done, 2 were up to date, 4 not run on one machine in 2 s."
+    assert found["summary"][0] == "1 task done, 2 already up to date, 4 not run on one machine in 2 s."
     assert found["run"]["outcome"] == "killed"
     assert "will be over" not in " ".join(found["summary"])
 
 
 def test_the_report_of_a_run_that_goes_on_says_what_runs() -> None:
     found = run_data(view_of(*RUN), workflow="flow.py", now=BEGAN + 3.0)
-    assert found["summary"][0].startswith("1 task done, 2 were up to date, 2 running and 2 not started")
-    assert "It will be over in about" in " ".join(found["summary"])
+    assert found["summary"][0].startswith("1 task done, 2 already up to date, 2 running and 2 not started")
+    assert "Estimated time remaining:" in " ".join(found["summary"])
 
 
 def test_a_killed_run_in_which_nothing_ended_names_no_work() -> None:

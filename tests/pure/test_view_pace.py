@@ -143,7 +143,7 @@ def test_a_growing_throttle_may_end_the_run_much_sooner() -> None:
     records: list[Record] = [started(8), planned(["a"] * 8), *(ended(task, task, task + 1.0) for task in range(4))]
     before, after = progress(view_of(*records), BEGAN + 4.0), progress(view_of(*records, decided), BEGAN + 4.0)
     assert before.least is not None and after.least == pytest.approx(before.least / 4)
-    assert throttle_note([decided]) == "a: at most 4 together (growing), disk 92 %"
+    assert throttle_note([decided]) == "a: limit 4 (growing), disk 92 %"
     assert throttle_note([]) == ""
 
 

@@ -135,7 +135,7 @@ def test_a_run_that_goes_on_is_plain_data_with_a_band_around_its_end() -> None:
     assert data["progress"]["least"] <= data["progress"]["left"] <= data["progress"]["most"]
     assert data["critical"]["done"] == 0.5
     assert data["gantt"]["name"][-1] == "t4"
-    assert any(sentence.startswith("It will be over in about") for sentence in data["summary"])
+    assert any(sentence.startswith("Estimated time remaining:") for sentence in data["summary"])
 
 
 def test_a_ledger_that_does_not_say_what_tasks_need_is_shown_without_a_path() -> None:
@@ -148,7 +148,7 @@ def test_advice_says_what_memory_to_ask_for() -> None:
     declared = CategoriesDeclared(["a"], [[("memory", 4 * GIB)]])
     ends = [ended(task, task / 2, task / 2 + 1.0, memory=GIB // 8, limit=4 * GIB) for task in range(20)]
     data = run_data(view_of(started(20), declared, planned(["a"] * 20), *ends, over(11.0)), workflow="flow.py")
-    sentence = "Tasks of a declare 4 GiB of memory and used 128 MiB at most: declare 154 MiB"
+    sentence = "Tasks of a request 4 GiB of memory and used at most 128 MiB: request 154 MiB"
     assert any(sentence in told for told in data["advice"])
 
 
@@ -161,7 +161,7 @@ def test_advice_is_silent_about_memory_that_was_learned() -> None:
 def test_advice_says_how_tasks_that_wait_could_run_together() -> None:
     ends = [ended(task, task / 2, task / 2 + 1.0, cpu=0.1) for task in range(20)]
     data = run_data(view_of(started(20), planned(["a"] * 20), *ends, over(11.0)), workflow="flow.py")
-    assert any("keep 10 % of that busy: with '--throttle adaptive'" in told for told in data["advice"])
+    assert any("use 10 % of it: '--throttle adaptive'" in told for told in data["advice"])
 
 
 def test_advice_says_that_cores_would_not_help_a_chain() -> None:
@@ -169,14 +169,14 @@ def test_advice_says_that_cores_would_not_help_a_chain() -> None:
     chain = linked({task: [task - 1] for task in range(1, 10)})
     view = view_of(started(10, cores=8), planned(["a"] * 10), chain, *ends, over(10.0))
     advice = " ".join(run_data(view, workflow="flow.py")["advice"])
-    assert "no task was ready. More cores would not help" in advice
-    assert "fewer would do" in advice
+    assert "no task was ready, so more cores would not help" in advice
+    assert "fewer cores are enough" in advice
 
 
 def test_advice_names_the_cause_of_failures_first() -> None:
     ends = [ended(0, 0.0, 1.0, "failed", message="exit status 3"), ended(1, 0.0, 1.0)]
     data = run_data(view_of(started(2), planned(["a", "a"]), *ends, over(1.0, "failed")), workflow="flow.py")
-    assert data["advice"][0].startswith("1 task failed. Mend the cause (exit status 3)")
+    assert data["advice"][0].startswith("1 task failed. Fix the cause (exit status 3)")
 
 
 def test_advice_tells_the_most_frequent_cause_and_how_many_others_there_are() -> None:

@@ -64,11 +64,11 @@ def test_a_node_that_beats_no_more_is_silent_and_then_lost() -> None:
     presence.take(BEGAN + 6, later)
     found = rows(presence, 6)
     assert (found["a"]["state"], found["b"]["state"]) == ("silent", "busy")
-    assert found["a"]["trouble"] == ["has said nothing for 6 s; after 10 s it counts as lost"]
+    assert found["a"]["trouble"] == ["no heartbeat for 6 s; after 10 s it counts as lost"]
     presence.take(BEGAN + 11, ClusterTold({1: node("b")}, [], {1: note(20.0)}))
     lost = rows(presence, 30)["a"]
     assert (lost["state"], lost["left"], lost["running"]) == ("lost", True, None)
-    assert lost["trouble"] == ["said nothing for 11 s and counts as lost; what it had is run elsewhere"]
+    assert lost["trouble"] == ["sent no heartbeat for 11 s and counts as lost; its tasks run on other nodes"]
 
 
 def test_a_node_that_goes_without_a_silence_has_left() -> None:
@@ -90,9 +90,9 @@ def test_not_all_nodes_that_have_ever_been_there_are_remembered() -> None:
 @pytest.mark.parametrize(
     ("info", "said", "sentence"),
     [
-        (node("a"), note(1.0, ahead=-12.0), "its clock is 12 s behind the cluster's; let it be set by NTP"),
-        (node("a", version="0.0.1"), note(1.0), f"it runs Shoal 0.0.1, this is {__version__}"),
-        (node("a", ends_at=BEGAN + 40), note(1.0), "its time is over in 40 s"),
+        (node("a"), note(1.0, ahead=-12.0), "its clock is 12 s behind the cluster's; synchronise it with NTP"),
+        (node("a", version="0.0.1"), note(1.0), f"it runs Shoal 0.0.1, this server {__version__}"),
+        (node("a", ends_at=BEGAN + 40), note(1.0), "its time limit ends in 40 s"),
     ],
 )
 def test_what_is_wrong_with_a_node_is_said_in_a_sentence(info: NodeInfo, said: NodeNote, sentence: str) -> None:
@@ -132,7 +132,7 @@ def test_a_node_that_has_come_is_not_missing_any_more() -> None:
     parts = cluster_parts(Facts("lab", presence, BEGAN, groups=(GroupTold("main", "slurm", missing=late),)))
     assert parts["cluster"]["missing"] == 1
     assert parts["troubles"] == [
-        "a node is missing (job 18, running): it has not joined, or does not get through to the others"
+        "a node is missing (job 18, running): it has not joined, or cannot reach the other nodes"
     ]
 
 

@@ -83,9 +83,9 @@ def test_progress_path_failures_tables_and_keys_are_shown(tmp_path: Path) -> Non
     parts = parts_of(watch_of(tmp_path, *RUN, over(9.0, "failed")))
     text = "\n".join(shown(parts, Place("c"), 120, 30))
     assert "flow.py  failed" in text and "1 of 4 done, 1 failed, 2 not run" in text
-    assert "critical path: 2 tasks, ran 6 s, waited 1 s, most in long" in text
+    assert "critical path: 2 tasks, ran 6 s, waited 1 s, mostly long" in text
     assert "failures: ?[2Jodd???中文 (1)" in text
-    assert "category" in text and "first" in text and "q leaves" in text
+    assert "category" in text and "first" in text and "q quit" in text
     assert "cause" in "\n".join(shown(parts, Place("f"), 100, 30))
     assert "here" in "\n".join(shown(parts, Place("n"), 100, 30))
     assert "t1     failed   long" in "\n".join(shown(parts, Place("t"), 100, 30))
@@ -96,7 +96,7 @@ def test_of_a_run_that_goes_on_it_is_told_how_many_cores_are_held_now(tmp_path: 
     parts["progress"] |= {"cores_held": 1.8}
     parts["run"] |= {"live": True}
     text = "\n".join(shown(parts, Place("c"), 100, 30))
-    assert " 1.8 of 2" in text and " most 1 MiB" in text
+    assert " 1.8 of 2" in text and " peak 1 MiB" in text
 
 
 def test_before_the_first_run_there_is_a_sentence(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_before_the_first_run_there_is_a_sentence(tmp_path: Path) -> None:
     watch = Watch(Workspace(str(tmp_path / "flow.py")))
     watch.refresh()
     found = lines(quick_parts(watch), Table([], []), Place(), Window(80, 24, plain))
-    assert found[0] == "flow.py: nothing has been run yet"
+    assert found[0] == "flow.py: not run yet"
 
 
 def table(*names: str) -> Table:
@@ -174,7 +174,7 @@ def test_one_task_is_told_with_its_attempts_output_and_reason(tmp_path: Path) ->
     text = task_lines(task, b"one\n\x1b[31mtwo\n", {"why": "it failed", "command": "make it"}, 9.0)
     assert text.splitlines()[:4] == ["t1  failed", "category long", "why: it failed", "command:"]
     assert "needs: t0 (done)" in text and "needed by: t2 (running)" in text
-    assert "attempt 1: ?[2Jodd???中文, 4 s from 3 s on" in text
+    assert "attempt 1: ?[2Jodd???中文, wall time 4 s, started after 3 s" in text
     assert text.endswith("output:\n  one\n  two")
     place = Place(task=1, scrolled=1000)
     for window in (Window(10, 3, plain), Window(40, 6, plain), Window(100, 40, plain)):

@@ -275,7 +275,7 @@ def test_a_browser_draws_every_section_and_runs_nothing_of_what_names_contain(ra
         text = page.evaluate("document.body.innerText")
         asked, complaints = page.requests, page.complaints
     assert heads == [
-        *("Summary", "Utilisation", "Who ran what when", "Categories", "Critical path", "Predicted and actual"),
+        *("Summary", "Utilisation", "Task timeline", "Categories", "Critical path", "Predicted and actual"),
         *("Data", "Failures", "Environment"),
     ]
     assert marked == 0 and text.count(HOSTILE) >= 2

@@ -43,7 +43,9 @@ CARDS = (
     moved: told('.moved'), lines: Object.fromEntries(pairs) };
 })"""
 )
-QUEUED = f"{CARDS}.flatMap((card) => ['wait', 'local', 'shared'].map((queue) => Number(card.lines[queue])))"
+QUEUES = {"wait": "waiting", "local": "local", "shared": "shared"}
+"""Names of queues in data, and their labels on the page."""
+QUEUED = f"{CARDS}.flatMap((card) => ['waiting', 'local', 'shared'].map((queue) => Number(card.lines[queue])))"
 TRIES = 8
 TRIPS = 10
 """What is promised within a second takes so many ways between processes: where a way takes long, because the machine
@@ -188,7 +190,7 @@ def test_the_nodes_of_a_run_show_their_queues_live(books: str, tmp_path: Path) -
                 assert sorted(cards) == sorted(standing)
                 return parts["progress"]["running"] == 2 and all(
                     (told["running"], told["cores_held"]) == (1, 1)
-                    and all(cards[name]["lines"][queue] == str(told[queue]) for queue in ("wait", "local", "shared"))
+                    and all(cards[name]["lines"][label] == str(told[queue]) for queue, label in QUEUES.items())
                     and ("stolen" in cards[name]["moved"]) == (told["stolen"] > 0)
                     for name, told in standing.items()
                 )
@@ -216,7 +218,7 @@ def test_the_nodes_of_a_run_show_their_queues_live(books: str, tmp_path: Path) -
                 delays.append((seen - since) / (1.0 + TRIPS * (time.monotonic() - seen)))
             assert min(delays) < 1.0, delays
             (flow / "go").touch()
-            page.wait_for("document.querySelector('h1').textContent.includes('all done')")
+            page.wait_for("document.querySelector('h1').textContent.includes('completed')")
             check_quiet(page, server_goes=True)
         wait_until(lambda: (flow / "whole").exists(), "the run is over")
         data = json.loads(cluster.shoal("report", "flow.py", "--json", where=flow))
@@ -234,10 +236,8 @@ def test_a_cluster_without_a_run_is_shown_and_an_agent_that_is_killed(tmp_path: 
         with shown(cluster, flow, "web", "--cluster", NAME) as address, browser(tmp_path / "profile") as page:
             page.open(address)
             page.wait_for(f"{CARDS}.length === 2 && {CARDS}.every((card) => card.state === 'idle')")
-            page.wait_for("document.getElementById('runs').innerText.includes('Nothing is run here now')")
-            page.wait_for(
-                "document.getElementById('store').innerText.includes('The head of the cluster keeps its books')"
-            )
+            page.wait_for("document.getElementById('runs').innerText.includes('No runs at the moment')")
+            page.wait_for("document.getElementById('store').innerText.includes('The head process of the cluster')")
             wait_until(lambda: parts_of(address, "cluster")["troubles"] == [], "nothing is wrong")
             parts = parts_of(address, "cluster")
             assert (parts["cluster"]["nodes"], parts["runs"]) == (2, [])
@@ -254,7 +254,7 @@ def test_a_cluster_without_a_run_is_shown_and_an_agent_that_is_killed(tmp_path: 
             page.evaluate(WATCH)
             killed = min(agents)
             os.kill(agents[killed], signal.SIGKILL)
-            page.wait_for("[...seen].some((words) => words.includes('has said nothing for'))")
+            page.wait_for("[...seen].some((words) => words.includes('no heartbeat for'))")
             page.wait_for(f"seen.has({json.dumps(names[killed] + ' silent')})")
             wait_until(lambda: card(page, names[1 - killed])["state"] == "busy", "the other one goes on")
             page.wait_for(f"{CARDS}.some((card) => card.state === 'lost')")
@@ -280,7 +280,7 @@ def test_the_page_of_a_cluster_is_for_those_who_have_the_token_and_says_when_nob
             parts = parts_of(address, "cluster")
             assert (parts["groups"][0]["name"], parts["store"]["kind"]) == ("main", "")
             status, words = refused(f"{address}api/v1/run")
-            assert status == 404 and b"page of a cluster" in words
+            assert status == 404 and b"this server shows a cluster" in words
             cluster.shoal("cluster", "stop", NAME)
             wait_until(lambda: not parts_of(address, "cluster")["cluster"]["live"], "the page says that nobody answers")
             assert "nobody answers" in parts_of(address, "cluster")["troubles"][0]

@@ -186,7 +186,7 @@ def test_runs_that_differ_much_are_compared_in_words_and_units_that_can_be_read(
     assert rows["wall time"] == ["1 s", "2 min 13 s", "133 times"]
     assert rows["tasks not run"][:2] == ["0", "4"] and rows["tasks cancelled"][:2] == ["0", "0"]
     chips = page.evaluate("[...document.querySelectorAll('.chip')].map((one) => one.textContent)")
-    assert chips == ["all done", "cancelled"]
+    assert chips == ["completed", "cancelled"]
     ticks = page.evaluate("[...document.querySelector('svg').querySelectorAll('text')].map((one) => one.textContent)")
     times = [tick for tick in ticks if tick.endswith((" s", " min"))]
     assert len(times) > 3 and all(tick.endswith(" min") for tick in times), times

@@ -91,8 +91,8 @@ def test_of_a_net_that_goes_on_nobody_hears_that_all_of_it_is_over(tmp_path: Pat
 def test_a_report_of_a_run_of_which_nothing_ended_says_so(tmp_path: Path, page: Browser) -> None:
     """And not that the ledger is that of an early version."""
     told: list[tuple[Record, str]] = [
-        (linked({0: [-1]}), "No task has ended"),
-        (ended(0, 0.0, 1.0), "This ledger does not say"),
+        (linked({0: [-1]}), "No task has finished"),
+        (ended(0, 0.0, 1.0), "The ledger has no dependencies"),
     ]
     for record, sentence in told:
         recorded(tmp_path, started(1), planned(["a"]), record)
@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_at_once_is_compared_in_words(tmp_path: Path, page
     shoal(tmp_path, "report", "--compare", "flow.py@1", "flow.py@2", "-o", "both.html")
     page.open((tmp_path / "both.html").as_uri())
     words = page.wait_for("document.querySelector('#compared').innerText")
-    assert ("did not finish" if other else "Neither run finished") in words
+    assert ("did not complete" if other else "Neither run completed") in words
     assert not re.search("NaN|∞|Infinity", words)
 
 
@@ -144,4 +144,4 @@ def test_a_category_that_is_not_in_the_graph_can_be_listed(tmp_path: Path, page:
         assert first == f"c{many - 1}"
         page.evaluate("document.querySelector('#categories tbody .link').click()")
         page.wait_for("document.querySelector('#tasks [role=status]').textContent === '1 task'")
-        assert page.evaluate("document.querySelector('#tasks select[aria-label=\"every category\"]').value") == first
+        assert page.evaluate("document.querySelector('#tasks select[aria-label=\"all categories\"]').value") == first

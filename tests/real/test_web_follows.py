@@ -26,7 +26,7 @@ for i in range(250):
 task("last", run="while ! test -e go2; do sleep 0.01; done", needs=[f"s{i}" for i in range(250)])
 """
 FACTS = "document.querySelector('#task-facts').textContent"
-WROTE = "document.querySelector('dialog pre[aria-label=\"what it wrote\"]').textContent"
+WROTE = "document.querySelector('dialog pre[aria-label=\"output\"]').textContent"
 WHY = "document.querySelector('#task-why').textContent"
 
 
@@ -55,21 +55,23 @@ def test_the_dialog_of_a_task_follows_it_until_it_is_closed(tmp_path: Path, page
         page.open(told.address)
         page.wait_for("document.querySelectorAll('#tasks .state.running').length === 1")
         open_task(page, "one")
-        page.wait_for(f"{FACTS}.includes('attempt 1 is running as process') && {WROTE} === 'begin\\n'")
+        page.wait_for(f"{FACTS}.includes('attempt 1 running, process') && {WROTE} === 'begin\\n'")
         page.wait_for(f"{WHY}.includes('running')")
         page.evaluate("document.querySelector('dialog pre[aria-label]').focus()")
         (tmp_path / "go1").touch()
         page.wait_for(f"{FACTS}.startsWith('done') && !{FACTS}.includes('running') && {WROTE} === 'begin\\nend\\n'")
         page.wait_for(f"!{WHY}.includes('running')")
         page.wait_for("document.querySelectorAll('dialog tbody tr').length >= 1")
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "what it wrote"
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "output"
         assert asked(page, "/tasks/0/workflow") == 2, "once per state"
         page.evaluate("document.querySelector('dialog').close()")
-        page.wait_for("document.querySelector('#path p').textContent.includes('The task that ended last needed none')")
+        page.wait_for(
+            "document.querySelector('#path p').textContent.includes('The last task to finish had no dependencies')"
+        )
         page.evaluate("document.querySelector('#tasks').scrollIntoView()")
         page.wait_for("document.querySelectorAll('#tasks .state.done').length === 1")
         open_task(page, "two")
-        page.wait_for(f"{FACTS}.includes('attempt 1 is running')")
+        page.wait_for(f"{FACTS}.includes('attempt 1 running')")
         (tmp_path / "go2").touch()  # it fails, and is tried again
         page.wait_for(f"{FACTS}.startsWith('done') && document.querySelectorAll('dialog select option').length === 2")
         page.wait_for("document.querySelector('dialog select').value === '2'")

@@ -31,7 +31,7 @@ for at in range({TRIES}):
     rule(f"made{{at}}", [f"made{{at - 1}}"] if at else [], run=wait, category="step")
 """
 SECTIONS = [
-    *("Progress", "Utilisation", "Who ran what when", "Graph", "Categories", "Nodes", "Critical path", "Failures"),
+    *("Progress", "Utilisation", "Task timeline", "Graph", "Categories", "Nodes", "Critical path", "Failures"),
     *("Tasks", "Data and environment"),
 ]
 
@@ -120,7 +120,7 @@ def test_the_page_can_be_used_with_the_keyboard_and_heard(shown: Shown, page: Br
     page.wait_for(
         "document.querySelector('#tasks tbody tr') !== null && document.querySelector('#utilisation svg') !== null"
     )
-    said = "The run is over: 7 tasks done, 1 failed."
+    said = "The run has ended: 7 tasks done, 1 failed."
     page.wait_for(f"document.querySelector('#heard[aria-live]').textContent.includes('{said}')")
     unnamed = page.evaluate(
         "[...document.querySelectorAll('button, input, select, canvas, svg[role=img]')].filter((one) => "
@@ -226,7 +226,7 @@ def test_what_a_task_uses_is_drawn_while_it_runs_and_afterwards(tmp_path: Path, 
         page.wait_for("document.querySelector('#tasks .link') !== null")
         page.evaluate("document.querySelector('#tasks .link').click()")
         page.wait_for(plots)
-        assert "of memory" in page.evaluate("document.querySelector('#task-course p').textContent")
+        assert "peak memory" in page.evaluate("document.querySelector('#task-course p').textContent")
     assert [line for line in page.complaints if "ERR_" not in line] == [], "but that a server has gone may be said"
 
 
@@ -241,7 +241,7 @@ def test_the_list_of_tasks_follows_the_run_and_keeps_the_keyboards_place(tmp_pat
         page.evaluate("document.querySelector('#tasks select').focus()")
         (tmp_path / "go1").touch()
         page.wait_for(f"(document.querySelector('#tasks').scrollIntoView(), {states} === 'done,running')")
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "every state"
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "all states"
         (tmp_path / "go2").touch()
         assert process.wait(PATIENCE) == 0
         page.wait_for(f"{states} === 'done,done'")
@@ -257,7 +257,7 @@ def test_what_an_earlier_attempt_wrote_can_be_read(tmp_path: Path, page: Browser
         page.open(told.address)
         page.wait_for("document.querySelector('#tasks .link') !== null")
         page.evaluate("document.querySelector('#tasks .link').click()")
-        wrote = "document.querySelector('dialog pre[aria-label=\"what it wrote\"]').textContent"
+        wrote = "document.querySelector('dialog pre[aria-label=\"output\"]').textContent"
         page.wait_for(f"{wrote} === 'better\\n'")
         page.evaluate(
             "(() => { const one = document.querySelector('dialog select'); one.value = '1'; "
@@ -274,7 +274,7 @@ def test_cores_can_be_shown_red_on_green(shown: Shown, page: Browser) -> None:
     page.wait_for("document.querySelector('#utilisation path') !== null")
     page.evaluate(
         "[...document.querySelectorAll('#utilisation button')]"
-        ".find((one) => one.textContent.includes('red on green')).click()"
+        ".find((one) => one.textContent.includes('Busy and idle')).click()"
     )
     page.wait_for("document.querySelector('#utilisation path[fill=\"#c8372d\"]') !== null")
     assert page.evaluate("document.querySelector('#utilisation path').getAttribute('fill')") == "#3f9d57"
@@ -313,6 +313,6 @@ def test_what_happens_is_on_the_page_within_a_second(tmp_path: Path, page: Brows
                 page.wait_for(f"Number({shown_done}) > {at}")
                 delays.append(time.time() - (tmp_path / f"made{at}").stat().st_mtime)
         assert process.wait(PATIENCE) == 0
-        page.wait_for("document.querySelector('h1 .chip').textContent === 'all done'")
-        page.wait_for("document.querySelector('.status').textContent.includes('The run is over')")
+        page.wait_for("document.querySelector('h1 .chip').textContent === 'completed'")
+        page.wait_for("document.querySelector('.status').textContent.includes('The run has ended')")
     assert min(delays) < 1.0, delays

@@ -59,10 +59,10 @@ def test_every_size_shows_the_essentials_and_every_view(tmp_path: Path, size: tu
         assert terminal.emulator.alternate and terminal.emulator.cursor.hidden
         cores = re.compile(r"cores +[▁-█]+ +[012]\.\d of [\d.]+")
         terminal.until(lambda: any(map(cores.fullmatch, terminal.lines)), "the cores over time")
-        wanted = [r"(?m)^[█▒░]+ 60 %$", r"failures: exit status 3 \(1\)", r"(?m)^q leaves  \? help"]
+        wanted = [r"(?m)^[█▒░]+ 60 %$", r"failures: exit status 3 \(1\)", r"(?m)^q quit  \? help"]
         if size[0] >= 80:
             wanted += ["1 failed, 1 running, 1 not started, 1 cannot run", r"critical path: \d+ % done"]
-            wanted += ["running longest: one "]
+            wanted += ["longest running: one "]
         for words in wanted:  # what is drawn may be read in several pieces
             terminal.until(lambda words=words: re.search(words, terminal.text) is not None, words)  # type: ignore[misc]
         for key, word in ((b"r", "> one "), (b"f", "> exit status 3"), (b"n", "> "), (b"t", "> a0"), (b"c", "> align")):
@@ -81,7 +81,7 @@ def test_it_follows_the_window_and_the_run(tmp_path: Path) -> None:
                 terminal.resize(*size)
                 if size[0] >= 20:
                     terminal.until(
-                        lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q leaves"), f"{size}"
+                        lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q quit"), f"{size}"
                     )
             assert terminal.lines.count(terminal.lines[0]) == 1
         terminal.until(lambda: terminal.lines[0].startswith("flow.py  failed"), "the run is over")
@@ -94,12 +94,12 @@ def test_one_task_is_opened_with_its_reason_and_its_output(tmp_path: Path) -> No
     with flow_under_way(tmp_path), on_terminal(tmp_path, "top", "flow.py") as terminal:
         terminal.until(lambda: the_essentials(terminal), "the run")
         terminal.press(b"?")
-        terminal.until(lambda: terminal.lines[0] == "keys of shoal top", "help")
+        terminal.until(lambda: terminal.lines[0] == "Keys of shoal top", "help")
         terminal.press(b"xr")
         terminal.until(lambda: "> one " in terminal.text, "what runs")
         terminal.press(b"\r")
         terminal.until(lambda: terminal.lines[0] == "one  running", "the running task")
-        terminal.until(lambda: "why: " in terminal.text and "asking" not in terminal.text, "the workflow's answer")
+        terminal.until(lambda: "why: " in terminal.text and "loading" not in terminal.text, "the workflow's answer")
         for line in ("  first line", "needs: a0 (done)"):
             terminal.until(lambda line=line: line in terminal.lines, line)  # type: ignore[misc]
         terminal.press(b"\x1b")
@@ -119,7 +119,7 @@ def test_names_cannot_break_the_screen(tmp_path: Path) -> None:
             terminal.press(key)
             # How much room it has depends on how wide the figures beside it are.
             terminal.until(lambda: "?[2J?]0;tit" in terminal.text, f"the name in {key!r}")
-            terminal.until(lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q leaves"), "the rest")
+            terminal.until(lambda: the_essentials(terminal) and terminal.lines[-1].startswith("q quit"), "the rest")
         assert terminal.emulator.title == "" and "\u202e" not in terminal.text
         terminal.press(b"r")
         terminal.until(lambda: "> one " in terminal.text, "what runs")
@@ -138,7 +138,7 @@ def test_the_terminal_is_left_as_it_was(tmp_path: Path, term: str, how: str) -> 
     (tmp_path / "flow.py").write_text(FLOW)
     with on_terminal(tmp_path, *SHOAL, "top", "flow.py", command=SHELL, TERM=term) as terminal:
         before = untouched()
-        terminal.until(lambda: "nothing has been run yet" in terminal.text, "it is there")
+        terminal.until(lambda: "not run yet" in terminal.text, "it is there")
         assert termios.tcgetattr(terminal.line) != before
         if how.startswith("SIG"):
             children = Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()
@@ -168,15 +168,13 @@ def test_a_stopped_program_gives_the_terminal_back_until_it_goes_on(tmp_path: Pa
     (tmp_path / "flow.py").write_text(FLOW)
     with on_terminal(tmp_path, "top", "flow.py") as terminal:
         before = untouched()
-        terminal.until(lambda: "nothing has been run yet" in terminal.text, "it is there")
+        terminal.until(lambda: "not run yet" in terminal.text, "it is there")
         os.kill(terminal.pid, signal.SIGTSTP)  # as Ctrl-Z does
         terminal.until(lambda: Path(f"/proc/{terminal.pid}/stat").read_text().split()[2] == "T", "it is stopped")
         terminal.until(lambda: not terminal.emulator.alternate, "the first screen")
         assert termios.tcgetattr(terminal.line) == before
         os.kill(terminal.pid, signal.SIGCONT)
-        terminal.until(
-            lambda: terminal.emulator.alternate and "nothing has been run yet" in terminal.text, "it goes on"
-        )
+        terminal.until(lambda: terminal.emulator.alternate and "not run yet" in terminal.text, "it goes on")
         terminal.press(b"q")
         assert terminal.until_end() == 0
 
@@ -187,7 +185,7 @@ def test_over_ssh_it_is_the_same(tmp_path: Path, server: Server) -> None:
     with flow_under_way(tmp_path), on_terminal(tmp_path, *words[1:], command=words[:1]) as terminal:
         terminal.until(lambda: the_essentials(terminal) and "> align" in terminal.text, "the run")
         terminal.resize(40, 12)
-        terminal.until(lambda: the_essentials(terminal) and "q leaves  ? help" in terminal.lines[-1], "a small window")
+        terminal.until(lambda: the_essentials(terminal) and "q quit  ? help" in terminal.lines[-1], "a small window")
         terminal.press(b"r")
         terminal.until(lambda: "> one " in terminal.text, "what runs")
         terminal.press(b"\x1b[B\r")
@@ -203,4 +201,4 @@ def test_where_it_cannot_be_drawn_it_says_what_to_do_instead(tmp_path: Path) -> 
     assert "does not exist" in shoal(tmp_path, "top", "absent.py", expect=2).stderr
     with on_terminal(tmp_path, "top", "flow.py", TERM="dumb") as terminal:
         assert terminal.until_end() == 2
-    assert "this terminal cannot be drawn on" in terminal.text and b"\x1b" not in terminal.written
+    assert "this terminal does not support full-screen display" in terminal.text and b"\x1b" not in terminal.written

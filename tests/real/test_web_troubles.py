@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -79,6 +79,14 @@ def connected(shown: Shown) -> socket.socket:
     return socket.create_connection(("127.0.0.1", shown.port), timeout=PATIENCE)
 
 
+def wait_for_event(events: IO[bytes], words: bytes) -> None:
+    """Reads a stream of events until a line has these words; fails if the stream ends before, or nothing new comes."""
+    deadline = time.monotonic() + PATIENCE
+    while words not in (line := events.readline()):
+        assert line, "the stream has ended"
+        assert time.monotonic() < deadline, "only signs of life came"
+
+
 def parts_of(board: Board) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(board.since(0)[1])
     return found
@@ -115,8 +123,7 @@ def test_strangers_keep_nobody_out_and_those_who_are_known_stay(
         for stranger in strangers:
             stranger.close()
         fill(Workspace(str(tmp_path / "flow.py")))
-        while b'"done":1' not in events.readline():
-            pass
+        wait_for_event(events, b'"done":1')
 
 
 def test_strangers_are_told_to_go(tmp_path: Path) -> None:
@@ -165,10 +172,10 @@ def test_a_browser_shows_that_the_page_cannot_be_brought_up_to_date(tmp_path: Pa
     said = "document.querySelector('.status').textContent"
     with served(workspace) as shown, browser(tmp_path / "browser") as one:
         one.open(shown.address)
-        one.wait_for(f"{said}.includes('cannot be brought up to date')")
+        one.wait_for(f"{said}.includes('cannot be updated')")
         Path(workspace.ledger).rmdir()
         fill(workspace)
-        one.wait_for(f"Frame.parts.progress.done === 1 && !{said}.includes('cannot be brought')")
+        one.wait_for(f"Frame.parts.progress.done === 1 && !{said}.includes('cannot be updated')")
         assert not one.complaints
 
 
@@ -205,7 +212,7 @@ def test_the_page_of_a_cluster_tells_of_a_defect_and_goes_on(
     refresher.start()
     try:
         wait_until(lambda: f"failed.{kind}" in parts_of(board), "the failure is told")
-        assert "defect of Shoal: KeyError: 'unforeseen'" in parts_of(board)[f"failed.{kind}"]
+        assert "internal error in Shoal: KeyError: 'unforeseen'" in parts_of(board)[f"failed.{kind}"]
         wait_until(lambda: watch.stumbled >= 2, "it has failed again")
         watch.is_mended = True
         wait_until(lambda: f"failed.{kind}" not in parts_of(board) and "cluster" in parts_of(board), "it goes on")
@@ -271,9 +278,9 @@ def test_of_an_earlier_run_nothing_is_said_that_is_true_of_the_last(tmp_path: Pa
         assert first.data("tasks/0")["state"] == "failed"
         for path in ("why", "tasks/0/why"):
             status, body, _ = first.ask(f"/{TOKEN}/api/v1/{path}")
-            assert status == 400 and "only of the last run" in json.loads(body)["error"]
+            assert status == 400 and "for the last run only" in json.loads(body)["error"]
         told = first.data("tasks/0/workflow")
-        assert told["why"] is None and "only of the last run" in told["problem"]
+        assert told["why"] is None and "for the last run only" in told["problem"]
         assert told["command"] == "test -e go && echo > a"
     with served(workspace) as last:
         assert last.data("tasks/0/workflow")["why"] and "problem" not in last.data("tasks/0/why")

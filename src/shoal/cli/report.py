@@ -14,9 +14,9 @@ from shoal.errors import InputError
 if TYPE_CHECKING:
     from shoal.engine.workspace import Workspace
 
-SUMMARY = """Writes a report of a run: one HTML file that needs nothing else, with what happened over time, what became
-of cores and memory, the critical path, what would have been if, and what to change next time. RUN is a workflow file,
-whose last run that had something to do is meant; FILE@2 is its second run, FILE@-1 the one before the last."""
+SUMMARY = """Writes a report of a run: one self-contained HTML file with cores and memory over time, a task timeline,
+the critical path, what-if estimates and recommendations. RUN is a workflow file: its last run that executed tasks is
+reported; FILE@2 is its second run, FILE@-1 the one before the last."""
 USAGE = "[RUN] [OPTION...]"
 EXAMPLE = "shoal report flow.py -o report.html"
 _DEFAULT = "report.html"

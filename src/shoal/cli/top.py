@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """Shows a run in the terminal, full screen: progress and the time left, cores and memory over time, the
 throttle, the critical path, and below a table of categories (c), tasks (t), running tasks (r), failures (f) or nodes
-(n). Arrows choose a row, Enter opens it, s sorts, ? lists all keys. It follows the run until q is pressed, and shows
-finished runs, too. RUN is a workflow file, whose last run that had something to do is meant; FILE@2 is its second
-run."""
+(n). Arrow keys select a row, Enter opens it, s sorts, ? lists all keys, q quits. It also shows finished runs. RUN is a
+workflow file: its last run that executed tasks is shown; FILE@2 is its second run."""
 USAGE = "[RUN]"
 EXAMPLE = "shoal top flow.py"
 REDRAW_SECONDS = 0.5
@@ -56,13 +55,13 @@ def _check_terminal(screen: Screen) -> None:
     """Says why nothing can be drawn, if that is so."""
     import os
 
-    remedy = "'shoal status' prints how a run stands"
+    remedy = "'shoal status' prints the state of a run"
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         raise InputError("'shoal top' needs a terminal", remedy=remedy)
     if not screen.live:
         kind = os.environ.get("TERM", "")
-        why = f"it is a {kind} one" if kind else "TERM does not say what it is"
-        raise InputError(f"this terminal cannot be drawn on: {why}", remedy=remedy)
+        why = f"TERM is {kind}" if kind else "TERM is not set"
+        raise InputError(f"this terminal does not support full-screen display: {why}", remedy=remedy)
 
 
 def _show(watch: Watch, screen: Screen, full: FullScreen) -> int:

@@ -92,7 +92,7 @@ def _range(least: float, most: float) -> str:
 
 def _categories(parts: Parts) -> Table:
     """With what tasks were given beside what they used."""
-    heads = ["category", "done", "of", "failed", "mean", "longest", "cores", "used", "memory", "most", "unused"]
+    heads = ["category", "done", "of", "failed", "mean", "longest", "cores", "busy", "memory", "peak", "unused"]
     heads += ["retries", "core time"]
     rows = []
     for row in rows_of(parts, "categories"):
@@ -109,13 +109,13 @@ def _categories(parts: Parts) -> Table:
                 *(_number(row["retries"]), _time(row["core_seconds"])),
             )
         )
-    return Table(heads, rows, "no task has ended yet")
+    return Table(heads, rows, "no task has finished yet")
 
 
 def _nodes(parts: Parts) -> Table:
     """What follows from every attempt, and beside it what the nodes said last."""
     now = {row["name"]: row for row in rows_of(parts, "standing")}
-    heads = ["node", "cores", "run", "wait", "local", "shared", "tasks", "failed", "busy"]
+    heads = ["node", "cores", "running", "waiting", "local", "shared", "tasks", "failed", "busy"]
     heads += ["fetched", "hits", "stolen", "pushed"]
     rows = []
     for each in rows_of(parts, "nodes"):
@@ -133,7 +133,7 @@ def _nodes(parts: Parts) -> Table:
                 *(_number(row["stolen"]), _number(row["pushed"])),
             )
         )
-    return Table(heads, rows, "no node is known")
+    return Table(heads, rows, "no nodes")
 
 
 def _running(parts: Parts) -> Table:
@@ -151,8 +151,8 @@ def _running(parts: Parts) -> Table:
         )
         for row in parts.get("under_way") or parts.get("running") or []
     ]
-    empty = "nothing runs" if not cluster else "nothing has run for a second or more"
-    return Table(["running", "for", "attempt", *words], rows, empty)
+    empty = "no running tasks" if not cluster else "no task has run for a second or more"
+    return Table(["running task", "wall time", "attempt", *words], rows, empty)
 
 
 def _tasks(parts: Parts) -> Table:
@@ -166,7 +166,7 @@ def _tasks(parts: Parts) -> Table:
         )
         for row in (parts.get("tasks") or {}).get("tasks", [])
     ]
-    return Table(["task", "state", "category", "number"], rows, "no such task")
+    return Table(["task", "state", "category", "number"], rows, "no matching tasks")
 
 
 def _failures(parts: Parts) -> Table:
@@ -179,7 +179,7 @@ def _failures(parts: Parts) -> Table:
         )
         for row in parts.get("failures") or []
     ]
-    return Table(["cause", "attempts", "given up", "time lost"], rows, "nothing has failed")
+    return Table(["cause", "attempts", "failed tasks", "time lost"], rows, "no failures")
 
 
 _TABLES: dict[str, Callable[[Parts], Table]] = {

@@ -13,7 +13,7 @@ from shoal.cli.topview import Window
 from shoal.model.quantities import show_bytes, show_seconds
 
 MOST_OUTPUT_LINES = 500
-ASKING = "asking the workflow ..."
+ASKING = "loading the workflow ..."
 
 
 def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[str, Any] | None, now: float) -> str:
@@ -22,7 +22,7 @@ def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[
     if workflow is None:
         found.append(f"why: {ASKING}")
     else:
-        found.append("why: " + printable(workflow.get("why") or workflow.get("problem") or "not known"))
+        found.append("why: " + printable(workflow.get("why") or workflow.get("problem") or "unknown"))
         if command := workflow.get("command") or workflow.get("function"):
             found += ["command:", *(f"  {printable(line)}" for line in str(command).splitlines())]
     for name in ("needs", "needed_by"):
@@ -37,13 +37,13 @@ def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[
 
 def _attempts(task: Mapping[str, Any], now: float) -> Iterator[str]:
     for row in task["attempts"]:
-        memory = f", {show_bytes(row['memory'])}" if row["memory"] else ""
+        memory = f", peak memory {show_bytes(row['memory'])}" if row["memory"] else ""
         limit = f" of {show_bytes(row['memory_limit'])}" if row["memory"] and row["memory_limit"] else ""
         how = printable(row["message"] or row["outcome"])
         took = show_seconds(row["ended"] - row["started"])
         yield (
-            f"attempt {row['attempt']}: {how}, {took} from {show_seconds(row['started'])} on, "
-            f"{show_seconds(row['cpu'])} of processors{memory}{limit}, on {printable(row['node'])}"
+            f"attempt {row['attempt']}: {how}, wall time {took}, started after {show_seconds(row['started'])}, "
+            f"CPU time {show_seconds(row['cpu'])}{memory}{limit}, on {printable(row['node'])}"
         )
     running = task["running"]
     if running is not None:
@@ -56,7 +56,7 @@ def _output(output: bytes | None) -> Iterator[str]:
     if output is None:
         return
     told = tail_lines(output, MOST_OUTPUT_LINES, 2000)
-    yield "output:" if told else "it has written nothing"
+    yield "output:" if told else "no output"
     yield from (f"  {printable(line)}" for line in told)
 
 
@@ -76,5 +76,5 @@ def fitted(text: str, place: Place, window: Window) -> list[str]:
     shown += [""] * (room - len(shown))
     if place.scrolled == 0 and shown:
         shown[0] = window.paint(shown[0], "bold")
-    keys = "Esc back  up and down scroll  q leaves"
+    keys = "Esc back  up/down scroll  q quit"
     return [*shown, cut(keys, window.width)][: window.height]

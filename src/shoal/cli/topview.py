@@ -35,19 +35,19 @@ _TABLE_LINES = 5
 _KEY, _MEANING = 2, 14
 """Columns in which the keys of the help stand, and what they do."""
 HELP = [
-    "keys of shoal top",
+    "Keys of shoal top",
     "",
     "  c t r f n   categories, tasks, running tasks, failures, nodes",
     "  Tab         the next of these",
-    "  up down     choose a row (also k and j, Page Up and Page Down, Home and End)",
-    "  Enter       the tasks of a category or with a failure",
-    "              of a single task: why, attempts, output",
+    "  up down     select a row (also k and j, Page Up and Page Down, Home and End)",
+    "  Enter       list the tasks of a category or failure",
+    "              or open a task: reason, attempts, output",
     "  Esc         back",
     "  s           sort by the next column",
-    "  Ctrl-L      draw everything again",
-    "  q           leave; the run goes on",
+    "  Ctrl-L      redraw the screen",
+    "  q           quit; the run continues",
     "",
-    "any key goes back",
+    "Press any key to go back",
 ]
 
 
@@ -80,9 +80,7 @@ def lines(parts: Parts, table: Table, place: Place, window: Window) -> list[str]
     told = parts.get("progress")
     if told is None:
         name = printable(parts["run"]["workflow"])
-        return [cut(f"{name}: nothing has been run yet", width), *[""] * min(1, height - 2), *_keys(place, width)][
-            :height
-        ]
+        return [cut(f"{name}: not run yet", width), *[""] * min(1, height - 2), *_keys(place, width)][:height]
     found = head(parts, window)
     spare = height - len(found) - _TABLE_LINES
     found += [cut(line, width) for line in _notes(parts, width)[: max(0, spare)]]
@@ -112,7 +110,7 @@ def head(parts: Parts, window: Window) -> list[str]:
 def _keys(place: Place, width: int) -> list[str]:
     words = [f"{key} {name}{'*' * (key == place.view and place.task is None)}" for key, name in VIEWS.items()]
     back = ["Esc back"] if place.task is not None or place.category or place.state else []
-    return [joined(["q leaves", "? help", *back, *words, "s sort"], width, "  ")]
+    return [joined(["q quit", "? help", *back, *words, "s sort"], width, "  ")]
 
 
 def _bar(told: Mapping[str, Any], window: Window) -> str:
@@ -151,9 +149,9 @@ def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
         words.append(f"{left:,} not run")
     words.append(show_rate(told["rate"]))
     if told.get("utilisation") is not None:
-        words.append(f"{show_share(told['utilisation'])} of the cores used{' so far' * live}")
+        words.append(f"{show_share(told['utilisation'])} utilisation{' so far' * live}")
     if told["up_to_date"]:
-        words.append(f"{told['up_to_date']:,} were up to date")
+        words.append(f"{told['up_to_date']:,} already up to date")
     return words
 
 
@@ -165,10 +163,10 @@ def _curves(parts: Parts, window: Window) -> list[str]:
     cores = [sum(pair) for pair in zip(known, _columns(parts, "untold"), strict=True)]
     there = max(capacity, default=0.0)
     now, most = parts["progress"].get("cores_held", 0.0), max(cores, default=0.0)
-    in_use = f"{now:.1f} of {there:g}" if parts["run"]["live"] else f"most {most:.1f} of {there:g}"
+    in_use = f"{now:.1f} of {there:g}" if parts["run"]["live"] else f"peak {most:.1f} of {there:g}"
     rows = [("cores ", cores, there, in_use)]
     if any(memory):
-        rows.append(("memory", memory, max(memory), f"most {show_bytes(parts['time']['memory_most'])}"))
+        rows.append(("memory", memory, max(memory), f"peak {show_bytes(parts['time']['memory_most'])}"))
     letters = BARS if window.blocks else PLAIN_BARS
     rise = 4 if window.height >= _TALLER else 2 if window.height >= _TALL else 1
     side = max(cells(told) for *_, told in rows)
@@ -236,15 +234,15 @@ def _notes(parts: Parts, width: int) -> list[str]:
         if parts["run"]["live"]:
             words = [f"critical path: {show_share(path['done'])} done", count(path["tasks"], "task")]
         words += [f"ran {show_seconds(path['ran'])}", f"waited {show_seconds(path['waited'])}"]
-        found.append(joined([*words, f"most in {printable(most)}"], width, ", "))
+        found.append(joined([*words, f"mostly {printable(most)}"], width, ", "))
     slowest = (parts.get("running") or [])[:3]
     if parts["run"]["live"] and not parts["run"]["cluster"]:
         elapsed = parts["progress"]["elapsed"]
         told = ", ".join(
             f"{printable(row['name'])} {show_seconds(max(0.0, elapsed - row['since']))}" for row in slowest
         )
-        nothing = "no task for longer than a moment" if parts["progress"]["running"] else "nothing runs"
-        found.append(f"running longest: {told or nothing}")
+        nothing = "short tasks only" if parts["progress"]["running"] else "no tasks"
+        found.append(f"longest running: {told or nothing}")
     return found
 
 

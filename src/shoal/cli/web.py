@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from shoal.web.source import Source
 
-SUMMARY = """Shows a run in a browser, live or afterwards: progress, cores and memory over time, who ran what when, and
-single tasks. The page is served on this machine only, to those who have the address that is printed; it changes
-nothing. RUN is a workflow file, whose last run that had something to do is meant; FILE@2 is its second run, FILE@-1 the
-one before the last. With --cluster NAME it shows a cluster, whether or not anything is run there: its nodes, what they
-do, what is wrong with them, and which are missing and why."""
+SUMMARY = """Shows a run in a browser, live or afterwards: progress, cores and memory over time, a task timeline, and
+single tasks. The page is served on this machine only, to those who have the address that is printed; it is
+read-only. RUN is a workflow file: its last run that executed tasks is shown; FILE@2 is its second run, FILE@-1 the one
+before the last. With --cluster NAME it shows a cluster, also without runs: its nodes, their state and problems, and
+which nodes are missing and why."""
 USAGE = "[RUN | --cluster NAME] [OPTION...]"
 EXAMPLE = "shoal web flow.py"
 

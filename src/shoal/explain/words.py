@@ -138,7 +138,7 @@ def _failed(answer: Answer) -> str:
 def _short(shortage: Shortage, speech: Speech, example: str) -> str:
     name = shortage.resource
     asked, free, total = (show_amount(name, each) for each in (shortage.asked, shortage.free, shortage.total))
-    reckoned = f"it declares none, {asked} {_are(asked)} reckoned with"
+    reckoned = f"it declares none, {asked} {_are(asked)} assumed"
     asks = reckoned if shortage.reckoned else f"it asks for {asked}"
     text = f"{name}: {asks}, and {free} of {total} {_are(free)} free{example}"
     if not shortage.held_by:

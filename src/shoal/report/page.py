@@ -44,7 +44,7 @@ def page(title: str, data: Any) -> str:
         f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#content">Skip to the report</a>\n'
         '<header id="head"></header>\n<main id="content"></main>\n'
-        "<noscript><p>This report draws itself with a script, which is in this file. Allow it to run.</p></noscript>\n"
+        "<noscript><p>This report needs JavaScript, which is part of this file. Please enable it.</p></noscript>\n"
         f'<script type="application/json" id="data">{embedded(data)}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )

@@ -62,15 +62,14 @@ def summary(known: Known) -> list[str]:
     told, figures = known.progress, known.figures
     found = [_headline(known)]
     if figures.capacity:
-        verb = "kept" if figures.crowded else "held"
-        busy = " busy" if figures.crowded else ""
         sentence = (
-            f"Tasks {verb} {show_share(known.utilisation)} of {show_cores(figures.cores)}{busy} over that time "
-            f"and used {show_seconds(figures.cpu)} of processor time."
+            f"{show_share(known.utilisation)} of {show_cores(figures.cores)} {'were' if figures.cores != 1 else 'was'} "
+            f"{'busy' if figures.crowded else 'allocated'} on average; tasks used {show_seconds(figures.cpu)} "
+            f"of CPU time."
         )
         if figures.memory_most:
-            sentence += f" At most {show_bytes(figures.memory_most)} of memory were in use at once"
-            sentence += f", of {show_bytes(figures.memory_there)}." if figures.memory_there else "."
+            sentence += f" Peak memory use was {show_bytes(figures.memory_most)}"
+            sentence += f" of {show_bytes(figures.memory_there)}." if figures.memory_there else "."
         found.append(sentence)
     if known.categories and known.categories[0].core_seconds > 0:
         found.append(_work(known.categories))
@@ -78,16 +77,16 @@ def summary(known: Known) -> list[str]:
         path = known.path
         most, _, spent = path.by_category[0]
         found.append(
-            f"The chain that ended last has {count(path.length, 'task')}. They ran for {show_seconds(path.ran)} "
-            f"and waited {show_seconds(path.waited)} in between; {show_share(spent, path.ran)} of that "
-            f"running was in {most}."
+            f"The critical path has {count(path.length, 'task')}: they ran for {show_seconds(path.ran)} and waited "
+            f"{show_seconds(path.waited)} in total. {show_share(spent, path.ran)} of the run time was spent in {most}."
         )
     if known.goes_on and told.left and told.least is not None and told.most is not None:
-        found.append(f"It will be over in about {span(told.left, told.least, told.most)}.")
+        found.append(f"Estimated time remaining: {span(told.left, told.least, told.most)}.")
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
-        found.append(f"{count(bad, 'attempt')} did not succeed, {_most_of(main.attempts, bad)}: {main.sentence()}.")
+        most = "" if main.attempts == bad else f", {main.attempts:,} of them for this reason"
+        found.append(f"{count(bad, 'attempt')} failed{most}: {main.sentence()}.")
     return found
 
 
@@ -97,19 +96,13 @@ def _work(rows: Sequence[CategoryRow]) -> str:
     share = show_share(first.core_seconds, whole)
     many = f"There are {count(len(rows), 'category')}" if len(rows) > 1 else ""
     if first.core_seconds < _OUTSTANDING * whole:
-        return f"{many}, of which none had more than {share} of the core time."
-    part = "Most" if first.core_seconds > 0.5 * whole else "The largest part"
+        return f"{many}, none with more than {share} of the core time."
+    part = "Most" if first.core_seconds > 0.5 * whole else "The largest share"
     tasks = f"{count(first.done, 'task')} of {show_seconds(first.mean)} on average"
     if not first.done:
-        tasks = f"{count(first.failed + first.retries, 'attempt')} without success"
+        tasks = f"{count(first.failed + first.retries, 'failed attempt')}"
     before = f"{many}. " if many else ""
     return f"{before}{part} of the work was in {first.name}: {tasks}, {share} of the core time."
-
-
-def _most_of(part: int, all_of_them: int) -> str:
-    if part == all_of_them:
-        return "for this reason"
-    return f"{part:,} of them for this reason"
 
 
 def _headline(known: Known) -> str:
@@ -117,7 +110,7 @@ def _headline(known: Known) -> str:
     where = f"on {count(len(view.nodes), 'node')}" if view.is_cluster() else "on one machine"
     parts = [f"{count(told.done, 'task')} done"]
     if told.up_to_date:
-        parts.append(f"{told.up_to_date:,} were up to date")
+        parts.append(f"{told.up_to_date:,} already up to date")
     if told.failed:
         parts.append(f"{told.failed:,} failed")
     if told.cancelled:
@@ -144,7 +137,7 @@ def advice(known: Known) -> list[str]:
         found.append((float("inf"), _failing(known)))
     found.sort(key=lambda pair: -pair[0])
     if not found:
-        return ["Nothing stands out: cores were in use, nothing was lost, and requests are near to what was used."]
+        return ["No recommendations: cores were well used, no work was lost, and requests match actual usage."]
     return [sentence for _, sentence in found[:_FEW]]
 
 
@@ -155,11 +148,13 @@ def _failing(known: Known) -> str:
     main, others = ending[0], len(ending) - 1
     failed = f"{count(known.progress.failed, 'task')} failed"
     if not others:
-        return f"{failed}. Mend the cause ({main.sentence()}) and run it again: only what is left will run."
+        return (
+            f"{failed}. Fix the cause ({main.sentence()}) and run the workflow again: only unfinished tasks will run."
+        )
     also = "is 1 other cause" if others == 1 else f"are {others:,} other causes"
     return (
-        f"{failed}, {main.given_up:,} of them for this reason: {main.sentence()}. There {also}. Mend them and "
-        "run it again: only what is left will run."
+        f"{failed}, {main.given_up:,} of them for this reason: {main.sentence()}. There {also}. Fix them and "
+        "run the workflow again: only unfinished tasks will run."
     )
 
 
@@ -170,8 +165,9 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 figures.idle_nothing_ready / figures.cores,
-                f"For {show_share(figures.idle_nothing_ready, figures.capacity)} of the core time no task was ready. "
-                f"More cores would not help; shorter chains{main}, or less waiting for one task before many, would.",
+                f"For {show_share(figures.idle_nothing_ready, figures.capacity)} of the core time no task was "
+                f"ready, so "
+                f"more cores would not help. Shorten dependency chains{main}, or avoid tasks that many others need.",
             )
         )
     if figures.idle_although_ready is not None and figures.idle_although_ready > _MUCH * figures.capacity:
@@ -180,8 +176,9 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 figures.idle_within_tasks / figures.cores / 4,
-                f"For {show_share(figures.idle_within_tasks, figures.capacity)} of the core time tasks had cores that "
-                "they did not keep busy: other programs used the machine, or tasks waited for files or the network.",
+                f"For {show_share(figures.idle_within_tasks, figures.capacity)} of the core time tasks did not "
+                f"use their "
+                "allocated cores: other programs used the machine, or tasks waited for files or the network.",
             )
         )
     gain = min(figures.tail, _by_order(known))
@@ -189,8 +186,9 @@ def _idleness(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 gain / 2,
-                f"In the last {show_seconds(figures.tail)} ({show_share(figures.tail, figures.makespan)} of the run) "
-                "less than half of the cores were held. Start what takes longest first: '--order critical'.",
+                f"In the last {show_seconds(figures.tail)} ({show_share(figures.tail, figures.makespan)} of the "
+                f"run) less than "
+                "half of the cores were in use. Start the longest tasks first with '--order critical'.",
             )
         )
     return found
@@ -214,36 +212,36 @@ def _why_idle(known: Known) -> str:
     short = [row for row in known.categories if row.done > 100 and row.median < _SHORT]
     if short:
         return (
-            f"For {share} of the core time cores were idle although tasks were ready: tasks of {short[0].name} take "
-            f"{show_seconds(short[0].median)}, and starting one takes as long. Let each do more, "
-            "or call a Python function."
+            f"For {share} of the core time cores were idle while tasks were ready: tasks of {short[0].name} take "
+            f"{show_seconds(short[0].median)}, about as long as starting one. Use fewer, longer tasks, or "
+            f"Python functions."
         )
     limit = _throttled(known)
     if limit is not None:
-        what = f"of {limit.category} " if limit.category else ""
+        what = f"{limit.category} " if limit.category else "tasks "
         why = f" ({limit.reason})" if limit.reason else ""
         return (
-            f"For {share} of the core time cores were idle although tasks were ready: the throttle let at most "
-            f"{limit.cap:,} {what}run together{why}. The next run begins with what it has learned."
+            f"For {share} of the core time cores were idle while tasks were ready: the throttle limited {what}to "
+            f"{limit.cap:,} at a time{why}. The next run starts with this limit."
         )
-    idle = f"For {share} of the core time cores were idle although tasks were ready"
+    idle = f"For {share} of the core time cores were idle while tasks were ready"
     wide = [row for row in known.categories if row.cores_most > 1 and row.done + row.failed]
     if wide and _is_explained(known.replayed):
         row = max(wide, key=lambda each: each.cores_most)
         return (
-            f"{idle}: those of {row.name} hold {show_cores(row.cores_most)} and wait until as many are free. With "
-            "fewer for each they would start earlier."
+            f"{idle}: each task of {row.name} needs {show_cores(row.cores_most)} and waits until they are free "
+            f"at the same "
+            "time. With fewer cores per task they would start earlier."
         )
     scarce = _scarce(known, figures.cores)
     if scarce:
         row, name = scarce
         unused = (
-            f", and {show_share(row.memory_waste)} of that was not used" if name == _MEMORY and row.memory_waste else ""
+            f", and {show_share(row.memory_waste)} of it was not used" if name == _MEMORY and row.memory_waste else ""
         )
-        return f"{idle}. The reason may have been {name}: {_asks(known, row, name)}{unused}."
+        return f"{idle}. The limit may have been {name}: {_asks(known, row, name)}{unused}."
     return (
-        f"For {share} of the core time cores were idle although tasks were ready: something else than cores held them "
-        "back, such as memory, a throttle or the time between two tasks."
+        f"{idle}: the limit was something other than cores, such as memory, a throttle or the overhead between tasks."
     )
 
 
@@ -278,10 +276,10 @@ def _asked(known: Known, row: CategoryRow) -> dict[str, int]:
 
 
 def _asks(known: Known, row: CategoryRow, name: str) -> str:
-    """`a task of align asks for up to 15 GiB of 24 GiB`."""
+    """`a task of align requests up to 15 GiB of 24 GiB`."""
     there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
     asked = show_amount(name, _asked(known, row)[name])
-    return f"a task of {row.name} asks for up to {asked} of {show_amount(name, there)}"
+    return f"a task of {row.name} requests up to {asked} of {show_amount(name, there)}"
 
 
 def _losses(known: Known) -> list[tuple[float, str]]:
@@ -290,7 +288,7 @@ def _losses(known: Known) -> list[tuple[float, str]]:
         return []
     worst = max(known.causes, key=lambda cause: cause.seconds)
     sentence = (
-        f"Attempts that did not succeed took {show_share(figures.lost, figures.busy + figures.lost)} of the work. "
+        f"Failed attempts took {show_share(figures.lost, figures.busy + figures.lost)} of the core time used. "
         f"{count(worst.attempts, 'attempt')} of {listed(worst.categories, worst.other_categories)} lost "
         f"{show_seconds(worst.seconds)}: {worst.sentence()}."
     )
@@ -316,9 +314,9 @@ def _requests(known: Known) -> list[tuple[float, str]]:
         found.append(
             (
                 (row.memory_waste or 0.0) * row.core_seconds / known.figures.cores / 4,
-                f"Tasks of {row.name} declare {show_bytes(row.memory_declared)} of memory and used "
-                f"{show_bytes(row.most_memory)} at most{_likewise(row, wasteful)}: declare {enough}, or nothing, and "
-                "let it be learned.",
+                f"Tasks of {row.name} request {show_bytes(row.memory_declared)} of memory and used at most "
+                f"{show_bytes(row.most_memory)}{_likewise(row, wasteful)}: request {enough}, or none, so that "
+                "Shoal learns the size.",
             )
         )
     return found + _idle_requests(known, rows)
@@ -338,11 +336,9 @@ def _idle_requests(known: Known, rows: Sequence[CategoryRow]) -> list[tuple[floa
     if not idling:
         return []
     row, held = max(idling, key=lambda pair: _unused(pair[1]))
-    hold = "hold" if row.cores_least == row.cores_most else "that hold"
-    keep = "and keep" if row.cores_least == row.cores_most else "keep"
     sentence = (
-        f"Tasks of {row.name} {hold} {show_cores(held.cores)} {keep} {show_share(held.used, held.cores)} of that "
-        f"busy{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
+        f"Tasks of {row.name} with {show_cores(held.cores)} use {show_share(held.used, held.cores)} of "
+        f"{'it' if held.cores == 1 else 'them'}{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
     )
     return [(_unused(held) / known.figures.cores / 2, sentence)]
 
@@ -359,10 +355,10 @@ def _likewise(row: CategoryRow, rows: Sequence[CategoryRow]) -> str:
 
 def _fewer_cores(held: Holding) -> str:
     if held.cores > 1:
-        return f"declare {max(1, round(held.used + 0.3))}"
+        return f"request {max(1, round(held.used + 0.3))}"
     if held.declared:
-        return "declare no cores, so that a throttle may run more of them together"
-    return "with '--throttle adaptive' more of them run together"
+        return "request no cores, so that a throttle can run more of them concurrently"
+    return "'--throttle adaptive' can run more of them concurrently"
 
 
 def _supposing(known: Known) -> Sequence[tuple[float, str]]:
@@ -376,13 +372,14 @@ def _supposing(known: Known) -> Sequence[tuple[float, str]]:
         if row.cores != 1 and _scarce(known, max(1.0, row.cores) * replayed.cores):
             continue  # what it was computed with knows of cores only
         if row.cores > 1 and row.seconds < 0.75 * replayed.actual:
-            gain = f"With {row.what} it would have taken about {show_seconds(row.seconds)}: it still scales."
+            gain = f"With {row.what} the run would have taken about {show_seconds(row.seconds)}: it still scales."
             found.append(((replayed.actual - row.seconds) / 8, gain))
         if row.cores < 1 and row.seconds < 1.1 * replayed.actual:
             found.append(
                 (
                     replayed.actual / 16,
-                    f"With {row.what} it would have taken about {show_seconds(row.seconds)}: fewer would do.",
+                    f"With {row.what} the run would have taken about {show_seconds(row.seconds)}: fewer cores "
+                    f"are enough.",
                 )
             )
     return found
@@ -400,11 +397,11 @@ def _faster(known: Known, replayed: Replayed) -> list[tuple[float, str]]:
         f"{show_seconds(best.seconds)} instead of {show_seconds(replayed.actual)} (by {replayed.method})"
     )
     if equal:
-        sentence += f"; the same is true of {listed(equal[:2], max(0, len(equal) - 2))}."
+        sentence += f"; the same holds for {listed(equal[:2], max(0, len(equal) - 2))}."
     elif len(faster) > 1 and len(faster) >= len(known.categories):
-        sentence += ": no other category is as worth the work."
+        sentence += ": no other category would gain as much."
     elif len(faster) > 1:
-        sentence += f": of the {len(faster)} categories with most work none is as worth it."
+        sentence += f": the most of the {len(faster)} largest categories."
     else:
         sentence += "."
     return [(gain / 4, sentence)]

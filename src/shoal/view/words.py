@@ -15,7 +15,7 @@ def listed(names: Sequence[str], others: int = 0) -> str:
 
 
 def throttle_note(told: Iterable[ThrottleDecided]) -> str:
-    """What the throttle says of what it holds back most: `align: at most 6 together (growing), disk 92 %`."""
+    """What the throttle says of what it holds back most: `align: limit 6 (growing), disk 92 %`."""
     holding = [record for record in told if record.cap >= 0]
     if not holding:
         return ""
@@ -23,4 +23,4 @@ def throttle_note(told: Iterable[ThrottleDecided]) -> str:
     record = min(holding, key=lambda each: (-each.waiting, each.category, each.node))
     where = " on ".join(part for part in (record.category or "all", record.node) if part)
     use = f", {record.dominant} {show_share(record.use)}" if record.dominant else ""
-    return f"{where}: at most {record.cap:,} together ({record.state}){use}"
+    return f"{where}: limit {record.cap:,} ({record.state}){use}"

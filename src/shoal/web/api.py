@@ -60,7 +60,7 @@ class Api:
                 return self._task(int(found[1]), found[2], query)
             route = self._routes.get(path.rstrip("/"))
             if route is None:
-                raise Refused(f"there is no {path!r} here; '/api/v{VERSION}/' lists what there is", 404)
+                raise Refused(f"{path!r} not found; '/api/v{VERSION}/' lists the available paths", 404)
             return route(query)
         except Refused as refusal:
             return refusal.reply()
@@ -96,10 +96,10 @@ class Api:
         with self._drawing:
             chart = self._whole_chart()
             if chart is None:
-                raise Refused("nothing has been run yet", 404)
+                raise Refused("no task has run yet", 404)
             begin, end = _real(query, "from", 0.0), _real(query, "to", chart.end)
             if end <= begin:
-                raise Refused("'to' must be more than 'from'")
+                raise Refused("'to' must be greater than 'from'")
             with self.watch.lock:
                 node = _node(query, chart)
             return json_reply(chart.window(begin, end, rows, pixels, node))
@@ -117,7 +117,7 @@ class Api:
     def _tasks(self, query: Query) -> Reply:
         state = query.get("state", "")
         if state and state not in (*STATES, NOT_RUN):
-            raise Refused(f"a state is one of {', '.join(state_names(self.watch))}")
+            raise Refused(f"the state must be one of {', '.join(state_names(self.watch))}")
         after, limit = _whole(query, "after", -1, -1, 1 << 40), _whole(query, "limit", 50, 1, MOST_LISTED)
         category, search = query.get("category", ""), query.get("search", "")
         with self.watch.lock:
@@ -146,7 +146,7 @@ class Api:
         if more == "/output":
             written = output_of(workspace, self.watch, task, attempt)
             if written is None:
-                raise Refused("nothing is kept of what it wrote", 404)
+                raise Refused("the output of this task was not kept", 404)
             return Reply(written.decode("utf-8", "replace").encode(), PLAIN)
         return json_reply(found)
 
@@ -171,7 +171,7 @@ class Api:
         with self.watch.lock:
             self.watch.refresh()
             if self.watch.view.net is None:
-                raise Refused("this is no run of a net", 404)
+                raise Refused("this run has no Petri net", 404)
         return json_reply(ask_net(self.watch.workspace))
 
 
@@ -182,7 +182,7 @@ def _node(query: Query, chart: Chart) -> int | None:
         return None
     found = [number for number, node in chart.view.nodes.items() if node.name == name]
     if not found:
-        raise Refused(f"there is no node {name!r} here", 404)
+        raise Refused(f"this run has no node {name!r}", 404)
     return found[-1]
 
 

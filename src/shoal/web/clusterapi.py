@@ -91,7 +91,7 @@ class ClusterApi:
             case "cluster":
                 self.refresher.bring_up_to_date()
                 return parts_reply(self.board)
-        return Refused(f"there is no {path!r} here; this is the page of a cluster", 404).reply()
+        return Refused(f"{path!r} not found; this server shows a cluster", 404).reply()
 
     def metrics(self) -> Reply:
         self._watch.look()

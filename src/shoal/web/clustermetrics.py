@@ -21,11 +21,15 @@ def cluster_metrics(parts: Mapping[str, Any]) -> str:
         for state, number in (("over", run["over"]), ("left", run["tasks"] - run["over"]), ("ready", run["ready"]))
     ]
     lines = [
-        *family("shoal_cluster", "info", "Which cluster this is.", [(who, 1)]),
-        *family("shoal_cluster_answers", "gauge", "Whether an agent of it answers.", [({}, float(cluster["live"]))]),
-        *family("shoal_cluster_nodes", "gauge", "By state.", [({"state": s}, n) for s, n in sorted(states.items())]),
-        *family("shoal_cluster_missing_nodes", "gauge", "Asked for and not there.", missing),
-        *family("shoal_cluster_run_tasks", "gauge", "Tasks of the runs on it.", tasks),
+        *family("shoal_cluster", "info", "Identity of the cluster.", [(who, 1)]),
+        *family(
+            "shoal_cluster_answers", "gauge", "1 if an agent of the cluster responds.", [({}, float(cluster["live"]))]
+        ),
+        *family(
+            "shoal_cluster_nodes", "gauge", "Nodes by state.", [({"state": s}, n) for s, n in sorted(states.items())]
+        ),
+        *family("shoal_cluster_missing_nodes", "gauge", "Nodes that were requested and have not joined.", missing),
+        *family("shoal_cluster_run_tasks", "gauge", "Tasks of runs on the cluster, by state.", tasks),
         *node_families([row for row in nodes if not row["left"]]),
     ]
     return "\n".join([*lines, "# EOF"]) + "\n"

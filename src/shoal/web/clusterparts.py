@@ -18,7 +18,7 @@ OWN_LABELS = ("node", "group", "host")
 """Labels that every node has by itself."""
 SOON = 120.0
 """Seconds before the end of an allocation at which that is worth a word."""
-UNEXPLAINED = {"running": "it has not joined, or does not get through to the others", "waiting": "it has not begun"}
+UNEXPLAINED = {"running": "it has not joined, or cannot reach the other nodes", "waiting": "it has not started"}
 """By phase, what is said of a missing node if nobody gives a reason."""
 _STANDING = ("running", "wait", "local", "shared", "cores_held", "memory_used")
 _COUNTED = ("fetched", "fetched_files", "hits", "hit_bytes", "stolen", "pushed")
@@ -154,21 +154,21 @@ def _trouble(seen: Seen, facts: Facts) -> list[str]:
     silence = seen.silence(facts.now)
     silent = show_seconds(round(silence))
     if seen.gone is not None and seen.lost:
-        found.append(f"said nothing for {silent} and counts as lost; what it had is run elsewhere")
+        found.append(f"sent no heartbeat for {silent} and counts as lost; its tasks run on other nodes")
     elif seen.gone is None and silence and not facts.problem:
-        found.append(f"has said nothing for {silent}; after {show_seconds(LEASE)} it counts as lost")
+        found.append(f"no heartbeat for {silent}; after {show_seconds(LEASE)} it counts as lost")
     if seen.gone is not None:
         return found
     if seen.note.ahead:
         where = "ahead of" if seen.note.ahead > 0 else "behind"
         found.append(
-            f"its clock is {show_seconds(round(abs(seen.note.ahead)))} {where} the cluster's; let it be set by NTP"
+            f"its clock is {show_seconds(round(abs(seen.note.ahead)))} {where} the cluster's; synchronise it with NTP"
         )
     if seen.info.version != __version__:
-        found.append(f"it runs Shoal {seen.info.version}, this is {__version__}")
+        found.append(f"it runs Shoal {seen.info.version}, this server {__version__}")
     ends = seen.info.ends_at
     if ends is not None and ends - facts.now < SOON:
-        found.append(f"its time is over in {show_seconds(round(max(0.0, ends - facts.now)))}")
+        found.append(f"its time limit ends in {show_seconds(round(max(0.0, ends - facts.now)))}")
     return found
 
 
@@ -208,7 +208,7 @@ def _missing(missing: Missing) -> dict[str, str]:
 
 
 def _reason(missing: Missing) -> str:
-    return missing.reason or UNEXPLAINED.get(missing.phase, "no reason is known")
+    return missing.reason or UNEXPLAINED.get(missing.phase, "reason unknown")
 
 
 def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:

@@ -126,12 +126,12 @@ class ClusterWatch:
 
     def _ask_store(self, started: Started) -> StoreTold:
         head, problem = started.head, ""
-        figures = [("an agent answers in", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
+        figures = [("response time of an agent", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
         if isinstance(head, LocalHandle):
             runs = is_alive(head)
-            figures.append(("head", f"process {head.pid}" if runs else "does not run"))
+            figures.append(("head", f"process {head.pid}" if runs else "not running"))
             if not runs:
-                problem = f"the head of the cluster does not run; 'shoal cluster restart {self.name}' starts it anew"
+                problem = f"the head of the cluster is not running; 'shoal cluster restart {self.name}' restarts it"
         where = ", ".join(contact.removeprefix("tcp://") for contact in self._access.contacts)
         if self._access.store is not None:
             return _ask_redis(self._access, self._access.store, problem, figures)

@@ -28,7 +28,7 @@ PYTHON = [sys.executable, "-P", "-m"]
 PATIENCE = 30.0
 _ENDING_SECONDS = 2.0
 """How long a process that was killed is waited for."""
-NO_REASON = "only of the last run it can be said why it is where it is"
+NO_REASON = "'why' is available for the last run only"
 _MOST_FILES = 200
 _one_at_a_time = threading.Lock()
 
@@ -69,14 +69,14 @@ def ask_apart(command: list[str], directory: str) -> dict[str, Any]:
 
 def follow_apart(command: list[str], directory: str, patience: float) -> dict[str, Any]:
     """The same of a program that needs the ledger only, and more time."""
-    return _decoded(*_answer(_start(command, directory), patience, "it was not found"))
+    return _decoded(*_answer(_start(command, directory), patience, "no answer was found"))
 
 
 def _decoded(told: str, problem: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(told, type=dict[str, Any])
     except msgspec.MsgspecError:
-        raise Refused(problem or "it could not be found out", 503) from None
+        raise Refused(problem or "no answer was found", 503) from None
 
 
 @cache
@@ -142,7 +142,7 @@ def describe(path: str, name: str, words: list[str]) -> dict[str, Any]:
     graph = load(enter(path), words).graph
     task = lookup_tasks(graph)(name)
     if task is None:
-        return {"problem": f"the workflow has no task {name!r} any more"}
+        return {"problem": f"the workflow no longer has a task {name!r}"}
     action, profile = graph.actions[task], graph.profile_of(task)
     function = getattr(action.function, "__qualname__", "a function") if isinstance(action, Call) else None
     return {

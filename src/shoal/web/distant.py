@@ -41,7 +41,7 @@ def path_of(workspace: Workspace, number: int) -> dict[str, Any]:
     view = WatchedRun()
     read_into(view, LedgerTail(workspace.ledger), last=number)
     found = critical_data(view, Needs(view), places_of(view, shown_categories(view))) if view.links else None
-    return found if found is not None else {"problem": "the ledger does not say what tasks wait for"}
+    return found if found is not None else {"problem": "the ledger does not contain the dependencies of this run"}
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ AGAIN_SECONDS = 2.0
 def in_words(error: Exception) -> str:
     """What the page says of it."""
     if isinstance(error, (ShoalError, OSError)):
-        return f"This page cannot be brought up to date now: {error}"
-    return f"This page is not up to date, because of a defect of Shoal: {type(error).__name__}: {error}"
+        return f"This page cannot be updated at the moment: {error}"
+    return f"This page is not up to date because of an internal error in Shoal: {type(error).__name__}: {error}"
 
 
 class Attempts:

@@ -30,12 +30,14 @@ def metrics(watch: Watch) -> str:
         else:
             states.append((NOT_RUN, told.waiting + told.cannot_run))
         states += [("cancelled", told.cancelled), ("up to date", told.up_to_date)]
-        lines += family("shoal_run", "info", "Which run this is.", [(who, 1)])
+        lines += family("shoal_run", "info", "Identity of the run.", [(who, 1)])
         lines += family("shoal_tasks", "gauge", "Tasks by state.", [({"state": s}, n) for s, n in states])
-        lines += family("shoal_elapsed_seconds", "gauge", "Since the beginning of the run.", [({}, told.elapsed)])
+        lines += family("shoal_elapsed_seconds", "gauge", "Time since the start of the run.", [({}, told.elapsed)])
         if told.left is not None and told.least is not None and told.most is not None:
             band = [("expected", told.left), ("least", told.least), ("most", told.most)]
-            lines += family("shoal_left_seconds", "gauge", "To the end.", [({"bound": b}, s) for b, s in band])
+            lines += family(
+                "shoal_left_seconds", "gauge", "Estimated time remaining.", [({"bound": b}, s) for b, s in band]
+            )
         lines += _by_category(watch)
         lines += _by_node(watch)
     return "\n".join([*lines, "# EOF"]) + "\n"
@@ -56,8 +58,8 @@ def _by_category(watch: Watch) -> list[str]:
                 counts.append((labels, float(numbers[category])))
                 seconds.append((labels, float(spent[category])))
     return [
-        *family("shoal_attempts", "counter", "Attempts that have ended.", counts),
-        *family("shoal_attempt_seconds", "counter", "Time of attempts that have ended.", seconds),
+        *family("shoal_attempts", "counter", "Finished attempts.", counts),
+        *family("shoal_attempt_seconds", "counter", "Wall time of finished attempts.", seconds),
     ]
 
 
@@ -68,16 +70,16 @@ def _by_node(watch: Watch) -> list[str]:
 
 NODE_FAMILIES = (
     ("shoal_node_cores", "gauge", "Cores of a node.", "cores"),
-    ("shoal_node_core_seconds", "counter", "Held by attempts.", "busy"),
-    ("shoal_node_cores_held", "gauge", "Held by tasks at this moment.", "cores_held"),
-    ("shoal_node_memory_used_ratio", "gauge", "Of the memory of its machine, by whomever.", "memory_used"),
-    ("shoal_node_running_tasks", "gauge", "Tasks that run there.", "running"),
-    ("shoal_node_fetched_bytes", "counter", "From others.", "fetched"),
-    ("shoal_node_fetched_files", "counter", "From others.", "fetched_files"),
-    ("shoal_node_hits", "counter", "Readings for which nothing had to be fetched.", "hits"),
-    ("shoal_node_hit_bytes", "counter", "Of these readings.", "hit_bytes"),
-    ("shoal_node_stolen_tasks", "counter", "From others.", "stolen"),
-    ("shoal_node_pushed_tasks", "counter", "Sent to it by others.", "pushed"),
+    ("shoal_node_core_seconds", "counter", "Core time allocated to attempts.", "busy"),
+    ("shoal_node_cores_held", "gauge", "Cores allocated to tasks now.", "cores_held"),
+    ("shoal_node_memory_used_ratio", "gauge", "Memory of the machine in use by all processes.", "memory_used"),
+    ("shoal_node_running_tasks", "gauge", "Tasks running on the node.", "running"),
+    ("shoal_node_fetched_bytes", "counter", "Bytes fetched from other nodes.", "fetched"),
+    ("shoal_node_fetched_files", "counter", "Files fetched from other nodes.", "fetched_files"),
+    ("shoal_node_hits", "counter", "Reads of files that were already on the node.", "hits"),
+    ("shoal_node_hit_bytes", "counter", "Bytes of these reads.", "hit_bytes"),
+    ("shoal_node_stolen_tasks", "counter", "Tasks stolen from other nodes.", "stolen"),
+    ("shoal_node_pushed_tasks", "counter", "Tasks pushed to it by other nodes.", "pushed"),
 )
 QUEUES = ("wait", "local", "shared")
 
@@ -94,7 +96,7 @@ def node_families(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for queue in QUEUES
         if row.get(queue) is not None
     ]
-    return found + (family("shoal_node_queued_tasks", "gauge", "Tasks in its queues.", queued) if queued else [])
+    return found + (family("shoal_node_queued_tasks", "gauge", "Queued tasks of the node.", queued) if queued else [])
 
 
 def family(name: str, kind: str, told: str, samples: Sequence[Sample]) -> list[str]:

@@ -42,6 +42,8 @@ ASSETS = {**dict.fromkeys(STYLES, "text/css"), **dict.fromkeys((*SCRIPTS, RUN, C
 EVENT_SECONDS, BEAT_SECONDS = 0.4, 15.0
 STRANGER_SECONDS, KNOWN_SECONDS = 3.0, 60.0
 """How long a connection may take for a request before it has shown the token, and afterwards."""
+ARRIVED_SECONDS = 0.001
+"""How long a read waits when the time is over: long enough to get what has arrived already."""
 GRACE_SECONDS = 2.0
 """How long those who look may still ask for the end of what they were shown."""
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
@@ -63,9 +65,9 @@ def page(script: str) -> bytes:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>Shoal</title>\n'
         + "".join(f'<link rel="stylesheet" href="assets/{name}">\n' for name in STYLES)
-        + '</head>\n<body>\n<a class="skip" href="#content">Skip to the figures</a>\n'
+        + '</head>\n<body>\n<a class="skip" href="#content">Skip to content</a>\n'
         '<header id="head"></header>\n<main id="content"></main>\n'
-        "<noscript><p>This page draws itself with a script from this machine. Allow it to run.</p></noscript>"
+        "<noscript><p>This page needs JavaScript, which is served from this machine. Please enable it.</p></noscript>"
         "\n" + "".join(f'<script src="assets/{name}"></script>\n' for name in (*SCRIPTS, script)) + "</body>\n</html>\n"
     )
     return text.encode()
@@ -147,7 +149,12 @@ class Server(ThreadingHTTPServer):
 
 
 class _Hearing(io.RawIOBase):
-    """What a connection sends, until a deadline: whoever sends a byte now and then does not stay for that."""
+    """Reads from a connection until a deadline, so that a client cannot stay by sending a byte now and then.
+
+    Bytes that have arrived are read after the deadline, too. On a busy machine this thread may be stopped for longer
+    than the deadline allows, and a client whose request is complete must not pay for that. Limits on the size of a
+    request bound how long this can go on.
+    """
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -157,10 +164,7 @@ class _Hearing(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self.until - time.monotonic()
-        if left <= 0.0:
-            raise TimeoutError
-        self._line.settimeout(left)
+        self._line.settimeout(max(ARRIVED_SECONDS, self.until - time.monotonic()))
         return self._line.recv_into(buffer)
 
 
@@ -205,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         """In words of ours, and without what was asked."""
         self.close_connection = True
         if self._admitted() is not None:
-            self._send(code, b"this cannot be had\n", "text/plain")
+            self._send(code, b"bad request\n", "text/plain")
 
     def do_GET(self) -> None:
         path = self._admitted()
@@ -224,8 +228,10 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(KNOWN_SECONDS)
             return path
         self.close_connection = True
-        lacking, elsewhere = "have the token in it that 'shoal web' has printed", "be that of this machine"
-        self._send(403, f"the address must {lacking if path is None else elsewhere}\n".encode(), "text/plain")
+        lacking, elsewhere = "contain the token that 'shoal web' printed", "name this machine"
+        self._send(
+            403, f"access denied: the address must {lacking if path is None else elsewhere}\n".encode(), "text/plain"
+        )
         return None
 
     def _behind_token(self) -> str | None:
@@ -254,7 +260,7 @@ class Handler(BaseHTTPRequestHandler):
         elif path.startswith("api/v1/") or path == "api/v1":
             self._answer(lambda: self.server.api.answer(path[7:], query))
         else:
-            self._send(404, b"there is no such page\n", "text/plain")
+            self._send(404, b"page not found\n", "text/plain")
 
     def _answer(self, ask: Callable[[], Reply]) -> None:
         reply = self._attempt(ask)
@@ -267,9 +273,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             return ask()
         except (ShoalError, OSError) as error:
-            return Refused(f"this cannot be found out now: {error}", 503).reply()
+            return Refused(f"currently not available: {error}", 503).reply()
         except Exception as error:
-            said = f"this cannot be told, because of a defect of Shoal: {type(error).__name__}: {error}"
+            said = f"internal error in Shoal: {type(error).__name__}: {error}"
             reply = Refused(said, 500).reply()
             self.close_connection = True
             self._send(reply.status, reply.body, reply.type)

@@ -13,14 +13,14 @@
   function head() {
     const c = parts.cluster;
     if (!c) return;
-    title.replaceChildren(c.name, " ", make("span", { class: "chip " + (c.live ? "ok" : "bad") }, c.live ? "answers" : "no answer"));
-    about.textContent = `a cluster of ${many(c.nodes, "node")} with ${P.number(c.cores)} ${c.cores === 1 ? "core" : "cores"}`;
+    title.replaceChildren(c.name, " ", make("span", { class: "chip " + (c.live ? "ok" : "bad") }, c.live ? "online" : "not responding"));
+    about.textContent = `Cluster of ${many(c.nodes, "node")} with ${P.number(c.cores)} ${c.cores === 1 ? "core" : "cores"}`;
     document.title = `${c.name} · ${many(c.nodes, "node")}`;
   }
 
   section("overview", "Overview", ["cluster", "runs"], (room) => {
     const tiles = make("div", { class: "tiles" }), named = {}, bar = make("div");
-    for (const [key, told] of [["nodes", "nodes"], ["held", "cores held"], ["running", "tasks running"], ["queued", "tasks in queues"], ["runs", "runs"], ["missing", "nodes missing"]]) {
+    for (const [key, told] of [["nodes", "nodes"], ["held", "cores allocated"], ["running", "running tasks"], ["queued", "queued tasks"], ["runs", "runs"], ["missing", "missing nodes"]]) {
       const value = make("b"), under = make("span", {}, told);
       named[key] = { value, under, tile: make("div", { class: "tile", id: "tile-" + key }, value, under) };
       tiles.append(named[key].tile);
@@ -30,10 +30,10 @@
     return (mine) => {
       const c = parts.cluster;
       if (!show(mine, Boolean(c))) return;
-      bar.replaceChildren(P.whole([{ name: "cores held", value: c.cores_held, colour: "var(--accent)", text: P.number(c.cores_held) }, { name: "free", value: Math.max(0, c.cores - c.cores_held), colour: "var(--idle)", text: P.number(Math.max(0, c.cores - c.cores_held)) }], "cores"));
+      bar.replaceChildren(P.whole([{ name: "allocated cores", value: c.cores_held, colour: "var(--accent)", text: P.number(c.cores_held) }, { name: "free", value: Math.max(0, c.cores - c.cores_held), colour: "var(--idle)", text: P.number(Math.max(0, c.cores - c.cores_held)) }], "cores"));
       named.nodes.value.textContent = P.count(c.nodes);
       named.held.value.textContent = P.number(c.cores_held);
-      named.held.under.textContent = `of ${P.number(c.cores)} cores held`;
+      named.held.under.textContent = `of ${P.number(c.cores)} cores allocated`;
       named.running.value.textContent = P.count(c.running);
       named.queued.value.textContent = P.count(c.queued);
       const going = (parts.runs || []).filter((run) => run.state !== "ended").length;
@@ -42,11 +42,11 @@
       named.nodes.under.textContent = c.nodes === 1 ? "node" : "nodes";
       named.missing.value.textContent = P.count(c.missing);
       named.missing.tile.classList.toggle("hidden", !c.missing);
-      const words = c.live ? many(c.nodes, "node") + (c.nodes === 1 ? " is there" : " are there") : "The cluster does not answer.";
+      const words = c.live ? many(c.nodes, "node") + " online" : "The cluster does not respond.";
       if (words !== spoken) heard.textContent = spoken = words;
     };
   });
-  section("trouble", "Trouble", ["troubles"], (room) => {
+  section("trouble", "Problems", ["troubles"], (room) => {
     const list = make("ul", { class: "advice", role: "alert" });
     room.append(list);
     return (mine) => {
@@ -62,15 +62,15 @@
     if (row.left) return "";
     if (row.running || row.cores_held) found.push(NodeMap.runs(row));
     else if (row.idle_since !== null && row.state === "idle") found.push(`idle for ${time(row.idle_since)}`);
-    found.push(`there for ${time(row.since)}`);
+    found.push(`up for ${time(row.since)}`);
     return found.join(" · ");
   }
   section("nodes", "Nodes", ["nodes", "cluster"], (room) => {
-    const map = NodeMap.map("nodes of the cluster"), none = text("No node is there.", true), or = (display) => (v) => v === null || v === 0 ? "–" : display(v);
-    const table = P.table([{ label: "node", text: true }, { label: "number" }, { label: "state", text: true }, { label: "group", text: true }, { label: "since", text: true, show: moment }, { label: "offers", text: true }, { label: "labels", text: true }, { label: "address", text: true },
-      { label: "running", show: or(P.count) }, { label: "wait", show: or(P.count) }, { label: "local", show: or(P.count) }, { label: "shared", show: or(P.count) }, { label: "fetched", show: or(P.bytes) }, { label: "stolen", show: or(P.count) }, { label: "pushed to it", show: or(P.count) }, { label: "run", text: true }], [], { label: "nodes" });
+    const map = NodeMap.map("nodes of the cluster"), none = text("No nodes.", true), or = (display) => (v) => v === null || v === 0 ? "–" : display(v);
+    const table = P.table([{ label: "node", text: true }, { label: "number" }, { label: "state", text: true }, { label: "group", text: true }, { label: "joined", text: true, show: moment }, { label: "resources", text: true }, { label: "labels", text: true }, { label: "address", text: true },
+      { label: "running", show: or(P.count) }, { label: "waiting", show: or(P.count) }, { label: "local", show: or(P.count) }, { label: "shared", show: or(P.count) }, { label: "fetched", show: or(P.bytes) }, { label: "stolen", show: or(P.count) }, { label: "received", show: or(P.count) }, { label: "run", text: true }], [], { label: "nodes" });
     const rest = text("", true);
-    room.append(none, map, rest, make("details", {}, make("summary", {}, "The figures as a table"), table));
+    room.append(none, map, rest, make("details", {}, make("summary", {}, "Show as a table"), table));
     const tell = () => map.tell(rowsOf("nodes").map((row) => ({ ...row, chip: CHIPS[row.state], about: doing(row), trouble: row.trouble.join("; ") })));
     setInterval(() => { if (rowsOf("nodes").length) tell(); }, 1000);
     return (mine) => {
@@ -86,9 +86,9 @@
   });
 
   section("runs", "Runs", ["runs", "cluster"], (room) => {
-    const none = text("Nothing is run here now.", true);
-    const table = P.table([{ label: "workflow", text: true }, { label: "progress", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "state", text: true }, { label: "over", show: P.count }, { label: "tasks", show: P.count }, { label: "ready or running", show: P.count },
-      { label: "per second", show: (v) => v === null ? "–" : P.number(v) }, { label: "left", show: P.estimate }, { label: "nodes", show: P.count }, { label: "run", text: true }], [], { label: "runs" });
+    const none = text("No runs at the moment.", true);
+    const table = P.table([{ label: "workflow", text: true }, { label: "progress", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "state", text: true }, { label: "finished", show: P.count }, { label: "tasks", show: P.count }, { label: "ready or running", show: P.count },
+      { label: "tasks per second", show: (v) => v === null ? "–" : P.number(v) }, { label: "remaining", show: P.estimate }, { label: "nodes", show: P.count }, { label: "run", text: true }], [], { label: "runs" });
     room.append(none, table);
     return (mine) => {
       const found = parts.runs || [];
@@ -99,15 +99,15 @@
     };
   });
 
-  section("groups", "Groups, and what is missing", ["groups"], (room) => {
+  section("groups", "Groups", ["groups"], (room) => {
     const table = P.table([{ label: "group", text: true }, { label: "started by", text: true }, { label: "nodes", show: P.count }, { label: "cores", show: P.number }, { label: "running", show: P.count }, { label: "missing", show: P.count }, { label: "factory", text: true }], [], { label: "groups" });
-    const missing = P.table([{ label: "which", text: true }, { label: "group", text: true }, { label: "state", text: true }, { label: "why", text: true, long: true }], [], { label: "nodes that are missing" });
-    const wanting = make("div", {}, make("h3", {}, "Asked for and not there"), missing);
+    const missing = P.table([{ label: "node", text: true }, { label: "group", text: true }, { label: "state", text: true }, { label: "reason", text: true, long: true }], [], { label: "missing nodes" });
+    const wanting = make("div", {}, make("h3", {}, "Missing nodes"), missing);
     room.append(table, wanting);
     return (mine) => {
       const found = parts.groups || [];
       if (!show(mine, found.length > 0)) return;
-      table.tell(found.map((g) => [g.name || "in no group", (g.kind || "–") + (g.closing ? ", is being removed" : ""), g.nodes, g.cores, g.running, g.missing.length, g.factory || "–"]));
+      table.tell(found.map((g) => [g.name || "(no group)", (g.kind || "–") + (g.closing ? ", is being removed" : ""), g.nodes, g.cores, g.running, g.missing.length, g.factory || "–"]));
       const rows = found.flatMap((g) => g.missing.map((m) => [m.which, g.name, m.phase, m.reason]));
       wanting.classList.toggle("hidden", !rows.length);
       missing.tell(rows);
@@ -120,7 +120,7 @@
     return (mine) => {
       const s = parts.store;
       if (!show(mine, Boolean(s && (s.where || s.problem)))) return;
-      told.textContent = s.problem || { head: "The head of the cluster keeps its books, in journals.", redis: "A Redis server keeps the books of the cluster." }[s.kind] || "The books are kept where the agents of the cluster know.";
+      told.textContent = s.problem || { head: "The head process of the cluster stores its state in journal files.", redis: "A Redis server stores the state of the cluster." }[s.kind] || "The agents know where the state of the cluster is stored.";
       told.className = s.problem ? "trouble" : "soft";
       table.tell([["at", s.where], ...s.figures]);
     };
@@ -130,7 +130,7 @@
     head,
     clock: "cluster",
     status: () => parts.cluster && parts.cluster.live ? "Live" : parts.cluster ? parts.cluster.problem : "",
-    over: "The server has gone. 'shoal web --cluster' shows it again.",
-    footer: "Everything here was told by the agents of the cluster and by whoever starts them.",
+    over: "The web server has stopped. Use 'shoal web --cluster' to show the cluster again.",
+    footer: "All data comes from the agents of the cluster and from the services that start them.",
   });
 })();

@@ -18,16 +18,16 @@ const Course = (() => {
   }
   function sentence(points, given) {
     const [age, , cpu, read, written] = points[points.length - 1], most = Math.max(...points.map((p) => p[1]));
-    return `In ${P.seconds(age)} it used at most ${P.bytes(most)} of memory${given.memory ? ` of ${P.bytes(given.memory)} given` : ""} and ${P.number(cpu / Math.max(age, 0.01))} cores on average`
-      + `${given.cores ? ` of ${P.number(given.cores)}` : ""}; it read ${P.bytes(read)} and wrote ${P.bytes(written)}.`;
+    return `Over ${P.seconds(age)}: peak memory ${P.bytes(most)}${given.memory ? ` of ${P.bytes(given.memory)}` : ""}, ${P.number(cpu / Math.max(age, 0.01))}`
+      + `${given.cores ? ` of ${P.number(given.cores)}` : ""} cores busy on average, ${P.bytes(read)} read, ${P.bytes(written)} written.`;
   }
   function plots(points, first, given) {
     const begin = first[0], end = points[points.length - 1][0], all = curves(points, first);
     const near = (curve, amount) => amount && amount < FAR * Math.max(...curve.map((p) => p[1]));  // or nothing else could be seen
-    const limited = (name, curve, amount, colour) => [{ name, points: curve, colour }, ...(near(curve, amount) ? [{ name: "given", points: [[begin, amount]], colour: "var(--soft)" }] : [])];
+    const limited = (name, curve, amount, colour) => [{ name, points: curve, colour }, ...(near(curve, amount) ? [{ name: "limit", points: [[begin, amount]], colour: "var(--soft)" }] : [])];
     return {
-      memory: { begin, end, series: limited("memory", all.memory, given.memory, P.colour(0)), label: "Memory over the time of the attempt" },
-      cores: { begin, end, series: limited("cores", all.cores, given.cores, P.colour(2)), label: "Cores in use over the time of the attempt" },
+      memory: { begin, end, series: limited("memory", all.memory, given.memory, P.colour(0)), label: "Memory of the attempt over time" },
+      cores: { begin, end, series: limited("cores", all.cores, given.cores, P.colour(2)), label: "Cores used by the attempt over time" },
     };
   }
 
@@ -62,7 +62,7 @@ const Course = (() => {
     function draw(course) {
       if (course.going) seen = [...seen, ...course.points].slice(-MOST);
       const points = course.going ? seen : course.points;
-      if (!points.length) { told.textContent = course.going ? "It cannot be seen from here." : "Nothing is known of it: it took less than a second, or is a call of a Python function."; return; }
+      if (!points.length) { told.textContent = course.going ? "The task runs on another machine: no measurements are available here." : "No measurements: the attempt took less than a second, or it was a Python function call."; return; }
       told.textContent = sentence(points, given(course.attempt));
       if (course.going && points.length < 2) return;  // what was before somebody looked is told when it has ended
       const now = course.going ? plots(points.slice(1), points[0], given(course.attempt)) : plots(points, [0, 0, 0], given(course.attempt));

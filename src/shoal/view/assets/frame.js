@@ -13,7 +13,7 @@ const Frame = (() => {
   }
   const get = (path) => fetched(path).then(P.read);
   const getText = (path) => fetched(path).then(P.printable);
-  const GONE = "The server has gone. 'shoal web' shows it again.";
+  const GONE = "The web server has stopped. Use 'shoal web' to show the run again.";
   const said = (error) => error instanceof TypeError ? GONE : error.message;
 
   function section(id, title, needs, fill) {
@@ -78,7 +78,7 @@ const Frame = (() => {
     const source = new EventSource("api/v1/events");
     source.onmessage = take;
     source.onerror = () => {
-      tell("No answer from the server; trying again.", true);
+      tell("The server does not respond. Reconnecting …", true);
       if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);  // after an answer with an error it does not try by itself
     };
     source.addEventListener("over", () => { source.close(); tell(page.over, false); });

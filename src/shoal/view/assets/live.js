@@ -13,9 +13,9 @@
     const run = parts.run;
     if (!run) return;
     const kind = run.outcome === "ok" ? "ok" : run.live ? "live" : run.id ? "bad" : "";
-    title.replaceChildren(run.workflow, " ", make("span", { class: "chip " + kind }, run.outcome === "ok" ? "all done" : run.outcome.replace(/^it was /, "")));
+    title.replaceChildren(run.workflow, " ", make("span", { class: "chip " + kind }, run.outcome === "ok" ? "completed" : run.outcome.replace(/^it was /, "")));
     const moment = run.began && new Date(run.began * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-    about.textContent = run.id ? `run ${run.id} of ${moment}, ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the nodes"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "Nothing has been run yet. This page begins when the run does.";
+    about.textContent = run.id ? `Run ${run.id}, started ${moment} ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the cluster"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "This workflow has not been run yet. The page starts when a run does.";
     document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(parts.progress.done, parts.progress.to_run) + " · " : "") + run.workflow;
   }
   /* Of a net nobody knows how many tasks there will be. */
@@ -26,13 +26,13 @@
   section("progress", "Progress", ["progress", "running", "run"], (room) => {
     const bar = make("div"), tiles = make("div", { class: "tiles" }), going = make("div"), list = make("div");
     const names = {};
-    for (const [key, told] of [["done", "tasks done"], ["failed", "failed"], ["running", "running"], ["left", "left"], ["elapsed", "so far"], ["rate", "per second"]]) {
+    for (const [key, told] of [["done", "tasks done"], ["failed", "failed"], ["running", "running"], ["left", "remaining"], ["elapsed", "elapsed"], ["rate", "tasks per second"]]) {
       const value = make("b"), under = make("span", {}, told);
       names[key] = { value, under, tile: make("div", { class: "tile", id: "tile-" + key }, value, under) };
       tiles.append(names[key].tile);
     }
-    const table = P.table([{ label: "task", text: true, show: (v) => make("span", {}, taskLink(v[0], v[1]), v[2] ? ` on ${v[2]}` : "") }, { label: "attempt" }, { label: "running for", show: P.seconds }], [], { label: "tasks that run longest", narrow: true });
-    list.append(make("h3", {}, "Running longest"), table);
+    const table = P.table([{ label: "task", text: true, show: (v) => make("span", {}, taskLink(v[0], v[1]), v[2] ? ` on ${v[2]}` : "") }, { label: "attempt" }, { label: "running for", show: P.seconds }], [], { label: "longest-running tasks", narrow: true });
+    list.append(make("h3", {}, "Longest-running tasks"), table);
     const reason = make("pre", { id: "run-why", class: "hidden", tabindex: "0" });
     const asked = make("button", { id: "ask-why", onclick: async () => {
       asked.disabled = true;
@@ -42,7 +42,7 @@
       } catch (error) { reason.textContent = said(error); }
       reason.classList.remove("hidden");
       asked.disabled = false;
-    } }, "Why is the rest not running?");
+    } }, "Why are the other tasks not running?");
     room.append(bar, tiles, going, list, asked, reason);
     let spoken = null;
     const elapsed = () => parts.progress.elapsed + (parts.run.live ? since() : 0);
@@ -54,14 +54,14 @@
       const all = [part("done", p.done, STATES.done), part("failed", p.failed, STATES.failed), part("running", p.running, STATES.running), part("cancelled", p.cancelled, STATES.cancelled), ...(live ? [part("not started", p.waiting, STATES.waiting), part("cannot run", p.cannot_run, "var(--warn)")] : [part("not run", p.waiting + p.cannot_run, STATES.waiting)])];
       if (!is(bar)) bar.replaceChildren(P.whole(all.filter((one) => one.value), "tasks"));
       names.done.value.textContent = P.count(p.done);
-      names.done.under.textContent = (p.to_run ? `of ${P.many(p.to_run, "task")} done` : "tasks done") + (p.up_to_date ? `, ${P.count(p.up_to_date)} were up to date` : "");
+      names.done.under.textContent = (p.to_run ? `of ${P.many(p.to_run, "task")} done` : "tasks done") + (p.up_to_date ? `, ${P.count(p.up_to_date)} already up to date` : "");
       names.failed.value.textContent = P.count(p.failed);
       names.running.value.textContent = P.count(p.running);
       names.elapsed.value.textContent = P.seconds(elapsed());
-      names.elapsed.under.textContent = live ? "so far" : "took";
+      names.elapsed.under.textContent = live ? "elapsed" : "wall time";
       names.rate.value.textContent = P.number(p.rate);
       names.left.value.textContent = p.left === null ? "–" : P.estimate(p.left);
-      names.left.under.textContent = p.left === null ? "left: not known yet" : `left (${P.estimate(p.least)} to ${P.estimate(p.most)})`;
+      names.left.under.textContent = p.left === null ? "remaining (no estimate yet)" : `remaining (${P.estimate(p.least)} to ${P.estimate(p.most)})`;
       names.left.tile.classList.toggle("hidden", !live || Boolean(parts.net));  // how many tasks a net will have, nobody knows
       names.running.tile.classList.toggle("hidden", !live);
       asked.classList.toggle("hidden", !live);
@@ -73,8 +73,8 @@
       const tenth = !live ? 11 : p.to_run ? Math.floor(10 * p.done / p.to_run) : -String(p.done).length;  // or ten times as many
       if (tenth !== spoken) {
         spoken = tenth;
-        heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.estimate(p.left)} left`)
-          : `The run is over: ${P.many(p.done, "task")} done, ${P.count(p.failed)} failed.`;
+        heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.estimate(p.left)} remaining`)
+          : `The run has ended: ${P.many(p.done, "task")} done, ${P.count(p.failed)} failed.`;
       }
     };
   });
@@ -100,9 +100,9 @@
     const by = (t, rows) => rows.map((values, i) => ({ name: t.shown[i], values, colour: P.colour(i) })).filter((s) => s.values.some((v) => v > 0));
     const held = (t, i) => t.cores.reduce((sum, row) => sum + row[i], t.untold[i]);
     const cores = (t) => ({ begin: 0, end: t.end, buckets: t.buckets, limit: t.capacity, idleColour: red ? "#3f9d57" : "",
-      label: `Cores over time; ${P.number(held(t, t.buckets - 1))} of ${P.number(t.capacity[t.buckets - 1])} now`,
+      label: `Cores in use over time; ${P.number(held(t, t.buckets - 1))} of ${P.number(t.capacity[t.buckets - 1])} now`,
       series: red ? [{ name: "busy", values: t.running.map((_, i) => held(t, i)), colour: "#c8372d" }] : [...by(t, t.cores), ...P.underway(t.untold)] });
-    const memory = (t) => ({ begin: 0, end: t.end, buckets: t.buckets, series: by(t, t.memory), label: "Memory in use over time by category" });
+    const memory = (t) => ({ begin: 0, end: t.end, buckets: t.buckets, series: by(t, t.memory), label: "Memory in use over time, by category" });
     const states = (t) => {
       const waiting = t.running.map((r, i) => Math.max(0, t.total - t.done[i] - t.failed[i] - r - t.ready[i]));
       const series = [["done", t.done], ["failed", t.failed], ["running", t.running], ["ready", t.ready], [parts.time.ready ? "waiting" : "not started", waiting]].map(([name, values]) => ({ name, values, colour: STATES[name] || STATES.waiting }));
@@ -123,10 +123,10 @@
         drawn[1].classList.toggle("hidden", !used);
         return;
       }
-      drawn = [P.stacked({ ...cores(t), limitName: "cores there", idle: true, unit: P.number, high: 240, caption: t.crowded ? "Cores busy" : "Cores held" }),
+      drawn = [P.stacked({ ...cores(t), limitName: "cores available", idle: true, unit: P.number, high: 240, caption: t.crowded ? "Cores busy" : "Cores allocated" }),
         P.stacked({ ...memory(t), unit: P.bytes, high: 180, caption: "Memory in use, by category" }), P.stacked({ ...states(t), unit: P.number, high: 180, caption: "Tasks by state" })];
       drawn[1].classList.toggle("hidden", !used);
-      room.append(make("div", { class: "tools", role: "group", "aria-label": "how cores are drawn" }, choice("By category", false), choice("Busy, red on green", true)), ...drawn);
+      room.append(make("div", { class: "tools", role: "group", "aria-label": "colours of the core chart" }, choice("By category", false), choice("Busy and idle", true)), ...drawn);
     };
   });
 
@@ -134,9 +134,9 @@
 
   const NOTHING = { kind: "bars", begin: 0, end: 1, rows: [], row: [], start: [], length: [], category: [], bad: [], name: [], attempt: [], task: [] };
   class LiveGantt extends P.Gantt {
-    static enter = "opens or goes nearer";
+    static enter = "opens the task or zooms in";
     constructor() {
-      super(NOTHING, [], "Attempts on the slots of nodes over time; the tables of nodes and tasks say the same in words");
+      super(NOTHING, [], "Gantt chart of attempts on the slots of each node; the node and task tables show the same data as text");
       this.whole = true;
       let pressed = 0;
       this.canvas.addEventListener("pointerdown", (event) => { pressed = event.offsetX; });
@@ -184,10 +184,10 @@
     }
   }
   const chart = new LiveGantt();
-  section("gantt", "Who ran what when", ["time", "nodes", "run"], (room) => {
+  section("gantt", "Task timeline", ["time", "nodes", "run"], (room) => {
     const choice = make("select", { "aria-label": "node", onchange: () => { chart.of = choice.value; chart.ask(0); } }, make("option", { value: "" }, "all nodes"));
-    const choose = make("label", { class: "hidden" }, "Slots of ", choice);
-    room.append(text("Zoom in until single attempts are seen, of one node if there are many; a click on one, or Enter, tells about its task.", true), choose, chart.node);
+    const choose = make("label", { class: "hidden" }, "Show slots of ", choice);
+    room.append(text("Zoom in until single attempts are visible; select one node if there are many. Click an attempt, or press Enter, to open its task.", true), choose, chart.node);
     let was = false;
     return (mine) => {
       if (!show(mine, Boolean(parts.time && parts.progress && parts.progress.attempts + parts.progress.running))) return;
@@ -205,10 +205,10 @@
   const goes = () => Boolean(parts.run && parts.run.live);
   section("graph", "Graph", ["graph", "run"], (room) => {
     let drawn = null, single = window.innerWidth >= 700;  // in a narrow window lines between single tasks cannot be followed
-    const tasks = (t) => ({ small: true, label: `${P.many(t.nodes.length, "task")}, with lines to those that need them; arrow keys go from one to the next`, edges: t.edges,
+    const tasks = (t) => ({ small: true, label: `Dependency graph of ${P.many(t.nodes.length, "task")}; arrow keys move between tasks`, edges: t.edges,
       nodes: t.nodes.map((n) => ({ name: n.name, state: n.state, note: n.state + (n.category ? `, ${n.category}` : ""), act: () => openTask(n.task) })) });
-    const categories = (g) => ({ small: false, label: `What the ${g.nodes.length} categories need of each other; the table of categories has the figures`,
-      edges: g.edges.map(([from, to, n]) => [from, to, `${g.nodes[to].name} needs ${g.nodes[from].name}, ${P.count(n)} times`]),
+    const categories = (g) => ({ small: false, label: `Dependencies between the ${g.nodes.length} categories; the category table has the numbers`,
+      edges: g.edges.map(([from, to, n]) => [from, to, `${g.nodes[to].name} depends on ${g.nodes[from].name}: ${P.count(n)} ${n === 1 ? "dependency" : "dependencies"}`]),
       nodes: g.nodes.map((n) => {
         const all = Math.max(n.planned, n.done + n.failed + n.running, 1), most = P.count(n.planned);
         return { name: n.name, longest: goes() && `${most} of ${most}, ${most} running`, note: `${P.count(n.done)} of ${P.count(n.planned)}` + (n.failed ? `, ${P.count(n.failed)} failed` : n.running ? `, ${P.count(n.running)} running` : ""),
@@ -221,7 +221,7 @@
       drawn.tell(figures());
       explain();
     } }, name);
-    const choose = make("div", { class: "tools", role: "group", "aria-label": "what is drawn" }, choice("Tasks", true), choice("Categories", false));
+    const choose = make("div", { class: "tools", role: "group", "aria-label": "level of detail" }, choice("Tasks", true), choice("Categories", false));
     const legend = make("div");
     const explain = () => {
       const names = goes() ? ["done", "failed", "running", ...(single && parts.graph.tasks ? ["ready", "waiting"] : ["not started"])] : ["done", "failed", "not run"];
@@ -235,7 +235,7 @@
       choose.classList.toggle("hidden", !parts.graph.tasks);
       explain();
       if (drawn) drawn.tell(figures());
-      else room.append(text("What needs what, in layers from top to bottom. A click on a task tells about it, on a category lists its tasks.", true), choose, drawn = Graphs.of(figures()), legend);
+      else room.append(text("Dependencies, from top to bottom. Click a task to open it, or a category to list its tasks.", true), choose, drawn = Graphs.of(figures()), legend);
     };
   });
   section("net", "Net", ["net"], (room) => {
@@ -251,11 +251,11 @@
       nodes.forEach(([key], i) => at.set(key, i));
       const edges = shape.arcs.map((a) => [at.get("place " + a.place), at.get("transition " + a.transition), a.kind]).filter(([p, t]) => p !== undefined && t !== undefined)
         .map(([p, t, kind]) => kind === "put" || kind === "on_error" ? [t, p, kind] : [p, t, kind]);
-      return { nodes: nodes.map(([, node]) => node), edges, label: `The net ${net.name}: the tables below say the same` };
+      return { nodes: nodes.map(([, node]) => node), edges, label: `Petri net ${net.name}; the tables below show the same data` };
     };
     async function load() {
       try { shape = await get("net"); } catch (error) { shape = { problem: said(error) }; }
-      if (shape.problem) picture.append(text("The net is not drawn: " + shape.problem, true));
+      if (shape.problem) picture.append(text("The net cannot be drawn: " + shape.problem, true));
       else picture.append(drawn = Graphs.of(figures()));
     }
     return (mine) => {
@@ -282,24 +282,24 @@
     const row = rowsOf("categories").find((c) => c.name === name);
     return row ? P.range(row.cores_least, row.cores_most) : P.number(mean);
   };
-  tabled("categories", "Categories", ["categories"], "What tasks are given, what they use of it, and how often they were tried again.", [
+  tabled("categories", "Categories", ["categories"], "Resources given and used, run times and retries of each category.", [
     { label: "category", text: true, show: ([name, place]) => make("span", {}, P.swatch(P.colour(place)), make("button", { class: "link", onclick: () => listCategory(name) }, name)) },
     { label: "planned", show: P.count }, { label: "done", show: P.count }, { label: "failed", show: P.count }, { label: "retries", show: P.count }, { label: "mean", show: or(P.seconds) }, { label: "95 %", show: or(P.seconds) },
-    { label: "longest", show: or(P.seconds) }, { label: "core time", show: P.seconds }, { label: "cores held", show: coresHeld, help: "by one task" }, { label: "cores busy", show: P.number, help: "kept busy by one task, on average" },
-    { label: "memory given", show: or(P.bytes) }, { label: "memory used", show: or(P.bytes), help: "the most of any attempt" },
-    { label: "unused", show: (v) => v === null ? "–" : make("span", { class: v > 0.5 ? "warned" : "" }, P.percent(v)), help: "of the memory given, over time" }],
+    { label: "longest", show: or(P.seconds) }, { label: "core time", show: P.seconds }, { label: "cores per task", show: coresHeld, help: "cores allocated to one task" }, { label: "cores busy", show: P.number, help: "mean CPU use of one task, in cores" },
+    { label: "memory allocated", show: or(P.bytes), help: "per task" }, { label: "peak memory", show: or(P.bytes), help: "the highest of all attempts" },
+    { label: "unused", show: (v) => v === null ? "–" : make("span", { class: v > 0.5 ? "warned" : "" }, P.percent(v)), help: "share of the allocated memory that was not used, over time" }],
   () => rowsOf("categories").map((c) => [[c.name, c.place], c.planned, c.done, c.failed, c.retries, c.mean, c.p95, c.longest, c.core_seconds, c.cores, c.cores_used, c.memory_limit || c.memory_declared, c.most_memory, c.memory_waste]));
   section("nodes", "Nodes", ["nodes", "standing", "run"], (room) => {
     const map = NodeMap.map("nodes"), table = P.table([
-      { label: "node", text: true }, { label: "cores", show: P.number }, { label: "memory", show: or(P.bytes) }, { label: "tasks", show: P.count }, { label: "not succeeded", show: P.count },
-      { label: "busy", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "core time", show: P.seconds }, { label: "made", show: or(P.bytes) }, { label: "fetched", show: or(P.bytes) },
-      { label: "hits", show: (v) => v === null ? "–" : P.percent(v), help: "of the files that its tasks read, those for which nothing had to be fetched" },
-      { label: "stolen", show: or(P.count), help: "tasks that it took from others" }, { label: "pushed to it", show: or(P.count) }, { label: "there", show: (v) => v ? "has left" : "yes" }], [], { label: "nodes" });
+      { label: "node", text: true }, { label: "cores", show: P.number }, { label: "memory", show: or(P.bytes) }, { label: "tasks", show: P.count }, { label: "failed attempts", show: P.count },
+      { label: "busy", show: (v) => make("span", {}, P.meter(v), P.percent(v)) }, { label: "core time", show: P.seconds }, { label: "output", show: or(P.bytes), help: "size of the files that its tasks made" }, { label: "fetched", show: or(P.bytes) },
+      { label: "cache hits", show: (v) => v === null ? "–" : P.percent(v), help: "share of input files that were already on the node" },
+      { label: "stolen", show: or(P.count), help: "tasks that it took from other nodes" }, { label: "received", show: or(P.count), help: "tasks that other nodes pushed to it" }, { label: "connected", show: (v) => v ? "no" : "yes" }], [], { label: "nodes" });
     const rest = text("", true);
-    room.append(map, rest, make("details", {}, make("summary", {}, "The figures as a table"), table));
+    room.append(map, rest, make("details", {}, make("summary", {}, "Show as a table"), table));
     return (mine) => {
       const now = new Map(rowsOf("standing").map((row) => [row.name, row]));
-      const found = rowsOf("nodes").map((row) => ({ ...row, ...now.get(row.name), ...(row.left ? { chip: "bad", state: "has left" } : {}) }));
+      const found = rowsOf("nodes").map((row) => ({ ...row, ...now.get(row.name), ...(row.left ? { chip: "bad", state: "left" } : {}) }));
       if (!show(mine, found.length > 0)) return;
       map.tell(found);
       rest.textContent = P.cutOff(found.length, parts.run.nodes);
@@ -308,20 +308,20 @@
   });
 
   section("throttle", "Throttle", ["throttle"], (room) => {
-    const table = P.table([{ label: "category", text: true }, { label: "node", text: true }, { label: "may run", show: (v) => v === null ? "no limit" : P.count(v) }, { label: "run", show: P.count }, { label: "ready", show: P.count },
-      { label: "in use", show: P.percent }, { label: "per second", show: P.number }, { label: "state", text: true }, { label: "why", text: true, long: true }], [], { label: "throttle" });
+    const table = P.table([{ label: "category", text: true }, { label: "node", text: true }, { label: "limit", show: (v) => v === null ? "none" : P.count(v) }, { label: "running", show: P.count }, { label: "ready", show: P.count },
+      { label: "in use", show: P.percent }, { label: "tasks per second", show: P.number }, { label: "state", text: true }, { label: "reason", text: true, long: true }], [], { label: "throttle" });
     const curves = make("div", { class: "side" }), drawn = new Map();
-    room.append(text("How many tasks of a category are let run together, and what comes of it.", true), table, curves);
+    room.append(text("Limit on concurrent tasks of each category, and its effect.", true), table, curves);
     return (mine) => {
       const found = parts.throttle || [];
       if (!show(mine, found.length > 0)) return;
       const last = (c) => c.points[c.points.length - 1];
-      table.tell(found.map((c) => [c.category || "all", c.node || "here", last(c)[1], last(c)[2], last(c)[3], last(c)[4], last(c)[5], c.state, c.reason]));
+      table.tell(found.map((c) => [c.category || "all", c.node || "this machine", last(c)[1], last(c)[2], last(c)[3], last(c)[4], last(c)[5], c.state, c.reason]));
       for (const c of found.slice(0, 6)) {
         const name = (c.category || "all categories") + (c.node ? " on " + c.node : ""), at = (k) => c.points.map((p) => [p[0], p[k]]);
-        const more = { begin: c.points[0][0], end: Math.max(parts.time ? parts.time.end : 0, last(c)[0] + 1e-3), series: [{ name: "may run", points: at(1), colour: P.colour(0) }, { name: "run", points: at(2), colour: P.colour(2) }] };
+        const more = { begin: c.points[0][0], end: Math.max(parts.time ? parts.time.end : 0, last(c)[0] + 1e-3), series: [{ name: "limit", points: at(1), colour: P.colour(0) }, { name: "running", points: at(2), colour: P.colour(2) }] };
         if (drawn.has(name)) drawn.get(name).tell(more);
-        else { drawn.set(name, P.lines({ ...more, unit: P.number, caption: name, label: `How many tasks of ${name} may run and run` })); curves.append(drawn.get(name)); }
+        else { drawn.set(name, P.lines({ ...more, unit: P.number, caption: name, label: `Limit and number of running tasks of ${name}` })); curves.append(drawn.get(name)); }
       }
     };
   });
@@ -331,25 +331,25 @@
     if (!show(mine, Boolean(c) || far)) return;
     if (c) { if (!is(room)) follow(room, c); } else if (!room.firstChild) {
       const button = make("button", { onclick: async () => {
-        button.textContent = "Working it out …";
+        button.textContent = "Computing …";
         try {
           const found = await get("critical");
           follow(room, found);
           room.append(text("As of " + new Date().toLocaleTimeString("en-GB") + ".", true));
         } catch (error) { button.textContent = said(error); }
-      } }, "Work out the critical path");
-      room.append(text("Of so many tasks the path is worked out when you ask for it, which takes some seconds.", true), button);
+      } }, "Compute the critical path");
+      room.append(text("This run has many tasks, so the critical path is computed on request. It takes a few seconds.", true), button);
     }
   });
   function follow(room, c) {
     const live = parts.run && parts.run.live;
     room.replaceChildren(
-      text((live ? `Of the longest chain of tasks ${P.percent(c.done)} is done. ` : "") + (c.tasks === 1 ? `The task that ended last needed none that ran before it. It started after ${P.seconds(c.waited)} and took ${P.seconds(c.ran)}.` : `${P.count(c.tasks)} tasks, each waiting for the one before it, ended last. They ran for ${P.seconds(c.ran)} and waited ${P.seconds(c.waited)} in between.`)),
+      text((live ? `${P.percent(c.done)} of the longest chain of tasks is done. ` : "") + (c.tasks === 1 ? `The last task to finish had no dependencies in this run. It waited ${P.seconds(c.waited)} and ran for ${P.seconds(c.ran)}.` : `The critical path has ${P.count(c.tasks)} tasks: they ran for ${P.seconds(c.ran)} and waited ${P.seconds(c.waited)} in total.`)),
       P.chain(c.steps, c.steps.length ? Math.min(0, c.steps[0].start) : 0, parts.time ? parts.time.end : 1, `The critical path: ${P.many(c.tasks, "task")}`),
-      P.bars(c.by_category.slice(0, 8).map((row) => ({ name: `${row.name} (${P.count(row.tasks)})`, value: row.seconds, text: P.seconds(row.seconds), colour: P.colour(row.place) })), "time on the path by category"));
+      P.bars(c.by_category.slice(0, 8).map((row) => ({ name: `${row.name} (${P.count(row.tasks)})`, value: row.seconds, text: P.seconds(row.seconds), colour: P.colour(row.place) })), "time on the critical path, by category"));
   }
-  tabled("failures", "Failures", ["failures"], "Attempts that did not succeed, grouped by what was said of them; numbers and names are left out of the cause.", [
-    { label: "cause", text: true }, { label: "kind", text: true }, { label: "attempts", show: P.count }, { label: "tasks given up", show: P.count }, { label: "time lost", show: P.seconds }, { label: "categories", text: true },
+  tabled("failures", "Failures", ["failures"], "Failed attempts, grouped by error message without numbers and names.", [
+    { label: "cause", text: true }, { label: "kind", text: true }, { label: "attempts", show: P.count }, { label: "failed tasks", show: P.count }, { label: "time lost", show: P.seconds }, { label: "categories", text: true },
     { label: "examples", text: true, show: P.examples }],
   () => (parts.failures || []).map((f) => [f.text, f.outcome, f.attempts, f.given_up, f.seconds, f.categories.join(", ") + (f.other_categories ? ` and ${f.other_categories} more` : ""), f.examples]));
 
@@ -360,7 +360,7 @@
   section("tasks", "Tasks", ["progress", "graph", "run"], (room, node) => {
     const search = make("input", { type: "search", "aria-label": "part of a task's name", placeholder: "part of a name" });
     const pick = (label, values) => make("select", { "aria-label": label, onchange: () => load() }, make("option", { value: "" }, label), ...values.map((value) => make("option", { value }, value)));
-    const state = pick("every state", ["not started", "running", "done", "failed", "cancelled", "cannot run"]), category = pick("every category", []);
+    const state = pick("all states", ["not started", "running", "done", "failed", "cancelled", "cannot run"]), category = pick("all categories", []);
     const table = P.table([{ label: "task", text: true, show: (v) => taskLink(v[0], v[1]) }, { label: "category", text: true }, { label: "state", show: mark }], [], { label: "tasks" });
     const more = make("button", { class: "hidden", onclick: () => load(true) }, "More"), told = make("p", { class: "soft", role: "status" });
     const form = make("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); load(); } }, search, state, category, make("button", {}, "Find"));
@@ -370,7 +370,7 @@
     const ask = (after, limit) => get("tasks?" + new URLSearchParams({ ...filter, limit, after }));
     const tell = (count) => {
       table.tell(rows.map((task) => [[task.task, task.name], task.category, task.state]));
-      told.textContent = count === null ? `${rows.length} shown${next === null ? "" : ", there may be more"}` : P.many(count, "task");
+      told.textContent = count === null ? `${rows.length} shown${next === null ? "" : ", more available"}` : P.many(count, "task");
       more.classList.toggle("hidden", next === null);
     };
     async function load(on) {
@@ -449,10 +449,10 @@
     return (mine) => {
       const d = parts.data, r = parts.run;
       if (!show(mine, Boolean(d && r && r.id))) return;
-      data.tell([["source files", d.sources ? `${P.count(d.sources)} (${P.bytes(d.source_bytes)})` : "none"], ["made by tasks", P.bytes(d.made)], ["read from disk", P.bytes(d.read)], ["written to disk", P.bytes(d.written)],
-        ...(r.cluster ? [["fetched from other nodes", `${P.bytes(d.fetched)} in ${P.count(d.fetched_files)} files`], ["read where it was", `${P.bytes(d.hit_bytes)}, ${P.count(d.hits)} times`], ["tasks stolen", P.count(d.stolen)], ["tasks pushed", P.count(d.pushed)]] : [])]);
-      where.tell([["run", `${r.id} (number ${r.number} in its ledger)`], ["Shoal", r.version], [r.cluster ? "brought from" : "machine", r.host], ["asked for", r.targets.join(" ") || "–"],
-        ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores of all nodes", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} of the largest node` : name, amount])]);
+      data.tell([["source files", d.sources ? `${P.count(d.sources)} (${P.bytes(d.source_bytes)})` : "none"], ["output of tasks", P.bytes(d.made)], ["read from disk", P.bytes(d.read)], ["written to disk", P.bytes(d.written)],
+        ...(r.cluster ? [["fetched from other nodes", `${P.bytes(d.fetched)} in ${P.many(d.fetched_files, "file")}`], ["read on the same node", `${P.bytes(d.hit_bytes)} in ${P.many(d.hits, "read")}`], ["tasks stolen", P.count(d.stolen)], ["tasks pushed", P.count(d.pushed)]] : [])]);
+      where.tell([["run", `${r.id} (number ${r.number} in the ledger)`], ["Shoal", r.version], [r.cluster ? "submitted from" : "machine", r.host], ["targets", r.targets.join(" ") || "default"],
+        ...(r.cluster ? [["nodes", P.count(r.nodes)], ["cores in total", P.number(r.cores)]] : []), ...r.resources.map(([name, amount]) => [r.cluster ? `${name} (largest node)` : name, amount])]);
     };
   });
 
@@ -460,8 +460,8 @@
     head,
     clock: "progress",
     status: () => parts.reading ? `Reading the ledger: ${P.bytes(parts.reading.bytes)}, ${P.count(parts.reading.attempts)} attempts so far` : parts.run && parts.run.live ? "Live" : "",
-    over: "The run is over, and the server beside it has gone. 'shoal web' shows it again.",
-    footer: "Everything here comes from the ledger of the run, on this machine.",
+    over: "The run has ended and its web server has stopped. Use 'shoal web' to show the run again.",
+    footer: "All data comes from the run's ledger on this machine.",
     recolour: () => chart.draw(),
     more: [TaskPage.dialog],
   });

@@ -4,8 +4,8 @@
 const NodeMap = (() => {
   const P = Plots, make = P.element;
   const MANY = 24;
-  const QUEUES = [["wait", "wait", "var(--soft)", "cannot start yet: inputs are on their way, it rests after a failure, or no node can run it yet"], ["local", "local", "var(--local)", "ready, and stays on this node"], ["shared", "shared", "var(--ready)", "ready, and any node may take it"]];
-  const HELD = [["cores", "var(--accent)", "held by its tasks"], ["memory", "var(--good)", "of its machine, in use by whomever"]];
+  const QUEUES = [["wait", "waiting", "var(--soft)", "tasks that cannot start yet: inputs are in transfer, a retry is delayed, or no node can run them"], ["local", "local", "var(--local)", "ready tasks that stay on this node"], ["shared", "shared", "var(--ready)", "ready tasks that other nodes may steal"]];
+  const HELD = [["cores", "var(--accent)", "allocated to tasks"], ["memory", "var(--good)", "of the machine, in use by all processes"]];
   const known = (value) => value !== null && value !== undefined;
   const plural = P.many;
 
@@ -57,9 +57,9 @@ const NodeMap = (() => {
   function told(row) {
     const found = [], reads = (row.hits || 0) + (row.fetched_files || 0);
     if (row.stolen) found.push(plural(row.stolen, "task") + " stolen");
-    if (row.pushed) found.push(P.count(row.pushed) + " pushed to it");
+    if (row.pushed) found.push(P.count(row.pushed) + " received");
     if (row.fetched) found.push(P.bytes(row.fetched) + " fetched");
-    if (reads) found.push(`${P.percent(row.hits / reads)} of ${plural(reads, "input")} ${reads === 1 ? "was" : "were"} there already`);
+    if (reads) found.push(`${P.percent(row.hits / reads)} of ${plural(reads, "input")} already on the node`);
     return found;
   }
   /* `map.tell(rows)`: by name {cores, cores_held, memory_used, running, wait, local, shared, ...}; null is not known. */

@@ -123,7 +123,7 @@ const Plots = (() => {
     const figure = element("figure", {}, caption ? element("figcaption", {}, caption) : null, room, heard);
     let entries = extra.legend ? legend(extra.legend()) : null;
     if (entries) figure.append(entries);
-    const details = element("details", {}, element("summary", {}, "The figures as a table"));
+    const details = element("details", {}, element("summary", {}, "Show as a table"));
     const fill = () => { if (details.open) details.replaceChildren(details.firstChild, extra.table()); };
     details.addEventListener("toggle", () => { if (details.children.length === 1) fill(); });
     if (extra.table) figure.append(details);
@@ -229,7 +229,7 @@ const Plots = (() => {
     return updatable(o, drawing(o.caption, () => o.label, draw, { legend: entries, table }));
   }
   /* Cores of attempts on other nodes, of which is told more when they have ended. */
-  const underway = (values) => values.some((v) => v > 0) ? [{ name: "under way", values, colour: "var(--underway)" }] : [];
+  const underway = (values) => values.some((v) => v > 0) ? [{ name: "running on other nodes", values, colour: "var(--underway)" }] : [];
   /* `figure.tell(more)` draws it with other figures. */
   function updatable(o, figure) {
     figure.tell = (more) => { Object.assign(o, more); figure.update(); };
@@ -265,7 +265,7 @@ const Plots = (() => {
       pointable(room, svg, heard, cells, (i) => x(o.begin + (i + 0.5) * width), (i) => rowsOf("after " + seconds(o.begin + (i + 0.5) * width),
         o.series.map((s) => { const v = value(s, o.begin + (i + 0.5) * width); return [s.name, v === null ? "–" : o.unit(v), s.colour]; })));
     };
-    const all = () => table([{ label: "curve", text: true }, { label: "after", show: seconds }, { label: "value", show: (v) => v === null ? "–" : o.unit(v) }],
+    const all = () => table([{ label: "series", text: true }, { label: "time", show: seconds }, { label: "value", show: (v) => v === null ? "–" : o.unit(v) }],
       o.series.flatMap((s) => s.points.filter((_, i) => i % Math.ceil(s.points.length / 40) === 0).map((p) => [s.name, p[0], p[1]])));
     return updatable(o, drawing(o.caption, () => o.label, draw, { legend: () => o.series.map((s) => [s.name, s.colour]), table: all }));
   }
@@ -365,7 +365,7 @@ const Plots = (() => {
   // ---- who ran what when ----------------------------------------------------------------------------------------------
 
   class Gantt {
-    static enter = "goes nearer";
+    static enter = "zooms in";
     constructor(data, names, label) {
       this.data = data;
       this.names = names;
@@ -380,7 +380,7 @@ const Plots = (() => {
         tool("+", "zoom in", () => this.zoom(0.5)), tool("−", "zoom out", () => this.zoom(2)),
         tool("←", "earlier", () => this.move(-0.25)), tool("→", "later", () => this.move(0.25)),
         tool("all", "show the whole run", () => this.reset()),
-        element("span", { class: "soft" }, "Drag to move, Ctrl and wheel to zoom. Keyboard: arrows pick, Enter " + this.constructor.enter + ", Shift and arrows move, + and − zoom.")), this.room, this.heard,
+        element("span", { class: "soft" }, "Drag to pan, Ctrl+wheel to zoom. Keyboard: arrow keys select, Enter " + this.constructor.enter + ", Shift+arrow keys pan, + and − zoom.")), this.room, this.heard,
         this.legend = this.makeLegend());
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.room);
@@ -388,7 +388,7 @@ const Plots = (() => {
     }
     makeLegend() {
       const bad = this.data.bad && this.data.bad.length;
-      return legend(this.names.map((name, i) => [name, colour(i)]).concat(bad ? [["did not succeed", "var(--bad)"]] : []));
+      return legend(this.names.map((name, i) => [name, colour(i)]).concat(bad ? [["failed", "var(--bad)"]] : []));
     }
     take(data) {
       const kept = this.picked === undefined || this.cells ? null : [this.data.row[this.picked], this.data.start[this.picked]];
@@ -445,7 +445,7 @@ const Plots = (() => {
       if (this.picked === undefined) next = this.byRow.flat().find((i) => this.data.start[i] + this.data.length[i] >= this.from);
       else if (along) { const row = this.byRow[this.data.row[this.picked]]; next = row[row.indexOf(this.picked) + along]; }
       else next = this.nearest(down);
-      if (next === undefined) { this.heard.textContent = this.byRow.some((row) => row.length) ? "nothing more there" : "nothing has run yet"; return; }
+      if (next === undefined) { this.heard.textContent = this.byRow.some((row) => row.length) ? "no more attempts in this direction" : "no task has run yet"; return; }
       this.picked = next;
       const start = this.data.start[next], end = start + this.data.length[next], span = this.to - this.from;
       if (end < this.from || start > this.to || (start < this.from && end - start < span)) this.show(start - span / 4, start + 3 * span / 4);
@@ -514,9 +514,9 @@ const Plots = (() => {
       return [cell ? [this.names[(cell >> 4) - 1], percent((cell & 15) / 15) + " busy", colour((cell >> 4) - 1)] : ["idle", ""]];
     }
     barPairs(i) {
-      const data = this.data, pairs = [[data.name[i], "", colour(data.category[i])], [this.names[data.category[i]], ""], ["started after", seconds(data.start[i])], ["took", seconds(data.length[i])]];
+      const data = this.data, pairs = [[data.name[i], "", colour(data.category[i])], [this.names[data.category[i]], ""], ["start", seconds(data.start[i])], ["run time", seconds(data.length[i])]];
       if (data.attempt.length && data.attempt[i] > 1) pairs.push(["attempt", data.attempt[i]]);
-      if (this.bad.has(i)) pairs.push(["did not succeed", ""]);
+      if (this.bad.has(i)) pairs.push(["failed", ""]);
       return pairs;
     }
     draw() {
@@ -642,7 +642,7 @@ const Plots = (() => {
         svg.append(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: 40, y2: 46 }));
         svg.append(shape("text", { x: x(t), y: 60, "text-anchor": x(t) > wide - 40 ? "end" : x(t) < 20 ? "start" : "middle" }, clock(t, tick, end)));
       }
-      const tell = (step) => rowsOf(step.name, [[step.category, "", colour(step.place)], ["waited before it", seconds(step.waited)], ["took", seconds(step.end - step.start)]]);
+      const tell = (step) => rowsOf(step.name, [[step.category, "", colour(step.place)], ["waited", seconds(step.waited)], ["run time", seconds(step.end - step.start)]]);
       svg.addEventListener("pointermove", (event) => {
         const box = svg.getBoundingClientRect(), t = begin + (end - begin) * (event.clientX - box.left - 2) / (box.width - 4);
         const hit = steps.find((step) => step.start - step.waited <= t && t <= step.end);

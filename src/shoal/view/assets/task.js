@@ -13,7 +13,7 @@ const TaskPage = (() => {
   let shown = null;
 
   async function open(task) {
-    const content = make("div", {}, text("One moment …", true)), name = make("h2", { id: "task-head" }, "Task " + task);
+    const content = make("div", {}, text("Loading …", true)), name = make("h2", { id: "task-head" }, "Task " + task);
     const mine = shown = { task, name, content, fill: null, state: "", asked: 0, again: 0, busy: false };
     dialog.replaceChildren(make("div", { class: "title" }, make("div", {}, name), make("button", { onclick: () => dialog.close() }, "Close")), content);
     if (!dialog.open) dialog.showModal();
@@ -55,10 +55,10 @@ const TaskPage = (() => {
 
   function sheet(mine) {
     const from = make("div"), facts = make("p", { role: "status", id: "task-facts" }), tried = make("div"), course = make("div");
-    const needs = several("Needs"), needed = several("Needed by"), output = make("h3", {}, "Output");
-    const written = make("pre", { tabindex: "0", "aria-label": "what it wrote" });
-    const attempts = P.table([{ label: "attempt" }, { label: "outcome", text: true }, { label: "node", text: true }, { label: "started after", show: P.seconds }, { label: "took", show: P.seconds }, { label: "cpu", show: P.seconds },
-      { label: "memory", show: or(P.bytes) }, { label: "limit", show: or(P.bytes) }, { label: "made", show: or(P.bytes) }, { label: "what was said", text: true, long: true }], [], { label: "attempts" });
+    const needs = several("Depends on"), needed = several("Required by"), output = make("h3", {}, "Output");
+    const written = make("pre", { tabindex: "0", "aria-label": "output" });
+    const attempts = P.table([{ label: "attempt" }, { label: "outcome", text: true }, { label: "node", text: true }, { label: "start", show: P.seconds, help: "since the start of the run" }, { label: "wall time", show: P.seconds }, { label: "CPU time", show: P.seconds },
+      { label: "peak memory", show: or(P.bytes) }, { label: "memory limit", show: or(P.bytes) }, { label: "output", show: or(P.bytes), help: "size of the files that it made" }, { label: "message", text: true, long: true }], [], { label: "attempts" });
     tried.append(make("h3", {}, "Attempts"), attempts);
     let words = null, curves = null, chosen = 0, reading = 0;
     const read = async (attempt) => {
@@ -66,7 +66,7 @@ const TaskPage = (() => {
       chosen = attempt;
       if (attempt) output.textContent = `Output of attempt ${attempt}`;
       let found;
-      try { found = await getText(`tasks/${mine.task}/output` + (attempt ? `?attempt=${attempt}` : "")) || "(nothing)"; } catch (error) { found = said(error); }
+      try { found = await getText(`tasks/${mine.task}/output` + (attempt ? `?attempt=${attempt}` : "")) || "(no output)"; } catch (error) { found = said(error); }
       if (mine !== shown || turn !== reading || found === words) return;
       const end = words !== null && written.scrollTop + written.clientHeight > written.scrollHeight - 8;
       if (words && found.startsWith(words)) written.append(found.slice(words.length)); else written.textContent = found;
@@ -74,13 +74,13 @@ const TaskPage = (() => {
       if (end) written.scrollTop = written.scrollHeight;  // who looks at the end goes on to do so
     };
     const tell = (task) => {
-      const going = task.running ? ` · attempt ${task.running.attempt} is running` + (task.running.pid ? ` as process ${task.running.pid}` : "") + (parts.run && parts.run.cluster ? ` on ${task.running.node}` : "") : "";
+      const going = task.running ? ` · attempt ${task.running.attempt} running` + (task.running.pid ? `, process ${task.running.pid}` : "") + (parts.run && parts.run.cluster ? ` on ${task.running.node}` : "") : "";
       const about = [mark(task.state), ` · ${task.category || "no category"} · task ${task.task}${going}`];
       if (facts.textContent !== task.state + about[1]) facts.replaceChildren(...about);
       tried.classList.toggle("hidden", !task.attempts.length);
       attempts.tell(task.attempts.map((a) => [a.attempt, a.outcome, a.node, a.started, a.ended - a.started, a.cpu, a.memory, a.memory_limit, a.made, a.message]));
       const latest = task.running ? task.running.attempt : task.attempts.length ? task.attempts[task.attempts.length - 1].attempt : 0;
-      if (latest && !curves) course.append(make("h3", {}, "Use over time"), curves = Course.of(task, read));
+      if (latest && !curves) course.append(make("h3", {}, "Resource usage over time"), curves = Course.of(task, read));
       else if (curves && curves.tell(task) && chosen) read(latest);  // it shows the latest attempt, which is another now
       needs.tell(task.needs);
       needed.tell(task.needed_by);
@@ -105,13 +105,13 @@ const TaskPage = (() => {
   function why(mine, room) {
     const total = parts.progress ? parts.progress.to_run + parts.progress.up_to_date : 0, first = !room.firstChild;
     if (total <= MANY) { askWorkflow(mine, room); return; }
-    const button = make("button", { onclick: () => askWorkflow(mine, room) }, first ? "Load the workflow for command, files and why" : "Its state has changed: ask again why");
+    const button = make("button", { onclick: () => askWorkflow(mine, room) }, first ? "Load the workflow to show command, files and reason" : "The state has changed: update the reason");
     const old = room.querySelector(":scope > button");
     if (old) old.replaceWith(button); else room.append(button);
   }
   async function askWorkflow(mine, room) {
     const known = room.querySelector("#task-why"), button = room.querySelector(":scope > button");
-    if (known) known.setAttribute("aria-busy", "true"); else room.replaceChildren(text("Asking the workflow …", true));
+    if (known) known.setAttribute("aria-busy", "true"); else room.replaceChildren(text("Loading the workflow …", true));
     if (button) button.remove();
     const turn = mine.turn = (mine.turn || 0) + 1;
     let w;
@@ -127,7 +127,7 @@ const TaskPage = (() => {
     if (w.why) found.push(make("p", { id: "task-why" }, w.why));
     if (w.problem) found.push(text(w.problem, true));
     if (w.command || w.function) found.push(make("h3", {}, w.command ? "Command" : "Function"), make("pre", { tabindex: "0", id: "task-command" }, w.command || w.function));
-    if (w.file) found.push(text([`${w.file}${w.line ? ", line " + w.line : ""}`, ...w.asks.map(([name, amount]) => `${name} ${amount}`), w.retries ? `${w.retries} more attempts` : "", w.timeout ? "at most " + P.seconds(w.timeout) : ""].filter(Boolean).join(" · "), true));
+    if (w.file) found.push(text([`${w.file}${w.line ? ", line " + w.line : ""}`, ...w.asks.map(([name, amount]) => `${name} ${amount}`), w.retries ? `${w.retries} ${w.retries === 1 ? "retry" : "retries"}` : "", w.timeout ? "time limit " + P.seconds(w.timeout) : ""].filter(Boolean).join(" · "), true));
     for (const [title, files] of [["Inputs", w.inputs], ["Outputs", w.outputs]])
       if (files && files.length) found.push(make("h3", {}, title), make("ul", { class: "several" }, ...files.map((file) => make("li", {}, make("code", {}, file)))));
     room.replaceChildren(...found);
