@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.view.critical import quick_steps
+from shoal.view.fold import within
 from shoal.view.longest import chain_of
 from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Known, Progress, Tally, progress_of
-from shoal.view.parts import within
 from shoal.view.run import RunView
 from shoal.view.spread import even_edges, total_over
 from shoal.view.timeline import held_now
@@ -20,12 +20,11 @@ def progress(view: RunView, now: float | None = None) -> Progress:
     view.settle()
     last = view.until(now)
     over = not view.goes_on(now)
-    to_run = view.to_run()
     tallies = _tallies(view)
     return progress_of(
         Known(
-            to_run,
-            max(0, view.start.total - to_run) if view.start else 0,
+            view.to_run(),
+            view.up_to_date(),
             0 if over else view.running_now(),
             max(0.0, last - view.origin),
             over,
@@ -35,7 +34,7 @@ def progress(view: RunView, now: float | None = None) -> Progress:
             0.0 if over else _rate(view, last),
             view.throttle.last is not None and view.throttle.last.state == "growing",
             view.cannot_run(),
-            view.cancelled_now(),
+            view.cancelled(),
             _utilisation(view, now),
             quiet=last - float(view.attempts.ended.max(initial=view.origin)),
             chain=None if over else _chain(view, tallies, last),
@@ -64,7 +63,7 @@ def _going(view: RunView, tallies: list[Tally], last: float) -> list[tuple[Tally
 
 def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
     """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
-    steps = quick_steps(view) if not view.cannot_run() and not view.cancelled else None
+    steps = quick_steps(view) if not view.cannot_run() and not view.unwanted else None
     if steps is None:
         return None
     left = steps > 0
