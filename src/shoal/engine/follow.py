@@ -27,9 +27,9 @@ from shoal.ledger.records import (
 )
 from shoal.model.resources import FRACTION
 from shoal.view.crowding import Crowding
-from shoal.view.fold import UNKNOWN, RunFold, within
+from shoal.view.fold import UNKNOWN, RunFold, Sums, within
 from shoal.view.longest import MOST_LINKED, Longest, longest_of
-from shoal.view.pace import Chain, Known, Progress, Rate, Widths, progress_of
+from shoal.view.pace import Chain, Progress, Rate, Widths
 from shoal.view.throttled import Throttled
 
 
@@ -182,7 +182,7 @@ class RunState(RunFold):
         return None if not number else known.name if known is not None else f"node {number}"
 
     def running_of(self, category: str) -> int:
-        """The same of one category."""
+        """How many tasks of a category run, by what was started or by what the run says."""
         told = self.moment.categories.get(category, 0) if self.moment is not None else 0
         found = max(self._named(category).running, told)
         return max(0, min(found, self.left_of(category))) if self.to_run() else found
@@ -196,10 +196,6 @@ class RunState(RunFold):
     def not_run(self) -> int:
         """Of a run that is over: tasks that were neither done nor failed nor cancelled."""
         return max(0, self.to_run() - self.ended() - self.cancelled())
-
-    def waiting(self) -> int:
-        """Tasks that are neither over nor running."""
-        return max(0, self.to_run() - self.over() - self.running_now())
 
     def cannot_run(self) -> int:
         return len(self.lost())
@@ -216,32 +212,24 @@ class RunState(RunFold):
 
     def progress(self, now: float) -> Progress:
         """How far the run is, and when it will be over if it goes on as it does."""
-        over = self.end is not None
-        last = self.until(now)
-        elapsed = max(0.0, last - self.start.time) if self.start else 0.0
-        begun = [started.time for started in self.running.values()]
-        going = [
-            (self._category(task), max(0.0, last - started.time)) for task, started in self.running.items() if not over
-        ]
-        return progress_of(
-            Known(
-                self.to_run(),
-                self.up_to_date(),
-                0 if over else self.running_now(),
-                elapsed,
-                over,
+        over, last = self.end is not None, self.until(now)
+        going = [] if over else [(self._category(task), max(0.0, last - begun)) for task, begun in self._begun()]
+        return self.progress_with(
+            Sums(
                 list(self.categories.values()),
                 going,
-                [] if over else self._slices(elapsed, begun),
+                [] if over else self._slices(last),
                 0.0 if over else self._rate.at(last),
-                self.throttle.last is not None and self.throttle.last.state == "growing",
-                self.cannot_run(),
-                self.cancelled(),
-                self._utilisation(elapsed, last),
-                quiet=last - self._last_end,
-                chain=None if over else self._chain(last),
-            )
+                self._held(last),
+                self._last_end,
+                None if over else self._chain(last),
+            ),
+            now,
         )
+
+    def _begun(self) -> list[tuple[int, float]]:
+        """Running tasks, and when their attempts began."""
+        return [(task, started.time) for task, started in self.running.items()]
 
     def _chain(self, last: float) -> Chain | None:
         """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
@@ -251,35 +239,29 @@ class RunState(RunFold):
             self._longest = len(self.links), longest_of(self.links, self.category_of)
         longest = self._longest[1]
         longest.look(self.is_over, last)
-        begun = {task: max(0.0, last - started.time) for task, started in self.running.items()}
-        return longest.chain(self.categories, begun)
+        return longest.chain(self.categories, {task: max(0.0, last - begun) for task, begun in self._begun()})
 
-    def _slices(self, elapsed: float, begun: list[float]) -> list[float]:
+    def _slices(self, last: float) -> list[float]:
         """How many ran at the same time; what is short on a cluster is known only when it ends."""
+        elapsed = max(0.0, last - self.origin)
         ended = sum(category.done + category.failed + category.retries for category in self.categories.values())
-        if self.is_cluster() and ended and not begun:
+        if self.is_cluster() and ended and not self.running:
             mean = sum(category.spent for category in self.categories.values()) / ended
             elapsed = max(elapsed / 2, elapsed - mean)
-        return self._widths.slices(elapsed, [moment - self.origin for moment in begun])
+        return self._widths.slices(elapsed, [begun - self.origin for _, begun in self._begun()])
 
-    def _utilisation(self, elapsed: float, last: float) -> float | None:
-        """The share of all cores; where a throttle lets more tasks run than there are, they share them."""
-        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.there(last))
-        if capacity <= 0:
-            return None
+    def _held(self, last: float) -> float:
+        """Core seconds; where a throttle lets more tasks run than there are cores, they share them."""
         kinds = {(name, each.asked()): Spent(each.spent, each.cpu) for name, each in self.categories.items()}
         for key, spent in self._spent_apart.items():
             kinds[key[0], self._named(key[0]).asked()].add(-spent.seconds, -spent.cpu)
             kinds.setdefault(key, Spent()).add(spent.seconds, spent.cpu)
-        for started in self.running.values() if self.end is None else ():
-            name = self.category_of.get(started.task, UNKNOWN)
-            key = name, self.apart.of(started.task, self._named(name).asked())
-            kinds.setdefault(key, Spent()).begun += within(started.time, last, self.origin)
+        for task, begun in self._begun() if self.end is None else ():
+            name = self.category_of.get(task, UNKNOWN)
+            key = name, self.apart.of(task, self._named(name).asked())
+            kinds.setdefault(key, Spent()).begun += within(begun, last, self.origin)
         shared = self.is_crowded()
-        held = sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
-        if self.is_cluster() and self.end is None:  # what is short and has not ended there is in no record
-            held = max(held, self.underway.core_seconds(last))
-        return min(1.0, held / capacity)
+        return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
 
     def _ended_together(self) -> Crowding:
         return self._crowding

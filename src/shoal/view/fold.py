@@ -9,7 +9,7 @@ from the bytes of a ledger, without an object for each record. Everything else i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +37,7 @@ from shoal.ledger.records import (
 )
 from shoal.model.resources import FRACTION
 from shoal.view.cores import Apart
-from shoal.view.pace import Moment
+from shoal.view.pace import Chain, Known, Moment, Progress, Tally, progress_of
 from shoal.view.throttled import Throttled
 from shoal.view.underway import Underway
 
@@ -98,6 +98,23 @@ class Node(msgspec.Struct):
         self.stands = None
         if self.is_there:
             self.present[-1] = (self.present[-1][0], time)
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """What attempts add up to at one moment, in whatever form they are kept. Of a run that is over, `going`, `widths`,
+    `rate` and `chain` say nothing."""
+
+    tallies: Sequence[Tally]
+    going: Sequence[tuple[Tally, float]]
+    """Running tasks: of which category, and what seconds each has behind it."""
+    widths: Sequence[float]
+    """See `Known`."""
+    rate: float
+    held: float
+    """Core seconds of all attempts, those under way included."""
+    last_end: float
+    """When an attempt ended last."""
+    chain: Chain | None
 
 
 class RunFold(ABC):
@@ -325,6 +342,10 @@ class RunFold(ABC):
         """Tasks that will not run any more: done, failed, cancelled, or in need of one that failed or was cancelled."""
         return self.ended() + self.cancelled() + self.cannot_run()
 
+    def waiting(self) -> int:
+        """Tasks that are neither over nor running."""
+        return max(0, self.to_run() - self.over() - self.running_now())
+
     def cancelled(self) -> int:
         """How many tasks were cancelled, and do not run any more."""
         self.settle()
@@ -357,6 +378,38 @@ class RunFold(ABC):
         if self.moment is not None:
             return self.moment.crowded
         return bool(self.throttle) and self._ended_together().is_crowded(self.total_cores())
+
+    def progress_with(self, sums: Sums, now: float | None) -> Progress:
+        """How far the run is at this moment, and when it will be over if it goes on as it does."""
+        over, last = not self.goes_on(now), self.until(now)
+        return progress_of(
+            Known(
+                self.to_run(),
+                self.up_to_date(),
+                0 if over else self.running_now(),
+                max(0.0, last - self.origin),
+                over,
+                sums.tallies,
+                sums.going,
+                sums.widths,
+                sums.rate,
+                self.throttle.last is not None and self.throttle.last.state == "growing",
+                self.cannot_run(),
+                self.cancelled(),
+                self._utilisation(sums.held, last, over),
+                quiet=last - sums.last_end,
+                chain=sums.chain,
+            )
+        )
+
+    def _utilisation(self, held: float, last: float, over: bool) -> float | None:
+        """The share of all cores; None if nobody knows how many there were."""
+        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.there(last))
+        if capacity <= 0:
+            return None
+        if self.is_cluster() and not over:  # what is short and has not ended there is in no record
+            held = max(held, self.underway.core_seconds(last))
+        return min(1.0, held / capacity)
 
     def goes_on(self, now: float | None) -> bool:
         """Whether anybody still writes it. `now` is given for a run that somebody has: without it, one that has not

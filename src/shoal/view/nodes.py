@@ -140,11 +140,10 @@ def _standing(view: RunView, number: int, node: Node, needs: Needs | None) -> di
 
 def _alone(view: RunView, needs: Needs | None) -> dict[str, Any]:
     """Of a run on one machine: what waits is in no queue of a node, and what is ready stays here."""
-    running = view.running_now()
-    open_ones = max(0, view.to_run() - view.over() - running)
+    open_ones = view.waiting()
     ready = min(open_ones, int(needs.ready(view).sum())) if needs is not None else None
     return {
-        "running": running,
+        "running": view.running_now(),
         "wait": open_ones - ready if ready is not None else open_ones,
         "local": ready,
         "cores_held": cores_held(view),
