@@ -71,18 +71,6 @@ class Node(msgspec.Struct):
     """The same while it is there; None after it has left."""
 
     @property
-    def fetched(self) -> int:
-        return self.told.fetched if self.told is not None else 0
-
-    @property
-    def stolen(self) -> int:
-        return self.told.stolen if self.told is not None else 0
-
-    @property
-    def pushed(self) -> int:
-        return self.told.pushed if self.told is not None else 0
-
-    @property
     def is_there(self) -> bool:
         return bool(self.present) and self.present[-1][1] is None
 
@@ -308,6 +296,10 @@ class RunFold(ABC):
     def total_cores(self) -> float:
         """Of all machines that took part."""
         return sum(node.cores for node in self.nodes.values())
+
+    def total_memory(self) -> int:
+        """The same in bytes."""
+        return sum(node.resources.get("memory", 0) for node in self.nodes.values())
 
     def there(self, last: float) -> list[There]:
         """When machines were there."""

@@ -223,6 +223,3 @@ class RunView(RunFold):
         """Moments as seconds since the run began."""
         found: Floats = np.maximum(0.0, moments - self.origin)
         return found
-
-    def total_memory(self) -> int:
-        return sum(node.resources.get("memory", 0) for node in self.nodes.values())
