@@ -447,8 +447,8 @@ def test_a_run_and_its_ledger_agree_on_the_cores_used(random: Random, tasks: int
     state, at_once, bit_by_bit = RunState(), RunView(), RunView()
     for record in (start, names, throttle, *kept, RunEnded(totals.ended, "ok", tasks, 0, 0)):
         state.take(record)
-        at_once.feed(record)
-        bit_by_bit.feed(record)
+        at_once.take(record)
+        bit_by_bit.take(record)
         bit_by_bit.settle()
         bit_by_bit.is_crowded()
     at_once.settle()

@@ -120,7 +120,7 @@ def test_a_ledger_in_bulk_is_the_ledger_one_by_one(
     for _, payload in frames(path.read_bytes(), []):
         record = decode(payload)
         assert record is not None
-        single.feed(record)
+        single.take(record)
     single.settle()
     for name in ("task", "node", "category", "final", "number", "started", "ended", "cpu", "memory", "limit", "made"):
         assert np.array_equal(getattr(bulk.attempts, name), getattr(single.attempts, name)), name

@@ -108,7 +108,7 @@ def run_on_two_nodes(*records: Record) -> list[Record]:
 
 def test_the_chart_has_what_runs_on_nodes_and_nothing_is_counted_twice() -> None:
     view = RunView()
-    view.feed_all(run_on_two_nodes())
+    view.take_all(run_on_two_nodes())
     assert view.running_now() == 2
     slots = slots_of(view, BEGAN + 10)
     assert [node_name(view, slots.nodes[row]) for row in slots.row] == ["n1", "n2"]
@@ -122,7 +122,7 @@ def test_what_has_vanished_runs_no_more() -> None:
     state, view = RunState(), RunView()
     for record in run_on_two_nodes(TasksVanished(BEGAN + 9, [1, 3])):
         state.take(record)
-        view.feed(record)
+        view.take(record)
     assert list(state.running) == list(view.running) == [0]
     assert (state.categories["a"].running, state.categories["b"].running) == (1, 0)
     assert state.running_now() == view.running_now() == 2  # as the nodes said last
@@ -133,7 +133,7 @@ def test_the_end_of_an_earlier_attempt_may_be_told_after_the_beginning_of_the_ne
     first = ended(1, 0, 3, "failed", final=False, node=2)
     for record in run_on_two_nodes(TaskStarted(1, 2, BEGAN + 4, 0, 0.0, -1, 1), first):
         state.take(record)
-        view.feed(record)
+        view.take(record)
     assert state.running[1].attempt == view.running[1].attempt == 2
     assert state.categories["b"].running == 1
 

@@ -71,7 +71,7 @@ class Reader(HTMLParser):
 
 def going() -> RunView:
     view = view_of(*RUN)
-    view.feed(TaskStarted(4, 1, BEGAN + 9.0, 1, 0.0, 0))
+    view.take(TaskStarted(4, 1, BEGAN + 9.0, 1, 0.0, 0))
     return view
 
 

@@ -35,7 +35,7 @@ def test_the_share_that_is_done_grows_with_the_chain_and_shrinks_with_the_plan()
         [TasksPlanned([3, 4], ["t3", "t4"], ["a", "a"]), linked({3: [2], 4: [3]})],
     ]
     for more in steps:
-        view.feed_all(more)
+        view.take_all(more)
         shares.append(share(view))
     assert shares == pytest.approx([1 / 3, 2 / 3, 2 / 5])
 

@@ -43,7 +43,7 @@ def test_the_same_are_found_as_by_walking(seed: int) -> None:
     doomed, over = Doomed([linked(each) for each in needs]), set[int]()
     for _ in range(4):
         failed = random.choices(range(tasks + 3), k=random.choice([1, 60]))
-        found = doomed.fail(np.array(failed))
+        found = doomed.follow(np.array(failed)).tolist()
         assert sorted(found) == sorted(walked(children, failed, over))
 
 
@@ -52,7 +52,7 @@ def test_a_long_chain_and_many_that_need_one() -> None:
     chain = linked({task: [task - 1] for task in range(1, size)})
     wide = linked({size + task: [size - 1] for task in range(100)})
     behind = linked({size + 100 + task: [size + task] for task in range(100)})
-    assert sorted(Doomed([chain, wide, behind]).fail(np.array([5]))) == list(range(6, size + 200))
+    assert sorted(Doomed([chain, wide, behind]).follow(np.array([5])).tolist()) == list(range(6, size + 200))
 
 
 def test_a_large_graph_takes_little_more_than_its_records() -> None:

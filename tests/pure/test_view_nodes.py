@@ -11,6 +11,7 @@ from shoal.cluster.roll import standing
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold, Record, TaskStarted, decode
 from shoal.view.graph import Needs
 from shoal.view.nodes import cores_held, moved, node_rows, standing_rows
+from shoal.view.pace import Moment
 from shoal.view.plain import files_data
 from shoal.view.progress import progress
 from shoal.web.metrics import node_families
@@ -135,7 +136,7 @@ def test_cores_that_are_held_now_are_those_of_running_tasks_or_what_nodes_say() 
     alone: list[Record] = [started(3), planned(["a"] * 3), TaskStarted(0, 1, BEGAN, 1, 0.0, 0)]
     view = view_of(*alone)
     assert cores_held(view) == 1.0
-    view.said_running = 2
+    view.moment = Moment(1, 2, {})
     assert cores_held(view) == 2.0
     nodes: list[Record] = [NodeSeen(BEGAN, number, f"n{number}", [("cores", 40_000)]) for number in (1, 2)]
     told: list[Record] = [NodeTold(BEGAN, 1, running=2, cores=15_000), NodeTold(BEGAN, 2, running=1, cores=10_000)]
@@ -147,6 +148,6 @@ def test_the_most_memory_is_that_of_attempts_that_ran_together_and_does_not_beco
     ends = [ended(0, 0, 2, memory=3 * GIB), ended(1, 1, 3, memory=2 * GIB), ended(2, 3, 9, memory=4 * GIB)]
     view = view_of(started(4), planned(["a"] * 4), *ends)
     assert view.most_memory() == 5 * GIB
-    view.feed(ended(3, 8.5, 10, memory=2 * GIB))
+    view.take(ended(3, 8.5, 10, memory=2 * GIB))
     assert view.most_memory() == 6 * GIB
     assert view_of(started(1), planned(["a"])).most_memory() == 0

@@ -233,7 +233,7 @@ def test_what_was_cancelled_is_counted_once_and_takes_with_it_what_needs_it() ->
     for told in (progress(view, BEGAN + 2.0), state.progress(BEGAN + 2.0)):  # one of them has not ended yet
         assert (told.done, told.running, told.waiting, told.cancelled, told.cannot_run) == (1, 1, 0, 1, 3)
     late: list[Record] = [ended(4, 0.0, 3.0, "cancelled", final=False), over(4.0, "tasks were cancelled")]
-    view.feed_all(late)
+    view.take_all(late)
     for record in late:
         state.take(record)
     told = progress(view)

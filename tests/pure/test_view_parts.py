@@ -136,7 +136,7 @@ def test_one_that_was_done_all_the_same_is_neither_cancelled_nor_in_want_of_what
     records: list[Record] = [*head, TasksCancelled([0]), ended(0, 0.0, 1.0), ended(1, 1.0, 2.0)]
     piecewise = RunView()
     for record in records:
-        piecewise.feed(record)
+        piecewise.take(record)
         progress(piecewise, BEGAN + 4.0)
     for told in (progress(view_of(*records), BEGAN + 4.0), progress(piecewise, BEGAN + 4.0)):
         assert (told.done, told.cancelled, told.cannot_run, told.waiting) == (2, 0, 1, 0)

@@ -28,10 +28,11 @@ from shoal.ledger.records import (
 from shoal.view.causes import cause_of
 from shoal.view.data import run_data
 from shoal.view.ends import End, Used, columns_of
+from shoal.view.fold import UNKNOWN
 from shoal.view.graph import Needs
 from shoal.view.nodes import node_rows
 from shoal.view.progress import progress
-from shoal.view.run import UNKNOWN, RunView
+from shoal.view.run import RunView
 from shoal.view.tables import MOST_CAUSES, category_rows, failure_causes
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
 
@@ -42,8 +43,8 @@ def test_a_batch_is_the_same_as_one_after_another() -> None:
     head: list[Record] = [started(3), planned(["a", "b", "a"])]
     ends = [ended(0, 0.0, 1.0), ended(1, 0.5, 2.0, "failed", message="exit status 1"), ended(2, 1.0, 2.5)]
     together, apart = RunView(), view_of(*head, *ends)
-    together.feed_all(head)
-    together.feed_ends(columns_of(ends))
+    together.take_all(head)
+    together.take_ends(columns_of(ends))
     assert together.attempts.category.tolist() == apart.attempts.category.tolist() == [0, 1, 0]
     assert together.attempts.ended.tolist() == apart.attempts.ended.tolist()
     assert together.last_time == apart.last_time == BEGAN + 2.5
@@ -223,21 +224,21 @@ def test_a_throttle_that_is_still_growing_may_bring_the_end_nearer() -> None:
 @pytest.mark.parametrize("passes_idle", [True, False])
 def test_a_run_that_had_nothing_to_do_may_leave_the_one_before_it_in_sight(passes_idle: bool) -> None:
     view = RunView(passes_idle=passes_idle)
-    view.feed_all([started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2), over(2)])
-    view.feed_all([msgspec.structs.replace(started(0, total=2), run="def"), over(3)])
+    view.take_all([started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2), over(2)])
+    view.take_all([msgspec.structs.replace(started(0, total=2), run="def"), over(3)])
     view.settle()
     assert (view.runs, view.number, len(view.attempts)) == ((2, 1, 2) if passes_idle else (2, 2, 0))
     assert view.end is not None and view.end.time == (BEGAN + 2 if passes_idle else BEGAN + 3)
-    view.feed_all([started(1), planned(["a"]), ended(0, 0, 1)])
+    view.take_all([started(1), planned(["a"]), ended(0, 0, 1)])
     view.settle()
     assert (view.runs, view.number, len(view.attempts)) == (3, 3, 1)
 
 
 def test_what_is_passed_over_needs_something_before_it_and_is_never_a_net() -> None:
     view = RunView(passes_idle=True)
-    view.feed_all([started(0, total=2), over(1)])
+    view.take_all([started(0, total=2), over(1)])
     assert (view.number, view.end is None) == (1, False)
-    view.feed_all([msgspec.structs.replace(started(0), total=0)])
+    view.take_all([msgspec.structs.replace(started(0), total=0)])
     assert (view.number, view.end) == (2, None)
 
 
@@ -246,18 +247,18 @@ def test_a_run_that_did_not_come_to_its_end_is_not_kept_in_sight_by_one_that_goe
     idle = msgspec.structs.replace(started(0, total=2), run="def")
     for end in ([], [over(2, "detached")]):
         view = RunView(passes_idle=True)
-        view.feed_all([*head, *end, idle, over(3)])
+        view.take_all([*head, *end, idle, over(3)])
         assert (view.number, view.end and view.end.outcome) == (2, "ok")
     again = RunView(passes_idle=True)  # the same run, attached again
-    again.feed_all([*head, over(2), started(0, total=2), over(3)])
+    again.take_all([*head, over(2), started(0, total=2), over(3)])
     assert again.number == 2
 
 
 def test_what_is_passed_over_adds_nothing_although_the_beginning_of_the_next_run_is_damaged() -> None:
     view = RunView(passes_idle=True)
-    view.feed_all([started(1), planned(["a"]), ended(0, 0, 1), over(1)])
-    view.feed_all([msgspec.structs.replace(started(0, total=1), run="def"), over(2)])
-    view.feed_ends(columns_of([ended(0, 0, 1), ended(1, 0, 1)]))
+    view.take_all([started(1), planned(["a"]), ended(0, 0, 1), over(1)])
+    view.take_all([msgspec.structs.replace(started(0, total=1), run="def"), over(2)])
+    view.take_ends(columns_of([ended(0, 0, 1), ended(1, 0, 1)]))
     view.settle()
     assert len(view.attempts) == 1
 
@@ -269,7 +270,7 @@ def test_a_cancelled_group_is_no_task_and_what_was_cancelled_is_not_ready() -> N
         linked({0: [], 1: [], 2: [], 3: [0, 1, 2]}),
         TasksCancelled([1, 3]),
     )
-    assert (view.cancelled_now(), view.cannot_run()) == (1, 0)
+    assert (view.cancelled(), view.cannot_run()) == (1, 0)
     needs = Needs(view)
     assert [int(needs.tasks[row]) for row in needs.ready(view).nonzero()[0]] == [0, 2]
     (row,) = node_rows(view, BEGAN + 1, needs)

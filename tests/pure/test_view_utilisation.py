@@ -48,12 +48,12 @@ def test_how_many_ran_together_is_the_same_seen_bit_by_bit(seed: int) -> None:
     for cores in (1, 2, 5, 10, 15, 20):
         head: list[Record] = [started(60, cores=cores), planned("a" * 60), THROTTLE]
         bit_by_bit, at_once = RunView(), RunView()
-        bit_by_bit.feed_all(head)
-        at_once.feed_all(head)
+        bit_by_bit.take_all(head)
+        at_once.take_all(head)
         for begin in range(0, 60, 5):
-            bit_by_bit.feed_ends(columns_of(ends[begin : begin + 5]))
+            bit_by_bit.take_ends(columns_of(ends[begin : begin + 5]))
             bit_by_bit.is_crowded()
-        at_once.feed_ends(columns_of(ends))
+        at_once.take_ends(columns_of(ends))
         moments = sorted(record.started for record in ends)
         most = max(sum(each.started <= moment < each.ended for each in ends) for moment in moments)
         assert bit_by_bit.is_crowded() == at_once.is_crowded()
@@ -66,7 +66,7 @@ def test_how_many_ran_together_is_the_same_seen_bit_by_bit(seed: int) -> None:
 def test_a_throttle_that_speaks_late_counts_at_once() -> None:
     view = view_of(*HEAD[:2], *CROWDED)
     assert view.held().tolist() == [1.0] * 3
-    view.feed(THROTTLE)
+    view.take(THROTTLE)
     assert view.held().tolist() == [0.125] * 3
 
 

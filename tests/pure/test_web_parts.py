@@ -129,7 +129,7 @@ def test_a_large_run_is_told_in_steps_and_may_grow_between_them(
     steps = slow_steps(watch)
     first = next(steps)
     assert set(first) < set(at_once) and first["time"]["total"] == 5
-    watch.view.feed(ended(4, 9.0, 9.5))
+    watch.view.take(ended(4, 9.0, 9.5))
     later = {name: part for step in steps for name, part in step.items()}
     assert set(first) | set(later) == set(at_once) and not set(first) & set(later)
     assert [row["done"] for row in later["categories.0"]] == [2, 1, 0, 1]

@@ -71,7 +71,7 @@ def over(seconds: float, outcome: str = "ok") -> RunEnded:
 
 def view_of(*records: Record) -> RunView:
     view = RunView()
-    view.feed_all(records)
+    view.take_all(records)
     view.settle()
     return view
 

@@ -160,7 +160,7 @@ def _plot(follower: Follower, arguments: argparse.Namespace) -> None:
 
     title, path = os.path.basename(follower.workspace.workflow), arguments.plot
     if arguments.throttle:
-        drawing = draw_throttle(follower.state.throttle, title)
+        drawing = draw_throttle(follower.state.throttle.decisions, title)
     else:
         drawing = draw(read_attempts(follower.workspace), title)
     write_to(path, drawing.encode(), f"the plot {path!r} cannot be written")

@@ -204,19 +204,17 @@ def nodes_as_data(follower: Follower, phase: Phase) -> list[dict[str, Any]]:
     state = follower.state
     if state.start is None:
         return []
-    if not state.is_cluster:
+    if not state.is_cluster():
         running = state.running_now() if phase is Phase.RUNNING else 0
-        return [_node(state.start.host, len(state.done), running, state.start.node)]
+        return [_node(state.start.host, len(state.done), running, dict(state.start.node))]
     found = []
     for number, node in state.nodes.items():
-        stand = state.stands.get(number) if phase is Phase.RUNNING else None
-        running = (stand.running or 0) if stand is not None else 0
+        running = (node.stands.running or 0) if node.stands is not None and phase is Phase.RUNNING else 0
         found.append(_node(node.name, state.done_on.get(number, 0), running, node.resources))
     return found
 
 
-def _node(host: str, completed: int, running: int, resources: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    there = dict(resources)
+def _node(host: str, completed: int, running: int, there: Mapping[str, int]) -> dict[str, Any]:
     return {
         "host": host,
         "completed": completed,

@@ -15,7 +15,7 @@ ALL = "(all)"
 
 def throttle_lines(state: RunState) -> list[str]:
     """How many of each category may run at this moment."""
-    rows = [_line(state, record) for record in state.throttled().values()]
+    rows = [_line(state, record) for record in state.throttle]
     return ["throttle:", *rows] if rows else []
 
 
@@ -38,12 +38,12 @@ def _cap(record: ThrottleDecided) -> str:
 
 def throttle_as_data(state: RunState) -> list[dict[str, Any]]:
     """What was said last of each category."""
-    return [_as_data(record) for record in state.throttled().values()]
+    return [_as_data(record) for record in state.throttle]
 
 
 def throttle_history(state: RunState) -> list[dict[str, Any]]:
     """All that was said, in the order of time."""
-    return [_as_data(record) for record in state.throttle]
+    return [_as_data(record) for record in state.throttle.decisions]
 
 
 def _as_data(record: ThrottleDecided) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def throttle_table(state: RunState) -> list[str]:
     """One line for each time that something was decided or told; times since the run began."""
     if not state.throttle:
         return ["no throttle has decided anything in the last run"]
-    began = state.start.time if state.start else state.throttle[0].time
+    began = state.start.time if state.start else state.throttle.decisions[0].time
     rows = []
-    for record in state.throttle:
+    for record in state.throttle.decisions:
         rows.append(
             (
                 show_seconds(max(0.0, record.time - began)),

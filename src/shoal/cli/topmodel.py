@@ -100,9 +100,7 @@ class Model:
             self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
         found = {**self._slow, **quick_parts(watch)}
         view = watch.view
-        found["throttle_note"] = throttle_note(
-            {(record.node, record.category): record for record in view.throttle}.values()
-        )
+        found["throttle_note"] = throttle_note(view.throttle)
         found["under_way"] = self._under_way()
         listing = self.listing
         if listing is not None and view.start is not None:

@@ -53,7 +53,7 @@ def whole_facts(state: RunState, phase: Phase) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "state": phase.value,
         "running": len(state.running) if phase is Phase.RUNNING else 0,
-        "waiting": state.waiting() + (0 if phase is Phase.RUNNING else len(state.running)),
+        "waiting": state.waiting() + (0 if phase is Phase.RUNNING or state.end is not None else len(state.running)),
         "done": len(state.done),
         "failed": len(state.failed),
     }

@@ -145,7 +145,7 @@ def _from_ledger(
 
 def _next_node(workspace: Workspace, state: RunState) -> Resources | None:
     """What this machine has, with what the last run was told that it has; None if that one was on a cluster."""
-    if state.is_cluster or on_cluster(workspace):
+    if state.is_cluster() or on_cluster(workspace):
         return None
     found = dict(this_node(workspace.base).amounts)
     for name, amount in state.start.node if state.start is not None else ():

@@ -16,7 +16,7 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold
 from shoal.model.resources import FRACTION
 from shoal.store.directory import NodeInfo
-from shoal.view.parts import there
+from shoal.view.fold import there
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 """Nodes tell once a second how they are doing; the client looks as often, or seldomer if there are many of them."""

@@ -13,7 +13,8 @@ from shoal.crate.graphed import Ran
 from shoal.crate.steps import positions
 from shoal.model.quantities import count
 from shoal.view.columns import Array, Ints
-from shoal.view.run import UNKNOWN, RunView
+from shoal.view.fold import UNKNOWN
+from shoal.view.run import RunView
 
 KILLED = "It was running when the run was killed."
 CANCELLED = "It was cancelled."
@@ -90,8 +91,8 @@ class LastAttempts:
         view, rows = self.view, self.view.attempts
         last = self._row[self._row >= 0]
         done, failed = int((rows.outcome[last] == 0).sum()), int(self._has_failed(last).sum())
-        begun = sum(task in view.cancelled and task not in self._unfinished for task in self.numbers)
-        return Counts(done, failed, view.cancelled_now(), len(self.numbers) - done - failed - begun)
+        begun = sum(task in view.unwanted and task not in self._unfinished for task in self.numbers)
+        return Counts(done, failed, view.cancelled(), len(self.numbers) - done - failed - begun)
 
     def _has_failed(self, rows: Ints) -> Array:
         """Of rows of last attempts, whether their tasks failed: an attempt that was cancelled did not."""

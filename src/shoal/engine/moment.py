@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.view.pace import Moment
+
 if TYPE_CHECKING:
     from shoal.engine.statistics import Statistics
     from shoal.engine.workspace import Holder
@@ -20,18 +22,6 @@ if TYPE_CHECKING:
 NAME = "moment"
 _SIZE = struct.Struct("<I")
 _MOST_BYTES = 1 << 16
-
-
-class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """What runs: places in use, as a bundle of short tasks runs in one of them."""
-
-    pid: int
-    """Of the process that says so."""
-    running: int
-    categories: dict[str, int]
-    """The same by category; those of which nothing runs are left out."""
-    crowded: bool = False
-    """More tasks than there are cores have run together; see `Statistics.is_crowded`."""
 
 
 class MomentWriter:

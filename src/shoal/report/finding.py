@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from shoal.ledger.records import HEADER_BYTES, MARK, NetBegun, Record, RunStarted, TaskCourse, TaskEnded, decode, frames
-from shoal.view.parts import has_nothing_to_do
+from shoal.view.fold import has_nothing_to_do
 
 _PIECE = 4 << 20
 _Kind = TypeVar("_Kind", TaskEnded, TaskCourse)

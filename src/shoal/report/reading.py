@@ -141,13 +141,13 @@ def _feed(view: RunView, found: Frames, last: int | None) -> bool:
             if last is not None and view.runs >= last:
                 return False
         if record is not None:
-            view.feed(record)
+            view.take(record)
     _feed_attempts(view, found, kinds, at, len(found))
     return True
 
 
 def _feed_attempts(view: RunView, found: Frames, kinds: Array, first: int, last: int) -> None:
-    """The attempts of some rows, all of one run. They may come behind all the rest; see `RunView.feed_ends`."""
+    """The attempts of some rows, all of one run. They may come behind all the rest; see `RunView.take_ends`."""
     starts = first + np.flatnonzero(kinds[first:last] == START)
     ends = found.sound(first + np.flatnonzero(kinds[first:last] == END))
     columns = _columns(found, ends) if len(ends) else None
@@ -156,9 +156,9 @@ def _feed_attempts(view: RunView, found: Frames, kinds: Array, first: int, last:
     for payload in found.payloads(found.sound(starts)):
         record = decode(payload)
         if record is not None:
-            view.feed(record)
+            view.take(record)
     if columns is not None:
-        view.feed_ends(columns)
+        view.take_ends(columns)
 
 
 def _columns(found: Frames, rows: Ints) -> EndColumns:

@@ -51,13 +51,8 @@ class Doomed:
             self._needing[places] = pairs & _LOW
             free[needed[first]] += many
 
-    def fail(self, tasks: Ints) -> list[int]:
-        """These have failed; says which others cannot run any more and could until now, groups of tasks included."""
-        found: list[int] = self.follow(tasks).tolist()
-        return found
-
     def follow(self, tasks: Ints) -> Ints:
-        """The same as a column."""
+        """These have failed; says which others cannot run any more and could until now, groups of tasks included."""
         over = np.frombuffer(self._over, np.uint8)
         fresh = tasks[tasks < self._size]
         front: Ints = np.unique(fresh[over[fresh] == 0]).astype(np.int64)

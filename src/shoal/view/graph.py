@@ -141,7 +141,7 @@ class Needs:
 
     def _cancelled(self, view: RunView) -> Array:
         """Which rows are of tasks that somebody cancelled."""
-        found: Array = np.isin(self.tasks, np.array(sorted(view.cancelled), np.int64))
+        found: Array = np.isin(self.tasks, np.array(sorted(view.unwanted), np.int64))
         return found
 
     def cores(self, view: RunView) -> Floats:

@@ -119,11 +119,6 @@ class Longest:
         return chain_of(rows, behind)
 
 
-def linked(links: Iterable[TasksLinked]) -> int:
-    """How many dependencies are recorded."""
-    return sum(len(record.needs) for record in links) // 4
-
-
 def longest_of(links: Sequence[TasksLinked], category_of: Mapping[int, str]) -> Longest:
     """From records; tasks that have a category are those that run something."""
     parents: list[int] = []

@@ -13,12 +13,10 @@ import numpy as np
 
 from shoal.ledger.records import NodeTold
 from shoal.model.resources import FRACTION
+from shoal.view.fold import LOCAL, Node
 from shoal.view.gantt import node_name
 from shoal.view.graph import Needs
-from shoal.view.run import Node, RunView
-
-LOCAL = 0
-"""The node that a machine is to itself."""
+from shoal.view.run import RunView
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -127,8 +125,8 @@ def _standing(view: RunView, number: int, node: Node, needs: Needs | None) -> di
     """How a node stands at this moment."""
     if number == LOCAL:
         return _alone(view, needs)
-    told = node.told
-    if not node.is_there or told is None or told.running is None:
+    told = node.stands
+    if told is None or told.running is None:
         return {}
     return {
         "running": told.running,
@@ -142,11 +140,10 @@ def _standing(view: RunView, number: int, node: Node, needs: Needs | None) -> di
 
 def _alone(view: RunView, needs: Needs | None) -> dict[str, Any]:
     """Of a run on one machine: what waits is in no queue of a node, and what is ready stays here."""
-    running = view.running_now()
-    open_ones = max(0, view.to_run() - view.over() - running)
+    open_ones = view.waiting()
     ready = min(open_ones, int(needs.ready(view).sum())) if needs is not None else None
     return {
-        "running": running,
+        "running": view.running_now(),
         "wait": open_ones - ready if ready is not None else open_ones,
         "local": ready,
         "cores_held": cores_held(view),
@@ -156,8 +153,7 @@ def _alone(view: RunView, needs: Needs | None) -> dict[str, Any]:
 def cores_held(view: RunView) -> float:
     """At this moment, by all tasks that run; of nodes of a cluster as they said last."""
     if view.is_cluster():
-        told = [node.told for node in view.nodes.values() if node.told is not None and node.is_there]
-        return sum(each.cores for each in told) / FRACTION
+        return sum(node.stands.cores for node in view.nodes.values() if node.stands is not None) / FRACTION
     going = np.array(list(view.running), np.int64)
     unseen = view.running_now() - len(going)  # short ones; most tasks hold one core
     return min(view.total_cores(), float(view.cores_of(going, view.category_of(going)).sum()) + unseen)

@@ -43,6 +43,19 @@ _UNSAID: _Band = (None, None, None)
 _BUCKETS, _FINEST = 256, 1 / 64
 
 
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """What the process of a run says of this moment. Running tasks are places in use: a bundle of short tasks runs in
+    one of them."""
+
+    pid: int
+    """Of the process that says so."""
+    running: int
+    categories: dict[str, int]
+    """The same by category; those of which nothing runs are left out."""
+    crowded: bool = False
+    """More tasks than there are cores have run together; see `Statistics.is_crowded`."""
+
+
 class Tally(msgspec.Struct):
     """The tasks of one category at one moment."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.view.critical import quick_steps
+from shoal.view.fold import Sums, within
 from shoal.view.longest import chain_of
-from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Known, Progress, Tally, progress_of
-from shoal.view.parts import within
+from shoal.view.pace import RATE_SECONDS, RATE_TASKS, SLICES, Chain, Progress, Tally
 from shoal.view.run import RunView
 from shoal.view.spread import even_edges, total_over
 from shoal.view.timeline import held_now
@@ -18,28 +18,18 @@ __all__ = ["Progress", "progress"]
 def progress(view: RunView, now: float | None = None) -> Progress:
     """As of `now`, or of the last moment that is known: of a run that was killed everything is over then."""
     view.settle()
-    last = view.until(now)
-    over = not view.goes_on(now)
-    to_run = view.to_run()
-    tallies = _tallies(view)
-    return progress_of(
-        Known(
-            to_run,
-            max(0, view.start.total - to_run) if view.start else 0,
-            0 if over else view.running_now(),
-            max(0.0, last - view.origin),
-            over,
+    last, over, tallies = view.until(now), not view.goes_on(now), _tallies(view)
+    return view.progress_with(
+        Sums(
             tallies,
-            _going(view, tallies, last) if not over else [],
+            [] if over else _going(view, tallies, last),
             [] if over else _widths(view, last),
             0.0 if over else _rate(view, last),
-            view.throttle.last is not None and view.throttle.last.state == "growing",
-            view.cannot_run(),
-            view.cancelled_now(),
-            _utilisation(view, now),
-            quiet=last - float(view.attempts.ended.max(initial=view.origin)),
-            chain=None if over else _chain(view, tallies, last),
-        )
+            _held(view, last),
+            float(view.attempts.ended.max(initial=view.origin)),
+            None if over else _chain(view, tallies, last),
+        ),
+        now,
     )
 
 
@@ -64,7 +54,7 @@ def _going(view: RunView, tallies: list[Tally], last: float) -> list[tuple[Tally
 
 def _chain(view: RunView, tallies: list[Tally], last: float) -> Chain | None:
     """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
-    steps = quick_steps(view) if not view.cannot_run() and not view.cancelled else None
+    steps = quick_steps(view) if not view.cannot_run() and not view.unwanted else None
     if steps is None:
         return None
     left = steps > 0
@@ -114,17 +104,11 @@ def _widths(view: RunView, last: float) -> list[float]:
     return widths
 
 
-def _utilisation(view: RunView, now: float | None) -> float | None:
-    """The same as of a timeline of the whole run."""
-    last = view.until(now)
-    there = sum(cores * (end - begin) for _, cores, begin, end in view.there(last))
-    if there <= 0:
-        return None
+def _held(view: RunView, last: float) -> float:
+    """Core seconds, the same as of a timeline of the whole run."""
     total = float((view.held() * view.within()).sum())
     if view.running and view.end is None:
         begun = np.array([within(record.time, last, view.origin) for record in view.running.values()])
         codes = view.category_of(np.array(list(view.running), np.int64))
         total += float((begun * held_now(view, codes))[codes >= 0].sum())
-    if view.goes_on(now) and view.is_cluster():  # what is short and has not ended there is in no record
-        total = max(total, view.underway.core_seconds(last))
-    return min(1.0, total / there)
+    return total

@@ -17,8 +17,9 @@ from shoal.policy.balance import Stealing
 from shoal.sim.cluster.run import ClusterRun, Options
 from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
 from shoal.sim.predict import predict
+from shoal.view.fold import Node
 from shoal.view.graph import Needs
-from shoal.view.run import Node, RunView
+from shoal.view.run import RunView
 
 MOST_SIMULATED, MOST_NODES = 20_000, 64
 """Tasks and nodes; more of them take longer than somebody wants to wait for a report."""

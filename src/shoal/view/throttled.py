@@ -71,12 +71,17 @@ class Throttled:
     """All of them. It is as false as a run that has no throttle, and as a sequence it has the last decision of each
     curve."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_all: bool = False) -> None:
+        self._keeps_all = keeps_all
         self.last: ThrottleDecided | None = None
+        self.decisions: list[ThrottleDecided] = []
+        """All of them in the order of time, if `keeps_all`; an empty category stands for all categories."""
         self._curves: dict[tuple[str, str], Curve] = {}
 
     def add(self, record: ThrottleDecided) -> None:
         self.last = record
+        if self._keeps_all:
+            self.decisions.append(record)
         key = record.node, record.category
         curve = self._curves.get(key)
         if curve is None:
@@ -88,6 +93,11 @@ class Throttled:
 
     def __iter__(self) -> Iterator[ThrottleDecided]:
         return (curve.last for curve in self._curves.values())
+
+    def last_of(self, node: str, category: str) -> ThrottleDecided | None:
+        """The last decision about a category on a node; this machine has no name."""
+        curve = self._curves.get((node, category))
+        return curve.last if curve is not None else None
 
     def curves(self) -> list[Curve]:
         """In the order in which they began."""

@@ -212,10 +212,8 @@ def _buckets(over_time: Timeline, begin: int, count: int, part_of_last: float) -
 
 def _throttle(view: WatchedRun) -> list[dict[str, Any]]:
     """The curves, and of each the last decision in words."""
-    last = {(record.node, record.category): record for record in view.throttle}
     found = throttle_data(view)
-    for curve in found:
-        record = last[curve["node"], curve["category"]]
+    for curve, record in zip(found, view.throttle, strict=True):
         curve["points"] = curve["points"][-MOST_STEPS:]
         curve["state"], curve["reason"] = record.state, record.reason
     return found

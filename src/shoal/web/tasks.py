@@ -31,7 +31,7 @@ def states_of(watch: Watch) -> Array:
     found: Array = np.where(known, 0, 255).astype(np.uint8)
     found[rows.task[rows.final & (rows.outcome == 0)]] = 2
     found[rows.task[rows.final & (rows.outcome != 0)]] = 3
-    cancelled = np.array(sorted(view.cancelled), np.int64)
+    cancelled = np.array(sorted(view.unwanted), np.int64)
     cancelled = cancelled[cancelled < size]
     found[cancelled[known[cancelled]]] = 4
     if watch.live:

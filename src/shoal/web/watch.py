@@ -15,7 +15,7 @@ import numpy as np
 from shoal.engine.brought import is_brought
 from shoal.engine.follow import Phase, listen
 from shoal.engine.workspace import Workspace
-from shoal.ledger.records import Record, RunStarted, TasksLinked, TasksPlanned, printable
+from shoal.ledger.records import RunStarted, TasksLinked, TasksPlanned, printable
 from shoal.report.finding import last_run
 from shoal.report.frames import Frames
 from shoal.report.reading import LedgerTail, read_into
@@ -36,18 +36,13 @@ class WatchedRun(RunView):
         self.highest = -1
         """The largest number of a planned task."""
 
-    def feed(self, record: Record) -> None:
-        if self.is_passing and not isinstance(record, RunStarted):
-            return
-        match record:
-            case TasksLinked():
-                self._count_edges(record)
-                super().feed(record)
-            case TasksPlanned():
-                self.highest = max(self.highest, max(record.first, default=-1))
-                super().feed(record)
-            case _:
-                super().feed(record)
+    def _plan(self, record: TasksPlanned) -> None:
+        super()._plan(record)
+        self.highest = max(self.highest, max(record.first, default=-1))
+
+    def _link(self, record: TasksLinked) -> None:
+        super()._link(record)
+        self._count_edges(record)
 
     def _count_edges(self, record: TasksLinked) -> None:
         size = len(self.categories) + 1
@@ -133,7 +128,7 @@ class Watch:
         found = last_run(self.workspace.ledger)
         self.view.runs, self._tail.offset = found.earlier, found.offset
         if found.net is not None:
-            self.view.feed(found.net)
+            self.view.take(found.net)
 
     @property
     def is_last(self) -> bool:
