@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.brought import BroughtPlan, Note, forget_note, is_brought, read_note, read_plan, write_brought
+from shoal.engine.brought import Note, is_brought, read_note
+from shoal.engine.brought_plan import BroughtPlan, forget_note, read_plan, write_brought
 from shoal.engine.history import read_history
 from shoal.engine.session import enter, load, make_plan
 from shoal.engine.workspace import Holder, Workspace

@@ -10,10 +10,11 @@ from hypothesis import strategies as some
 
 from shoal.monitor.fields import FIELDS, MEGABYTE, printed
 from shoal.monitor.plot import draw
-from shoal.monitor.series import COLUMNS, FOOTPRINT, Row, header
+from shoal.monitor.series import Row
 from shoal.monitor.summary import Outcome, indented, on_one_line, quoted, summary
 from shoal.monitor.usage import CORES_WINDOW, Usage
 from shoal.runner.sampler import Process, Spent, look_at
+from shoal.runner.series import COLUMNS, FOOTPRINT, header
 
 
 def process(pid: int, parent: int = 1, *, cpu: float = 0.0, megabytes: float = 1, peak: float = 0) -> Process:

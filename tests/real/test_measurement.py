@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.monitor.series import COLUMNS
 from shoal.runner.process import LEAST_PAUSE, LIMIT_PAUSE
+from shoal.runner.series import COLUMNS
 from support.command import environment, shoal, wait_until
 from support.launching import MEBIBYTE, Ended, Launching, compile_program, launching
 from support.ledgers import accepted

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.monitor.series import header
 from shoal.policy.retry import Outcome
 from shoal.runner.launch import LauncherClient
 from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT
+from shoal.runner.series import header
 
 PATIENCE = 60.0
 MEBIBYTE = 1 << 20

@@ -28,7 +28,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cli.display import choose_display
     from shoal.cli.run import exit_status, print_summary
     from shoal.cluster.session import ClusterSession, call, is_there, reach
-    from shoal.engine.brought import forget_note, read_note, read_plan
+    from shoal.engine.brought import read_note
+    from shoal.engine.brought_plan import forget_note, read_plan
     from shoal.engine.load import find_workflow
     from shoal.engine.node import this_node
     from shoal.engine.options import RunOptions

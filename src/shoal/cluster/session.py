@@ -32,16 +32,8 @@ from shoal.cluster.groups import told
 from shoal.cluster.remote import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection, select
 from shoal.engine.books import Listener
-from shoal.engine.brought import (
-    GIVE_UP,
-    BroughtPlan,
-    Note,
-    forget_note,
-    is_brought,
-    read_note,
-    read_plan,
-    write_brought,
-)
+from shoal.engine.brought import GIVE_UP, Note, is_brought, read_note
+from shoal.engine.brought_plan import BroughtPlan, forget_note, read_plan, write_brought
 from shoal.engine.given_up import drop_note, given_up_runs, note_given_up
 from shoal.engine.history import mend
 from shoal.engine.load import Workflow

@@ -8,19 +8,12 @@ the versions of files at that moment. So an edit that comes later is noticed by 
 from __future__ import annotations
 
 import os
-import pickle
 
 import msgspec
 
-from shoal.engine.load import Workflow
-from shoal.engine.removal import remove_quietly
-from shoal.engine.workspace import Workspace, write_durably
+from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.model import texts
-from shoal.model.graph import Graph
-from shoal.model.task import Action, Call
-from shoal.plan.decide import Plan
-from shoal.plan.identity import Versions
 
 ARRIVING = "arriving"
 """The folder in a workflow's own directory through which files come back."""
@@ -49,14 +42,6 @@ class Note(msgspec.Struct):
 _decode_note = texts.Decoder(Note).decode
 
 
-class BroughtPlan(msgspec.Struct):
-    """A plan, with all that is needed to record its results."""
-
-    workflow: Workflow
-    plan: Plan
-    versions: Versions
-
-
 def is_brought(workspace: Workspace) -> bool:
     """Whether a run is on a cluster and not all of it is known here."""
     return os.path.exists(workspace.brought)
@@ -70,7 +55,7 @@ def read_note(workspace: Workspace) -> Note | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError):
-        raise _damaged(workspace.brought) from None
+        raise damaged(workspace.brought) from None
 
 
 def refusal(workspace: Workspace) -> InputError:
@@ -85,70 +70,7 @@ def refusal(workspace: Workspace) -> InputError:
     )
 
 
-def write_brought(workspace: Workspace, note: Note, brought: BroughtPlan) -> None:
-    """Writes the plan, then the note: whoever finds the note finds the plan, whenever we are ended."""
-    graph, workflow = brought.plan.graph, brought.workflow
-    columns = {name: column for name, column in vars(graph).items() if name != "actions"}
-    actions = [_without_code(action) for action in graph.actions]
-    versions = brought.versions
-    write_durably(
-        workspace.brought_plan,
-        pickle.dumps(
-            {
-                "graph": columns,
-                "actions": actions,
-                "reasons": brought.plan.reasons,
-                "detail": brought.plan.detail,
-                "inherited": brought.plan.inherited,
-                "versions": (versions.check, versions.sizes, versions.times, versions.folders, versions.done),
-                "workflow": (workflow.path, workflow.targets, workflow.target_names, workflow.kept),
-            },
-            pickle.HIGHEST_PROTOCOL,
-        ),
-    )
-    write_durably(workspace.brought, texts.encode(note))
-
-
-def read_plan(workspace: Workspace) -> BroughtPlan:
-    """The plan as it was brought."""
-    try:
-        with open(workspace.brought_plan, "rb") as file:
-            told = pickle.load(file)
-        path, targets, target_names, kept = told["workflow"]
-        graph = Graph(path)
-        vars(graph).update(told["graph"])
-        graph.actions = told["actions"]
-        plan = Plan(graph)
-        plan.reasons, plan.detail, plan.inherited = told["reasons"], told["detail"], told["inherited"]
-        versions = Versions(graph, told["versions"][0])
-        versions.sizes, versions.times, versions.folders, versions.done = told["versions"][1:]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, pickle.PickleError):
-        raise _damaged(workspace.brought_plan) from None
-    return BroughtPlan(Workflow(path, graph, targets, target_names, kept=kept), plan, versions)
-
-
-def forget_note(workspace: Workspace) -> None:
-    """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
-    remove_quietly(os.path.join(workspace.directory, ARRIVING))
-    for path in (workspace.brought, workspace.brought_plan):
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-
-
-def _without_code(action: Action) -> Action:
-    """What the identity of a task needs: functions themselves cannot always be written, and are not called again."""
-    if not isinstance(action, Call):
-        return action
-    return msgspec.structs.replace(action, function=_is_not_here, arguments=(), keywords=())
-
-
-def _is_not_here() -> None:
-    """Stands for the function of a call that was brought to a cluster."""
-
-
-def _damaged(path: str) -> InputError:
+def damaged(path: str) -> InputError:
     return InputError(
         f"the note of the run on a cluster, {path!r}, is damaged",
         remedy="end the run with 'shoal cluster stop', then give it up with 'shoal cancel --forget'",

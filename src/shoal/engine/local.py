@@ -63,7 +63,6 @@ from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import OutputsCollected, TaskCourse, TaskStarted, Usage
 from shoal.model.graph import Graph
 from shoal.model.resources import FRACTION, show_amount
-from shoal.monitor.series import header
 from shoal.plan.decide import Plan
 from shoal.plan.identity import Versions
 from shoal.policy.retry import Outcome
@@ -73,6 +72,7 @@ from shoal.runner.link import Order
 from shoal.runner.output import OutputStream
 from shoal.runner.proc import become_subreaper, children_of_ours, kill_process
 from shoal.runner.seating import seating_for
+from shoal.runner.series import header
 from shoal.runner.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1

@@ -21,7 +21,7 @@ from shoal.monitor.launch import COMMAND_FAILED, OK, OVER_LIMIT, OVER_WALL_TIME
 from shoal.monitor.limits import exceeded, parse_limits_file, verdict
 from shoal.monitor.opened import OpenedFiles
 from shoal.monitor.options import Options
-from shoal.monitor.series import Row, header, read_series
+from shoal.monitor.series import Row, read_series
 from shoal.monitor.spawn import SHELL, find_program, program_type, start
 from shoal.monitor.summary import Outcome, indented, on_one_line, summary
 from shoal.monitor.tree import Tree
@@ -29,6 +29,7 @@ from shoal.monitor.usage import Usage
 from shoal.runner.footprint import Footprint
 from shoal.runner.proc import become_subreaper
 from shoal.runner.sampler import Look
+from shoal.runner.series import header
 
 FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGABRT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)

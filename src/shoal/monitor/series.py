@@ -8,29 +8,7 @@ from __future__ import annotations
 from shoal.errors import InputError
 from shoal.monitor.fields import MEGABYTE, printed
 from shoal.runner.sampler import Look
-from shoal.runner.series import row
-
-COLUMNS = (
-    "wall_clock",
-    "cpu_time",
-    "cores",
-    "max_concurrent_processes",
-    "virtual_memory",
-    "memory",
-    "swap_memory",
-    "bytes_read",
-    "bytes_written",
-    "bytes_received",
-    "bytes_sent",
-    "bandwidth",
-    "machine_load",
-)
-FOOTPRINT = ("total_files", "disk")
-
-_HEADER = """\
-# wall_clock: seconds since 1970; cpu_time: seconds since the command began; memory, disk and bytes in MB (2^20).
-# cpu_time and the bytes grow from row to row; the other columns tell how it was at that moment.
-"""
+from shoal.runner.series import COLUMNS, row
 
 
 class Row:
@@ -90,8 +68,3 @@ def _point(words: list[str], file: str, line: int) -> Point:
         return Point(*(float(words[COLUMNS.index(name)]) for name in ("wall_clock", "cores", "memory")))
     except (ValueError, IndexError):
         raise InputError("this is no row of a time series", file=file, line=line) from None
-
-
-def header(with_footprint: bool) -> str:
-    names = COLUMNS + FOOTPRINT if with_footprint else COLUMNS
-    return f"{_HEADER}#{' '.join(names)}\n"

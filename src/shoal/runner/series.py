@@ -10,6 +10,28 @@ import os
 
 from shoal.runner.sampler import Look, Peaks
 
+COLUMNS = (
+    "wall_clock",
+    "cpu_time",
+    "cores",
+    "max_concurrent_processes",
+    "virtual_memory",
+    "memory",
+    "swap_memory",
+    "bytes_read",
+    "bytes_written",
+    "bytes_received",
+    "bytes_sent",
+    "bandwidth",
+    "machine_load",
+)
+FOOTPRINT = ("total_files", "disk")
+
+_HEADER = """\
+# wall_clock: seconds since 1970; cpu_time: seconds since the command began; memory, disk and bytes in MB (2^20).
+# cpu_time and the bytes grow from row to row; the other columns tell how it was at that moment.
+"""
+
 _MEBIBYTE = 1 << 20
 
 
@@ -68,3 +90,8 @@ def _write(descriptor: int, text: str) -> None:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     except OSError:
         pass
+
+
+def header(with_footprint: bool) -> str:
+    names = COLUMNS + FOOTPRINT if with_footprint else COLUMNS
+    return f"{_HEADER}#{' '.join(names)}\n"
