@@ -97,7 +97,7 @@ def test_changed_command_runs_it_and_everything_behind() -> None:
     memory = after_a_run(chain())
     made = plan(chain("make b --better"), memory)
     assert reasons(made) == [Reason.CHANGED, Reason.NEEDS_ANOTHER, Reason.NEEDS_ANOTHER]
-    assert made.why(1) == "'b.txt', which it needs, runs"
+    assert made.why(1) == "it depends on 'b.txt', which runs"
 
 
 def test_saying_that_one_core_is_wanted_changes_no_task() -> None:

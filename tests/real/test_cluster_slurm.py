@@ -149,7 +149,9 @@ def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
         assert "waits for a node: the cluster has none (a node of group" in said
         assert "that was asked for: waiting: its begin time has not come (BeginTime))" in said
         whole = cluster.shoal("why", "flow.py", where=folder)
-        assert whole.startswith("Nothing runs: the cluster has no node.") and "its begin time has not come" in whole
+        assert (
+            whole.startswith("Nothing is running: the cluster has no node.") and "its begin time has not come" in whole
+        )
         cluster.shoal("cluster", "scale", NAME, "0")
         wait_until(lambda: not jobs(slurm, "PENDING"), "the job is cancelled")
 

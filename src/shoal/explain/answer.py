@@ -1,6 +1,7 @@
-"""The answer to "why is this task not running?", as data: what machines read, and what sentences are made from.
+"""The answer to "why is this task not running?", as data: programs read it, and `shoal.explain.words` makes sentences.
 
-Tasks are numbers here, because a node of a cluster knows no names; `shoal.explain.words` puts them in.
+Scheduler, store, simulator and ledger give the same kind of answer. Tasks are numbers here, because a node of a cluster
+does not know their names.
 """
 
 from __future__ import annotations
@@ -57,10 +58,15 @@ class Cause(StrEnum):
     """The cluster serves runs one after another, and one that was brought earlier is served."""
     STORE = "store"
     """The store does not answer, so nothing can be decided."""
+    UP_TO_DATE = "up to date"
+    """The next run does not run it again. This cause and the next one are given while no run is under way."""
+    WOULD_RUN = "would run"
 
     @property
     def is_over(self) -> bool:
-        return self in (Cause.DONE, Cause.FAILED, Cause.DOOMED, Cause.EXCLUDED)
+        """Whether no run under way has to deal with the task any more."""
+        over = Cause.DONE, Cause.FAILED, Cause.DOOMED, Cause.EXCLUDED
+        return self in (*over, Cause.UP_TO_DATE, Cause.WOULD_RUN)
 
 
 class Holder(msgspec.Struct, omit_defaults=True):
@@ -97,6 +103,40 @@ class Cap(msgspec.Struct, omit_defaults=True):
     most: int
     running: int
     reason: str = ""
+
+
+class LastAttempt(msgspec.Struct, omit_defaults=True):
+    """The last attempt at a task that is over, as the ledger has it."""
+
+    number: int
+    outcome: str
+    began: float
+    ended: float
+    message: str = ""
+    """Why it did not succeed."""
+    wrote: bool = False
+    """It wrote to its standard output or error."""
+
+
+class Verdict(msgspec.Struct, omit_defaults=True):
+    """What the next run would do with a task, by the plan."""
+
+    reason: str = ""
+    """Why the task would run."""
+    origin: int | None = None
+    """If it would run because another one does: the first task of that chain."""
+    steps: int = 0
+    """How many tasks the chain has, this one not counted."""
+    origin_reason: str = ""
+    inputs: int = 0
+    """How many input files of an up-to-date task were compared; its outputs likewise."""
+    outputs: int = 0
+    absent: list[str] = []
+    """Outputs that count as present although they are not here: no task needed them."""
+    dependencies: int | None = None
+    """Of a task without a command, which only groups others: how many it depends on."""
+    unmet: list[int] = []
+    """Those of them that would run."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -138,6 +178,13 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What somebody else has to say of it: a batch system, a store, the error of an attempt."""
     cancelled: bool = False
     """It did not fail: somebody has cancelled it."""
+    tried: LastAttempt | None = None
+    earlier: bool = False
+    """An earlier run has done it, and it was up to date when this one began."""
+    last: Cause | None = None
+    """While no run is under way: what became of it in the last one."""
+    verdict: Verdict | None = None
+    """Given while no run is under way."""
 
     def mentions(self) -> list[int]:
         """The tasks that it speaks of."""
@@ -148,6 +195,9 @@ class Answer(msgspec.Struct, omit_defaults=True):
             found += [holder.task for holder in self.shortage.holders]
         if self.root is not None:
             found += self.root.mentions()
+        if self.verdict is not None:
+            found += self.verdict.unmet
+            found += [self.verdict.origin] if self.verdict.origin is not None else []
         return list(dict.fromkeys(found))
 
     def kind(self) -> Kind:
@@ -191,3 +241,33 @@ class RunAnswer(msgspec.Struct, omit_defaults=True):
     """What the ready ones wait for, the largest first."""
     notes: list[str] = []
     """What else is known: nodes that are missing, a store that does not answer."""
+
+
+class RecordedTask(msgspec.Struct, omit_defaults=True):
+    """A task of a run of which only the ledger is known, by its name."""
+
+    name: str
+    attempt: int
+    detail: str = ""
+    cancelled: bool = False
+    since: float | None = None
+
+
+class RunRecord(msgspec.Struct, omit_defaults=True):
+    """How a run stands by its ledger, where nothing else can be asked."""
+
+    state: str
+    running: int
+    waiting: int
+    """Not started, and able to run."""
+    done: int
+    failed: int
+    cancelled: int = 0
+    doomed: int = 0
+    not_run: int = 0
+    """Of a run that has ended: neither done nor failed nor cancelled."""
+    outcome: str = ""
+    failures: list[RecordedTask] = []
+    """Some of them."""
+    longest: list[RecordedTask] = []
+    """Some of the running tasks, those that were started first."""

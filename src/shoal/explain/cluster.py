@@ -19,7 +19,7 @@ from shoal.store.base import NOBODY
 
 MOST_ASKED = 64
 """Nodes that are asked what waits there; they are alike in a larger cluster."""
-ON_THEIR_WAY = "or how it ended is being recorded"
+ON_THEIR_WAY = "or its result is being recorded"
 
 
 class SilentError(Exception):
@@ -57,7 +57,7 @@ def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) 
     everyone = list(nodes)
     reason = unmet(request, everyone)
     if reason is None:
-        return Answer(task, Cause.ARRIVING, detail="a node that can run it has just come")
+        return Answer(task, Cause.ARRIVING, detail="a node that can run it has just joined")
     reason += "; it waits for one"
     for label in required_labels(request):
         if not any(node.get(label) for node in everyone):
@@ -154,7 +154,7 @@ def whole_cluster(
             said = ask(node) or RunAnswer()
         except SilentError:
             silent.append(nodes[node])
-            whole.notes.append(f"node {nodes[node]} does not answer: it is not known what runs there")
+            whole.notes.append(f"node {nodes[node]} does not answer: its running tasks are not known")
             continue
         whole.running += said.running
         whole.notes += said.notes
@@ -167,7 +167,7 @@ def whole_cluster(
     whole.ready = max(0, whole.ready - whole.running)
     unexplained = whole.ready - sum(group.count for group in whole.groups)
     if len(nodes) > MOST_ASKED:
-        rest = "what runs and waits on the others is not told"
+        rest = "tasks on the others are not counted"
         whole.notes.append(f"{MOST_ASKED} of {len(nodes)} nodes were asked; {rest}")
     elif unexplained > 0:
         whole.groups.append(_unexplained(unexplained, nodes, silent, first))

@@ -115,7 +115,7 @@ class Plan:
             Reason.INPUT_CHANGED: (
                 f"its input {file!r} {other_time or 'changed'}" if file else "something it needs changed"
             ),
-            Reason.NEEDS_ANOTHER: f"{needed!r}, which it needs, runs",
+            Reason.NEEDS_ANOTHER: f"it depends on {needed!r}, which runs",
             Reason.INTERRUPTED: "it was interrupted last time",
             Reason.FORCED: "it was asked for with --force",
             Reason.NOT_NEEDED: "no target needs it",
