@@ -198,8 +198,8 @@ def test_a_net_is_told_before_it_runs_and_without_its_file_while_it_does(tmp_pat
     words = [*SHOAL, "run", "net.py", "--jobs", "1", "--quiet"]
     run = subprocess.Popen(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: "under way: work" in shoal(tmp_path, "why", expect=None).stdout, "it runs")
-        assert shoal(tmp_path, "why").stdout.startswith("the net 'search' is being run; under way: work ")
+        wait_until(lambda: "is running; tasks: work" in shoal(tmp_path, "why", expect=None).stdout, "it runs")
+        assert shoal(tmp_path, "why").stdout.startswith("the net 'search' is running; tasks: work ")
         (tmp_path / "go").touch()
         assert run.wait(PATIENCE) == 0
     finally:

@@ -244,7 +244,7 @@ def test_a_run_with_nothing_left_says_so() -> None:
 
 
 def test_a_run_without_a_node_says_what_the_batch_system_says() -> None:
-    note = "2 nodes of group 'main' that were asked for: waiting: the nodes are busy with other jobs (Resources)"
+    note = "2 requested nodes of group 'main': waiting: the nodes are busy with other jobs (Resources)"
     whole = RunAnswer(ready=5, groups=[Group(Cause.NO_NODE, 5, Answer(0, Cause.NO_NODE))], notes=[note])
     lines = run_lines(whole, speech(graph_of("a:"), 0.0))
     assert lines[0] == "Nothing is running: the cluster has no node."

@@ -6,7 +6,7 @@ this source gives no estimates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from shoal.cli.standing import where_it_runs
@@ -24,7 +24,7 @@ from shoal.explain.answer import (
     Shortage,
     Verdict,
 )
-from shoal.explain.chain import explain
+from shoal.explain.chain import FunctionSource
 from shoal.flow.dag import Status
 from shoal.ledger.records import TaskStarted, printable
 from shoal.model.graph import Graph, ancestors, topological_order
@@ -40,14 +40,9 @@ NO_QUEUE = "the ledger does not record the queue"
 class RecordedRun:
     """The last run of a workflow, as its ledger has it, in the numbers of the workflow's graph."""
 
-    horizon = 0
-    stopping: str | None = None
-
     def __init__(self, graph: Graph, state: RunState, now: float) -> None:
-        self.now = now
-        self._graph, self._state = graph, state
+        self._graph, self._state, self._now = graph, state, now
         self._numbers = {text: number for number, text in state.names.items()}
-        self._statuses: dict[int, Status] = {}
 
     def number(self, task: int) -> int:
         """The number that a task of the graph has in the run; -1 if it is not part of it."""
@@ -55,16 +50,19 @@ class RecordedRun:
 
     def explain(self, task: int) -> Answer:
         needed = ancestors(self._graph, [task])
-        self._statuses = {}
+        statuses: dict[int, Status] = {}
         for each in topological_order(self._graph):
             if needed[each]:
-                self._statuses[each] = self._find_status(each)
+                statuses[each] = self._find_status(each, statuses)
         running = self._state.running.get(self.number(task))  # a cancelled task counts as failed while it still runs
-        answer = explain(self, task) if running is None else running_answer(task, self._state, running)
+        if running is not None:
+            return running_answer(task, self._state, running)
+        source = FunctionSource(self._now, self._graph.predecessors_of, statuses.__getitem__, self._held)
+        answer = source.explain(task)
         complete(answer, self._state, self.number)
         return answer
 
-    def _find_status(self, task: int) -> Status:
+    def _find_status(self, task: int, statuses: dict[int, Status]) -> Status:
         number, state = self.number(task), self._state
         if number in state.failed or number in state.unwanted:
             return Status.FAILED
@@ -77,20 +75,14 @@ class RecordedRun:
         is_group = self._graph.actions[task] is None
         if number < 0 and not is_group:
             return Status.DONE  # up to date when the run began, or no target needs it
-        needs = [self._statuses[other] for other in self._graph.predecessors_of(task)]
+        needs = [statuses[other] for other in self._graph.predecessors_of(task)]
         if any(status in (Status.FAILED, Status.DOOMED) for status in needs):
             return Status.DOOMED
         if any(status <= Status.READY for status in needs):
             return Status.WAITING
         return Status.DONE if is_group else Status.READY
 
-    def status(self, task: int) -> Status:
-        return self._statuses[task]
-
-    def needs(self, task: int) -> Iterable[int]:
-        return self._graph.predecessors_of(task)
-
-    def held(self, task: int) -> Answer:
+    def _held(self, task: int) -> Answer:
         number = self.number(task)
         if number in self._state.running:
             return running_answer(task, self._state, self._state.running[number])
@@ -126,18 +118,6 @@ class RecordedRun:
         since = {self._state.names.get(number): started.time for number, started in self._state.running.items()}
         names = enumerate(map(printable, self._graph.names))
         return [(task, since[name]) for task, name in names if name in since]
-
-    def seconds(self, task: int) -> float | None:
-        return None
-
-    def running_since(self, task: int) -> float | None:
-        return None
-
-    def may_start(self, task: int) -> float | None:
-        return None
-
-    def share(self, task: int) -> float | None:
-        return None
 
 
 def running_answer(task: int, state: RunState, started: TaskStarted) -> Answer:

@@ -1,8 +1,8 @@
-"""When the ancestors of a task would all be done: they are played forward, each taking its part of what there is.
+"""When all ancestors of a task would be done: simulates them, each taking its fraction of all resources.
 
-Every task takes as long as its kind does on average, and is started as soon as what it needs is done and there is room,
-in the order in which they are known. Those that are queued come first, when it is their turn. Of tasks that are no
-ancestors only those are looked at that are before them in the queue.
+Every task takes the mean duration of its category, and starts as soon as its dependencies are done and there is room,
+in the order in which the tasks are known. Queued tasks come first, when it is their turn. Tasks that are not ancestors
+count only if they are ahead of an ancestor in the queue.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ class Step(msgspec.Struct, frozen=True):
 
     seconds: float
     needs: list[int]
-    """Those that it waits for, of those that are not done."""
+    """Its unfinished dependencies."""
     is_placed: bool
     """It runs, or it is queued and its turn is known."""
 
 
 class Foreseen(msgspec.Struct):
-    """All unfinished ancestors of a task; each comes after those that it needs."""
+    """All unfinished ancestors of a task; each comes after its dependencies."""
 
     finish: dict[int, float]
-    """When each would be done if only its own needs, and its place in a queue, held it up."""
+    """When each would be done if only its dependencies and its place in a queue delayed it."""
     steps: dict[int, Step]
     is_unknown: bool = False
-    """One of them runs for longer than its kind does, or cannot start as things are: nobody knows when it ends."""
+    """One of them runs longer than the mean, or cannot start as things are: its end is unknown."""
 
 
 def played(
     foreseen: Foreseen, share: Callable[[int], float | None], ends: Mapping[int, float], now: float
 ) -> float | None:
-    """When the last one is done; None if one cannot start. `ends`: those whose end is known from elsewhere."""
+    """When the last one is done; None if one cannot start. `ends`: tasks whose end is already known."""
     missing = {task: len(step.needs) for task, step in foreseen.steps.items()}
     waiting: dict[int, list[int]] = {}
     parts: dict[int, float] = {}
