@@ -13,8 +13,7 @@ from shoal.cli.whyledger import RecordedRun, run_record
 from shoal.cli.whyrun import speech_of
 from shoal.engine.follow import Phase, RunState
 from shoal.engine.statistics import Failure, Statistics
-from shoal.explain.summary import record_lines
-from shoal.explain.words import paragraph
+from shoal.explain.words import paragraph, record_lines
 from shoal.ledger.records import (
     NetBegun,
     NetMarked,

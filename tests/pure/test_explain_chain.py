@@ -11,8 +11,7 @@ from shoal.broker.messages import Accept, CancelAsked, DrainAsked, GiveUp, TaskR
 from shoal.explain.answer import Answer, Cause, Group, RunAnswer
 from shoal.explain.cluster import OnCluster, SilentError, explain_placed
 from shoal.explain.onenode import OneNode
-from shoal.explain.summary import run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.words import Speech, paragraph, run_lines
 from shoal.flow.dag import DagFlow, Status
 from shoal.model.graph import Graph
 from shoal.policy.order import TaskColumns

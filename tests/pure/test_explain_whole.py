@@ -23,8 +23,7 @@ from shoal.explain.cluster import (
     whole_member,
 )
 from shoal.explain.held import among_others, explain_held, groups_of
-from shoal.explain.summary import REASONS, run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.words import REASONS, Speech, paragraph, run_lines
 from shoal.model.labels import requiring
 from shoal.model.resources import Resources
 from shoal.policy.order import ORDERS, TaskColumns

@@ -22,8 +22,7 @@ from shoal.engine.requests import SilentRunError
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
 from shoal.explain.answer import Answer, Cause, RunAnswer
-from shoal.explain.summary import record_lines, run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.words import Speech, paragraph, record_lines, run_lines
 from shoal.model.resources import Resources
 from shoal.plan.identity import place_of
 
