@@ -73,7 +73,7 @@ def test_plan_counts_reasons_and_names_each_task(made: Path) -> None:
     said = shoal(made, "plan").stdout
     assert "2 tasks would run, 1 up to date" in said
     assert "b.txt: its output 'b.txt' is missing" in said
-    assert "c.txt: 'b.txt', which it needs, runs" in said
+    assert "c.txt: it depends on 'b.txt', which runs" in said
     assert not (made / "b.txt").exists()
 
 
@@ -142,12 +142,12 @@ def test_why_tells_where_each_task_of_a_live_run_stands(tmp_path: Path) -> None:
         assert "'fast.txt' was done at" in shoal(tmp_path, "why", "fast.txt").stdout
         assert "'slow.txt' has been running since" in shoal(tmp_path, "why", "slow.txt").stdout
         last = shoal(tmp_path, "why", "last.txt").stdout
-        assert "'last.txt' waits for 2 tasks that are not done" in last
+        assert "'last.txt' waits for 2 unfinished tasks" in last
         idle = shoal(tmp_path, "why", "idle.txt").stdout
-        assert "'idle.txt' is ready and waits for cores: it declares none, 1 is assumed, and 0 of 2 are" in idle
+        assert "'idle.txt' is queued and waits for cores: it declares none (1 is assumed), and 0 of 2 are" in idle
         assert "held by 'slow.txt' (1" in idle
         whole = shoal(tmp_path, "why").stdout
-        assert whole.startswith("2 run, 1 is ready, 1 waits for others.")
+        assert whole.startswith("2 running, 1 ready, 1 waiting for dependencies.")
         told = json.loads(shoal(tmp_path, "why", "idle.txt", "--json").stdout)
         assert (told["cause"], told["shortage"]["resource"], told["ahead"]) == ("resources", "cores", 0)
         assert told["names"][str(told["shortage"]["holders"][0]["task"])] == "slow.txt"
@@ -160,8 +160,8 @@ def test_why_tells_what_the_next_run_would_do(made: Path) -> None:
     assert "'a.txt' is up to date" in shoal(made, "why", "0").stdout
     (made / "a.txt").unlink()
     said = shoal(made, "why", "c.txt").stdout
-    assert "'c.txt' would run because 'b.txt', which it needs, runs." in said
-    assert "It all starts with 'a.txt', which runs because its output 'a.txt' is missing." in said
+    assert "'c.txt' would run because it depends on 'b.txt', which runs." in said
+    assert "The chain begins with 'a.txt', which runs because its output 'a.txt' is missing." in said
     wrong = shoal(made, "why", "b.tx", expect=2).stderr
     assert "did you mean 'b.txt'" in wrong
 

@@ -69,7 +69,7 @@ def test_questions_that_nobody_of_ours_asks_leave_the_run_alone(tmp_path: Path) 
         os.mkfifo(place / "5.why")
         os.kill(run.pid, signal.SIGUSR1)
         wait_until(lambda: not list(place.glob("*.why")), "all were taken")
-        assert "'one' is ready and waits for cores" in why(tmp_path, "one")
+        assert "'one' is queued and waits for cores" in why(tmp_path, "one")
         assert "nothing makes the target '999" in shoal(tmp_path, "why", "9" * 5000, "flow.py", expect=2).stderr
 
 
@@ -114,8 +114,8 @@ def test_a_run_that_does_not_answer_is_told_so(tmp_path: Path) -> None:
         os.kill(run.pid, signal.SIGSTOP)
         try:
             silent = f"process {run.pid} does not answer; its ledger says: "
-            short = "waits for cores: it asks for 1, and 1 of 1 is in use by 1 running task"
-            assert why(tmp_path, "one") == f"{silent}'one' is ready and {short}.\n"
+            short = "waits for cores: it asks for 1, and 0 of 1 are free; held by 'slow' (1)"
+            assert why(tmp_path, "one") == f"{silent}'one' is queued and {short}.\n"
             told = json.loads(shoal(tmp_path, "why", "slow", "flow.py", "--json").stdout)
             assert (told["silent"], told["cause"]) == (f"process {run.pid} does not answer", "running")
             whole = json.loads(shoal(tmp_path, "why", "flow.py", "--json").stdout)
@@ -134,7 +134,8 @@ def test_in_a_run_that_stops_nothing_is_promised(tmp_path: Path) -> None:
         wait_until(lambda: "will not start" in why(tmp_path, "one"), "it stops")
         assert why(tmp_path, "one") == f"'one' is ready and will not start: {reason}.\n"
         said = why(tmp_path, "last")
-        assert said.startswith(f"'last' will not start: {reason}; it needs the task 'after', which needs 'slow'")
+        chain = "it depends on the task 'after', which depends on 'slow'"
+        assert said.startswith(f"'last' will not start: {reason}; {chain}")
         told = json.loads(shoal(tmp_path, "why", "last", "flow.py", "--json").stdout)
         assert told["cause"] == "stopping" and "starts" not in told
 
@@ -175,9 +176,7 @@ def test_what_fails_while_the_run_goes_on_is_told_with_how_it_failed(tmp_path: P
         told = json.loads(shoal(tmp_path, "why", "bad", "flow.py", "--json").stdout)
         assert told["cause"] == "failed" and "3" in told["detail"] and "cancelled" not in told
         said = why(tmp_path, "last")
-        assert said.startswith("'last' cannot run any more: it needs 'child', which needs 'bad'; 'bad' has failed: "), (
-            said
-        )
+        assert said.startswith("'last' cannot run: it depends on 'child', which depends on 'bad'; 'bad' failed: "), said
         assert "  1 failed; 2 cannot run because of that" in why(tmp_path)
 
 
@@ -199,8 +198,8 @@ def test_a_net_is_told_before_it_runs_and_without_its_file_while_it_does(tmp_pat
     words = [*SHOAL, "run", "net.py", "--jobs", "1", "--quiet"]
     run = subprocess.Popen(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: "under way: work" in shoal(tmp_path, "why", expect=None).stdout, "it runs")
-        assert shoal(tmp_path, "why").stdout.startswith("the net 'search' is being run; under way: work ")
+        wait_until(lambda: "is running; tasks: work" in shoal(tmp_path, "why", expect=None).stdout, "it runs")
+        assert shoal(tmp_path, "why").stdout.startswith("the net 'search' is running; tasks: work ")
         (tmp_path / "go").touch()
         assert run.wait(PATIENCE) == 0
     finally:
@@ -225,7 +224,8 @@ def test_what_run_would_refuse_as_too_large_is_told_alike(tmp_path: Path) -> Non
         refused = shoal(tmp_path, "run", "flow.py", name, expect=2).stderr
         message = refused.partition(": 'shoal: ")[2] or refused[refused.index(f"'{name}'") :]
         assert why(tmp_path, name).startswith(message.partition(";")[0] + ", so 'shoal run' refuses it: ")
-    assert why(tmp_path, "after").startswith("'after' cannot run: it needs 'toobig'. 'toobig' asks for memory 900 TiB")
+    after = "'after' cannot run: it depends on 'toobig'. 'toobig' asks for memory 900 TiB"
+    assert why(tmp_path, "after").startswith(after)
     told = json.loads(shoal(tmp_path, "why", "toobig", "flow.py", "--json").stdout)
     assert told["cause"] == "too large" and "asks for memory" in told["detail"]
     assert "would run" in why(tmp_path, "ok")
@@ -255,20 +255,20 @@ task("loud", run="echo oh; exit 3")
 """)
     shoal(tmp_path, "run", "flow.py", "one", "none", "mute", "loud", "--quiet", expect=1)
     assert why(tmp_path, "one").endswith("and since then its command and 1 output file have not changed.\n")
-    assert why(tmp_path, "mute").endswith("it failed: exit status 3.\n")
-    assert why(tmp_path, "loud").endswith("it failed: exit status 3; 'shoal output' prints what it wrote.\n")
+    assert why(tmp_path, "mute").endswith(": exit status 3.\n")
+    assert why(tmp_path, "loud").endswith(": exit status 3; 'shoal output' prints what it wrote.\n")
 
 
 @pytest.mark.parametrize(
     ("needs", "said"),
     [
-        ("[]", "needs nothing"),
-        ("['a']", "the 1 task it needs is up to date"),
-        ("'a b'.split()", "the 2 tasks it needs are"),
+        ("[]", "it has no dependencies"),
+        ("['a']", "its dependency is up to date"),
+        ("'a b'.split()", "its 2 dependencies are up to date"),
     ],
 )
 def test_a_group_is_told_with_what_it_needs(tmp_path: Path, needs: str, said: str) -> None:
     rules = 'for name in "ab":\n    rule(name, run=f"touch {name}")\n'
     (tmp_path / "flow.py").write_text(f"from shoal import rule, task\n{rules}task('all', {needs})\n")
     shoal(tmp_path, "run", "--quiet")
-    assert f"'all' runs nothing itself, and {said}" in shoal(tmp_path, "why", "all").stdout
+    assert f"'all' runs no command; {said}" in shoal(tmp_path, "why", "all").stdout

@@ -264,7 +264,7 @@ def feed(tmp_path: Path, flow: Path) -> None:
         assert complaint in shoal(tmp_path, "put", "stream.py", *words, expect=2).stderr
     wait_until(lambda: last_mark(flow).done == {"square": 2}, "the tokens are worked on")
     told = shoal(tmp_path, "why", "stream.py").stdout
-    assert "square: waits for 1 token on 'arrived'" in told and "the net 'stream' is being run" in told
+    assert "square: waits for 1 token on 'arrived'" in told and "the net 'stream' is running" in told
     shoal(tmp_path, "put", "stream.py", "end", "true", "--close")
 
 
@@ -319,7 +319,7 @@ def test_graph_draws_a_net(tmp_path: Path, inside: Inside) -> None:
 
 def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None:
     flow = example(tmp_path, "newton")
-    assert "has not been run; this is how it would begin" in inside("why", "newton.py").stdout
+    assert "has not run yet; this is its initial marking" in inside("why", "newton.py").stdout
     inside("run", "newton.py", "squares=2", "-q")
     status = inside("status").stdout
     assert "net 'newton' came to its end" in status and "asked for: squares=2" in status
@@ -327,7 +327,7 @@ def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None
     told = json.loads(inside("status", "newton.py", "--json").stdout)
     assert told["net"] == "newton" and told["outcome"] == "ok" and told["tokens"]["guesses"] == 0
     assert told["done"]["improve"] == len(accepted(flow))
-    ended = f"improve: has ended with the net: {len(accepted(flow))} tasks done, no token left over\n"
+    ended = f"improve: has ended: {len(accepted(flow))} tasks done, no token left\n"
     assert inside("why", "improve", "newton.py").stdout == ended
     assert "no transition 'nobody'" in inside("why", "nobody", "newton.py", expect=2).stderr
 

@@ -39,15 +39,13 @@ def state_with(outcome: str | None, *problems: str) -> RunState:
     return state
 
 
-@pytest.mark.parametrize(
-    ("outcome", "how"), [("ok", "came to its end"), ("failed", "failed, and 'shoal run' tries that again")]
-)
+@pytest.mark.parametrize(("outcome", "how"), [("ok", "has ended"), ("failed", "failed, and 'shoal run' retries it")])
 def test_a_net_that_is_over_waits_for_nothing(outcome: str, how: str) -> None:
     lines = why_nothing_runs(loop(), state_with(outcome, PROBLEM), Phase.ENDED, None)
     assert lines == [
-        f"the net 'loop' {how}; nothing is waited for, and this is how it stood last",
-        f"work: has ended with the net: 1 task done, 1 token on 'todo' left over; {PROBLEM}",
-        "collect: has ended with the net: no token left over",
+        f"the net 'loop' {how}; this is its last marking",
+        f"work: has ended: 1 task done, 1 token on 'todo' left; {PROBLEM}",
+        "collect: has ended: no token left",
     ]
     assert why_nothing_runs(loop(), state_with(outcome), Phase.ENDED, "collect") == lines[2:]
 

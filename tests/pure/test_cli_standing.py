@@ -7,13 +7,13 @@ import struct
 import pytest
 
 from shoal.cli.parser import CommandParser
-from shoal.cli.reasons import during_the_run, whole_from_ledger
 from shoal.cli.run import add_arguments, kept_options
 from shoal.cli.summary import summarise
-from shoal.cli.whyledger import task_facts, whole_facts
+from shoal.cli.whyledger import RecordedRun, run_record
+from shoal.cli.whyrun import speech_of
 from shoal.engine.follow import Phase, RunState
-from shoal.engine.history import History
 from shoal.engine.statistics import Failure, Statistics
+from shoal.explain.words import paragraph, record_lines
 from shoal.ledger.records import (
     NetBegun,
     NetMarked,
@@ -122,10 +122,12 @@ def test_why_of_an_ended_run_counts_what_did_not_run_as_status_does() -> None:
     state = state_of(run_started(4), PLANNED, links, ended(0, 100.0, 101.0, "failed"), ended(3, 100.0, 101.0))
     state.take(RunEnded(102.0, "failed", 1, 1, 2))
     assert state.not_run() == 2
-    told = whole_from_ledger(state, Phase.ENDED, 103.0)
-    assert told[0] == "  2 tasks did not run (2 because of what failed or was cancelled); the run ended: failed"
-    facts = whole_facts(state, Phase.ENDED)
-    assert (facts["done"], facts["failed"], facts["doomed"], facts["waiting"]) == (1, 1, 2, 0)
+    record = run_record(state, Phase.ENDED)
+    told = record_lines(record, speech_of(str, 103.0))
+    because = "2 of them because a dependency failed or was cancelled"
+    assert told[0] == f"  2 tasks did not run, {because}; outcome of the run: failed"
+    assert (record.done, record.failed, record.doomed, record.waiting) == (1, 1, 2, 0)
+    assert told[1:] == ["  'a' failed: exit status 1"]
 
 
 def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_programs() -> None:
@@ -137,17 +139,21 @@ def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_progr
     state = state_of(run_started(6), TasksPlanned(numbers, names, ["k"] * 6), *going)
 
     def told(name: str) -> tuple[str, str]:
-        task = graph.names.index(name)
-        text = during_the_run(graph, task, state, History(), 102.0)
-        return str(task_facts(graph, task, state, Phase.RUNNING)["cause"]), text
+        answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
+        return str(answer.cause), paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
 
-    assert told("c") == ("needs", "'c' waits for 1 unfinished task that it needs: 'a' (0 of them running).")
-    assert told("d") == ("needs", "'d' waits for 1 unfinished task that it needs: 'both' (0 of them running).")
-    assert told("f")[0] == "resources"
-    assert "waits for cores: it asks for 1, and 2 of 2 are in use by 2 running tasks" in told("f")[1]
+    queued = "'a' is queued and waits for cores: it asks for 1, and 0 of 2 are free; held by 'b' (1), 'e' (1)."
+    assert told("a") == ("resources", queued)
+    assert told("c") == ("needs", f"'c' waits for the task 'a'. {queued}")
+    assert told("d") == ("needs", f"'d' waits for the task 'both', which waits for 'a'. {queued}")
+    assert told("f") == ("resources", queued.replace("'a'", "'f'"))
+    assert told("b")[0] == "running" and "as process 11, attempt 1." in told("b")[1]
     state.take(failed)
-    for name in ("c", "d"):
-        assert told(name) == ("doomed", f"'{name}' cannot run any more: it needs 'a', which failed.")
+    assert told("a") == ("failed", "'a' failed: exit status 1.")
+    assert told("c") == ("doomed", "'c' cannot run: it depends on 'a', which failed: exit status 1.")
+    doomed = "'d' cannot run: it depends on 'both', which depends on 'a'; 'a' failed: exit status 1."
+    assert told("d") == ("doomed", doomed)
+    assert told("f")[0] == "resources"
 
 
 def test_who_goes_on_is_told_the_options_that_matter() -> None:

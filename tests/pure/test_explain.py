@@ -47,7 +47,7 @@ def test_a_running_task_of_a_kind_that_is_known_is_told_with_its_end() -> None:
     case.now = 5.0
     answer = why(case, 1, since={1: 4.0})
     assert (answer.since, answer.until) == (4.0, 8.0)
-    assert said(answer, 5.0) == "'t1' has been running since 4 (1 s), attempt 1, and should be done in about 3 s."
+    assert said(answer, 5.0) == "'t1' has been running since 4 (1 s), attempt 1, and should end in about 3 s."
 
 
 def test_a_task_that_runs_for_longer_than_its_kind_is_told_so() -> None:
@@ -64,7 +64,7 @@ def test_a_cancelled_task_is_being_ended() -> None:
     case.cancel(0)
     answer = why(case, 0)
     assert answer.cause is Cause.ENDING
-    assert said(answer) == "'t0' was cancelled and is being ended."
+    assert said(answer) == "'t0' was cancelled and is being terminated."
 
 
 def test_a_resting_task_is_told_with_the_time_of_its_next_attempt() -> None:
@@ -75,7 +75,7 @@ def test_a_resting_task_is_told_with_the_time_of_its_next_attempt() -> None:
     case.end(0, outcome=Outcome.FAILED)
     answer = why(case, 0)
     assert (answer.cause, answer.attempt, answer.until, answer.starts) == (Cause.RETRY, 2, 10.5, 10.5)
-    assert said(answer, 10.0) == "'t0' rests after attempt 2 failed; the next one is due in 0.5 s."
+    assert said(answer, 10.0) == "'t0' waits for a retry: attempt 2 failed; the next attempt is due in 0.5 s."
 
 
 def test_a_task_that_waits_for_a_resource_is_told_what_is_free_and_who_holds_it() -> None:
@@ -87,7 +87,7 @@ def test_a_task_that_waits_for_a_resource_is_told_what_is_free_and_who_holds_it(
     assert (short.resource, short.asked, short.free, short.total) == ("memory", 3 << 30, 1 << 30, 4 << 30)
     assert [(holder.task, holder.amount) for holder in short.holders] == [(0, 3 << 30)]
     assert said(answer) == (
-        "'t1' is ready and waits for memory: it asks for 3 GiB, and 1 GiB of 4 GiB is free; held by 't0' (3 GiB)."
+        "'t1' is queued and waits for memory: it asks for 3 GiB, and 1 GiB of 4 GiB is free; held by 't0' (3 GiB)."
     )
 
 
@@ -136,7 +136,7 @@ def test_a_drain_is_the_reason_while_it_lasts() -> None:
     case.ready(0)
     answer = why(case, 0)
     assert answer.cause is Cause.STOPPING
-    assert said(answer) == "'t0' is ready and will not start: the run is stopping, and nothing more is started."
+    assert said(answer) == "'t0' is ready and will not start: the run is stopping."
 
 
 def test_a_drain_with_a_reason_is_told_with_it() -> None:
@@ -159,7 +159,7 @@ def test_a_task_kept_back_for_larger_ones_is_told_so() -> None:
         case.end(case.running[0])
     answer = why(case, 19)
     assert (answer.cause, answer.larger, answer.first) == (Cause.LARGER_FIRST, "cores 2", 2)
-    assert "larger tasks 't2', for one (cores 2), were passed over too often and go first" in said(answer)
+    assert "the free room is reserved for larger tasks that waited too long, such as 't2' (cores 2)" in said(answer)
 
 
 def capped(cores: int, caps: dict[str, int | None]) -> BrokerCase:
@@ -176,14 +176,14 @@ def test_the_throttle_is_named_with_what_runs_under_it_and_its_reason() -> None:
     answer = why(case, 2, reasons={"even": "the disk is busy"})
     assert answer.cause is Cause.THROTTLE and answer.cap is not None
     assert (answer.cap.category, answer.cap.most, answer.cap.running) == ("even", 1, 1)
-    expected = "'t2' is ready and is held back by the throttle while 1 of its category runs: the disk is busy."
+    expected = "'t2' is queued and is held back by the throttle while 1 of its category runs: the disk is busy."
     assert said(answer) == expected
 
 
 def test_a_throttle_without_a_reason_is_told_by_its_number() -> None:
     case = capped(8, {"even": 2})
     case.ready(0, 2, 4)
-    assert "no more than 2 of them may run together" in said(why(case, 4))
+    assert "at most 2 of them may run at the same time" in said(why(case, 4))
 
 
 def test_a_throttle_of_another_category_is_no_reason() -> None:
@@ -223,7 +223,7 @@ def test_the_order_by_rank_puts_the_longest_path_first() -> None:
     assert [why(case, task).ahead for task in (0, 1, 2)] == [2, 0, 1]
     answer = why(case, 0)
     answer.order = "hrf"
-    assert "2 of 3 queued tasks are before it by the order 'hrf'" in said(answer)
+    assert "2 of 3 queued tasks are ahead of it (order 'hrf')" in said(answer)
 
 
 def test_asking_changes_nothing() -> None:
@@ -292,7 +292,7 @@ def test_a_task_that_was_pushed_to_its_data_waits_beside_it() -> None:
     answer = beside(one)
     assert answer.cause is Cause.LOCALITY and answer.shortage is not None
     text = said(answer)
-    assert "waits beside the files that it reads, for cores" in text and "other nodes may have it" in text
+    assert "waits on the node that has its input files, for cores" in text and "other nodes may take it" in text
 
 
 def test_a_task_that_anybody_may_have_waits_for_room() -> None:

@@ -11,8 +11,7 @@ from shoal.broker.messages import Accept, CancelAsked, DrainAsked, GiveUp, TaskR
 from shoal.explain.answer import Answer, Cause, Group, RunAnswer
 from shoal.explain.cluster import OnCluster, SilentError, explain_placed
 from shoal.explain.onenode import OneNode
-from shoal.explain.summary import run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.words import Speech, paragraph, run_lines
 from shoal.flow.dag import DagFlow, Status
 from shoal.model.graph import Graph
 from shoal.policy.order import TaskColumns
@@ -110,7 +109,7 @@ def test_a_long_chain_is_told_by_its_ends() -> None:
 def test_an_ancestor_that_waits_itself_is_told_with_its_own_reason() -> None:
     play = Play("a:\nb:\nc: b")
     assert play.chain("c") == ["b"]
-    assert "'b' is ready and waits for cores: it asks for 1, and 0 of 1 are free; held by 'a' (1)" in play.said("c")
+    assert "'b' is queued and waits for cores: it asks for 1, and 0 of 1 are free; held by 'a' (1)" in play.said("c")
 
 
 def test_what_is_done_is_not_counted() -> None:
@@ -118,7 +117,7 @@ def test_what_is_done_is_not_counted() -> None:
     play.now = 1.0
     play.end("a")
     assert play.why("d").unfinished == 2
-    assert "waits for 2 tasks that are not done, among them" in play.said("d")
+    assert "waits for 2 unfinished tasks, among them" in play.said("d")
 
 
 def test_the_branch_that_takes_longest_is_the_chain() -> None:
@@ -166,14 +165,14 @@ def test_what_needs_a_failed_task_cannot_run_any_more() -> None:
     play.end("a", Outcome.FAILED)
     answer = play.why("c")
     assert (answer.cause, play.chain("c")) == (Cause.DOOMED, ["b", "a"])
-    said = "'c' cannot run any more: it needs 'b', which needs 'a'; 'a' has failed or was cancelled."
+    said = "'c' cannot run: it depends on 'b', which depends on 'a'; 'a' failed or was cancelled."
     assert play.said("c") == said
-    assert play.said("b") == "'b' cannot run any more: it needs 'a', which has failed or was cancelled."
+    assert play.said("b") == "'b' cannot run: it depends on 'a', which failed or was cancelled."
 
 
 def test_what_failed_is_told_with_its_message_if_that_is_known() -> None:
     text = paragraph(Answer(0, Cause.FAILED, detail="exit status 3"), speech(graph_of("a:"), 0.0))
-    assert text == "'a' has failed: exit status 3."
+    assert text == "'a' failed: exit status 3."
 
 
 def test_what_is_over_is_told_so() -> None:
@@ -191,12 +190,12 @@ def test_a_task_whose_ancestor_rests_waits_for_its_next_attempt() -> None:
     play.end("a", Outcome.FAILED)
     answer = play.why("b")
     assert answer.root is not None and answer.root.cause is Cause.RETRY
-    assert "'a' rests after attempt 2 failed; the next one is due in" in play.said("b")
+    assert "'a' waits for a retry: attempt 2 failed; the next attempt is due in" in play.said("b")
 
 
 def test_the_order_is_named_where_it_matters() -> None:
     play = Play("a:\nb:\nc:", order="lifo")
-    assert "by the order 'lifo'" in play.said("c")
+    assert "(order 'lifo')" in play.said("c")
 
 
 def test_a_stopping_run_says_why_it_stops() -> None:
@@ -221,9 +220,9 @@ def test_a_run_is_told_by_what_runs_and_what_waits() -> None:
     whole = play.source.whole()
     assert (whole.running, whole.ready, whole.waiting) == (1, 2, 2)
     lines = run_lines(whole, speech(play.graph, 0.0))
-    assert lines[0] == "1 runs, 2 are ready, 2 wait for others."
+    assert lines[0] == "1 running, 2 ready, 2 waiting for dependencies."
     assert lines[1].startswith("  2 such as 'b': each waits for cores: it asks for 1, and 0 of 1 are free")
-    assert lines[2] == "  2 need others that are not done"
+    assert lines[2] == "  2 wait for unfinished dependencies"
 
 
 def test_why_nothing_runs_is_told_first() -> None:
@@ -231,8 +230,8 @@ def test_why_nothing_runs_is_told_first() -> None:
     play.end("a", Outcome.FAILED)
     play.end("a", Outcome.FAILED)
     lines = run_lines(play.source.whole(), speech(play.graph, 0.0))
-    assert lines[0] == "Nothing runs: what is ready rests before its next attempt."
-    assert lines[1].startswith("  1 ('a') rests before its next attempt, due in ")
+    assert lines[0] == "Nothing is running: the ready tasks wait for a retry."
+    assert lines[1].startswith("  1 ('a') waits for a retry, due in ")
 
 
 def test_a_run_with_nothing_left_says_so() -> None:
@@ -244,17 +243,17 @@ def test_a_run_with_nothing_left_says_so() -> None:
 
 
 def test_a_run_without_a_node_says_what_the_batch_system_says() -> None:
-    note = "2 nodes of group 'main' that were asked for: waiting: the nodes are busy with other jobs (Resources)"
+    note = "2 requested nodes of group 'main': waiting: the nodes are busy with other jobs (Resources)"
     whole = RunAnswer(ready=5, groups=[Group(Cause.NO_NODE, 5, Answer(0, Cause.NO_NODE))], notes=[note])
     lines = run_lines(whole, speech(graph_of("a:"), 0.0))
-    assert lines[0] == "Nothing runs: the cluster has no node."
+    assert lines[0] == "Nothing is running: the cluster has no node."
     assert lines[-1] == f"  {note}"
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if not cause.is_over])
 def test_every_reason_for_which_nothing_runs_can_be_said(cause: Cause) -> None:
     whole = RunAnswer(ready=1, groups=[Group(cause, 1, Answer(0, Cause.ARRIVING))])
-    begins = "It is not known what runs: " if cause is Cause.NODE_SILENT else "Nothing runs: "
+    begins = "It is not known what is running: " if cause is Cause.NODE_SILENT else "Nothing is running: "
     assert run_lines(whole, speech(graph_of("a:"), 0.0))[0].startswith(begins)
 
 
@@ -294,15 +293,15 @@ def test_a_task_that_its_owner_has_not_got_is_on_its_way_to_it() -> None:
     ("answer", "words"),
     [
         (Answer(0, Cause.NO_NODE, detail="a node waits: Priority"), "waits for a node: the cluster has none (a node"),
-        (Answer(0, Cause.ANOTHER_RUN, detail="x.py"), "the cluster serves one that was brought before (x.py)"),
-        (Answer(0, Cause.NODE_LOST), "is placed anew: the node that had it is gone"),
-        (Answer(0, Cause.NODE_SILENT, node="ash"), "'a' is with ash, which does not answer, and may be running there;"),
+        (Answer(0, Cause.ANOTHER_RUN, detail="x.py"), "the cluster serves an earlier run first (x.py)"),
+        (Answer(0, Cause.NODE_LOST), "is being placed on another node: its node is lost"),
+        (Answer(0, Cause.NODE_SILENT, node="ash"), "'a' is on ash, which does not answer, and may be running there;"),
         (Answer(0, Cause.STORE, detail="connection refused"), "the cluster's store does not answer (connection"),
-        (Answer(0, Cause.FETCHING, node="ash"), "is ready on ash and waits for what it reads, which is"),
-        (Answer(0, Cause.TOO_LARGE, detail="no node has 64 cores"), "none that is there can (no node has 64 cores)"),
-        (Answer(0, Cause.RECORDING, node="ash"), "has run on ash; how it ended is being recorded"),
-        (Answer(0, Cause.ARRIVING), "is on its way to a broker"),
-        (Answer(0, Cause.TURN), "is next: what comes after the tasks that have just ended is being decided"),
+        (Answer(0, Cause.FETCHING, node="ash"), "is ready on ash and waits for its input files, which are"),
+        (Answer(0, Cause.TOO_LARGE, detail="no node has 64 cores"), "no current node can (no node has 64 cores)"),
+        (Answer(0, Cause.RECORDING, node="ash"), "has run on ash; its result is being recorded"),
+        (Answer(0, Cause.ARRIVING), "is being placed"),
+        (Answer(0, Cause.TURN), "is queued and waits for the scheduler's next decision"),
     ],
 )
 def test_trouble_of_a_cluster_is_told_in_words(answer: Answer, words: str) -> None:

@@ -158,7 +158,7 @@ def test_whether_a_task_is_overdue_is_found_out_by_one_clock() -> None:
         return paragraph(explain_held(case.broker, 1, at, since={1: 0.0}), plain(heard))
 
     assert "already longer" in told(1.5, 0.9)
-    assert "should be done any moment" in told(0.99, 0.99)
+    assert "should end any moment" in told(0.99, 0.99)
     short = BrokerCase(node(cores=1))
     short.ready(0, 1)
     short.end(0, duration=0.01)
@@ -179,8 +179,8 @@ def test_in_a_stopping_run_what_needs_others_will_not_start() -> None:
     answer = play.why("c")
     assert (answer.cause, answer.starts, play.chain("c")) == (Cause.STOPPING, None, ["b", "a"])
     assert play.said("c") == (
-        "'c' will not start: received SIGTERM; it needs the task 'b', which needs 'a';"
-        " 'a' has been running since 10 (0 s), attempt 1, and should be done in about 10 s."
+        "'c' will not start: received SIGTERM; it depends on the task 'b', which depends on 'a';"
+        " 'a' has been running since 10 (0 s), attempt 1, and should end in about 10 s."
     )
 
 
@@ -261,9 +261,7 @@ def test_of_a_bundle_only_the_first_one_runs() -> None:
     assert first.until == pytest.approx(1.004)
     third = explain_held(case.broker, 2, 1.0, since={0: 1.0})
     assert third.starts == pytest.approx(1.008)
-    assert "was handed over together with others that are as short, and is run after them" in paragraph(
-        third, plain(1.0)
-    )
+    assert "is bundled with other short tasks and runs after them" in paragraph(third, plain(1.0))
 
 
 def test_a_bundle_holds_its_part_until_the_last_of_it_has_ended() -> None:

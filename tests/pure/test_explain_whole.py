@@ -23,8 +23,7 @@ from shoal.explain.cluster import (
     whole_member,
 )
 from shoal.explain.held import among_others, explain_held, groups_of
-from shoal.explain.summary import REASONS, run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.words import REASONS, Speech, paragraph, run_lines
 from shoal.model.labels import requiring
 from shoal.model.resources import Resources
 from shoal.policy.order import ORDERS, TaskColumns
@@ -75,8 +74,8 @@ def test_of_a_bundle_those_that_were_cancelled_are_told_apart() -> None:
 
 
 def test_plural_forms() -> None:
-    assert lines(RunAnswer(running=1, ready=1, waiting=1))[0] == "1 runs, 1 is ready, 1 waits for others."
-    assert lines(RunAnswer(running=2, ready=0, waiting=2))[0] == "2 run, 0 are ready, 2 wait for others."
+    assert lines(RunAnswer(running=1, ready=1, waiting=1))[0] == "1 running, 1 ready, 1 waiting for dependencies."
+    assert lines(RunAnswer(running=2, ready=0, waiting=2))[0] == "2 running, 0 ready, 2 waiting for dependencies."
     assert lines(RunAnswer(done=1))[0] == "Nothing is left to run: 1 task is done."
 
 
@@ -128,7 +127,7 @@ def test_the_throttle_is_told_with_how_many_run_and_how_many_may() -> None:
     case.ready(6)
     answer = explain_held(case.broker, 6, 0.0)
     assert answer.cap is not None and (answer.cap.most, answer.cap.running) == (3, 6)
-    assert "while 6 of its category run: no more than 3 of them may run together" in paragraph(answer, PLAIN)
+    assert "while 6 of its category run: at most 3 of them may run at the same time" in paragraph(answer, PLAIN)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if not cause.is_over and cause is not Cause.NEEDS])
@@ -146,7 +145,7 @@ def test_every_group_can_be_told(cause: Cause, count: int) -> None:
 def test_a_group_that_nobody_has_a_name_for_is_told_without_one() -> None:
     whole = RunAnswer(ready=3, groups=[Group(Cause.NO_NODE, 3, Answer(-1, Cause.NO_NODE))])
     assert lines(whole) == [
-        "Nothing runs: the cluster has no node.",
+        "Nothing is running: the cluster has no node.",
         "  3: each waits for a node: the cluster has none",
     ]
 
@@ -154,18 +153,18 @@ def test_a_group_that_nobody_has_a_name_for_is_told_without_one() -> None:
 @pytest.mark.parametrize(
     ("cause", "why"),
     [
-        (Cause.THROTTLE, "the throttle holds everything back"),
-        (Cause.NODE_LOST, "the nodes that had work are gone, and it is placed anew"),
+        (Cause.THROTTLE, "the throttle holds all ready tasks back"),
+        (Cause.NODE_LOST, "nodes are lost, and their tasks are being placed on others"),
         (Cause.STORE, "the cluster's store does not answer"),
-        (Cause.LABEL, "no node has the label that is asked for"),
-        (Cause.TOO_LARGE, "no node can run what is ready"),
-        (Cause.RESOURCES, "too little is free for what is ready"),
+        (Cause.LABEL, "no node has the label that the ready tasks ask for"),
+        (Cause.TOO_LARGE, "no node can run the ready tasks"),
+        (Cause.RESOURCES, "too little is free for the ready tasks"),
         (Cause.STOPPING, "the run is stopping"),
     ],
 )
 def test_why_nothing_runs(cause: Cause, why: str) -> None:
     example = Answer(0, cause, shortage=Shortage("x=y", 1, 0, 0), cap=Cap("k", 0, 0))
-    assert lines(RunAnswer(ready=1, groups=[Group(cause, 1, example)]))[0] == f"Nothing runs: {why}."
+    assert lines(RunAnswer(ready=1, groups=[Group(cause, 1, example)]))[0] == f"Nothing is running: {why}."
 
 
 # ---- what is said of one ---------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def test_what_nobody_declared_is_told_as_reckoned_with() -> None:
     short = Shortage("memory", 8_429_000_000, 1 << 30, 8 << 30, reckoned=True)
     told = paragraph(Answer(0, Cause.RESOURCES, shortage=short), PLAIN)
     assert told == (
-        "'t0' is ready and waits for memory: it declares none, 7.85 GiB are assumed, and 1 GiB of 8 GiB is free."
+        "'t0' is queued and waits for memory: it declares none (7.85 GiB are assumed), and 1 GiB of 8 GiB is free."
     )
 
 
@@ -237,26 +236,26 @@ def test_room_that_is_kept_beside_the_data_is_a_matter_of_the_data() -> None:
     one.handle(0.0, Heard(1, Parcel(1, [Ticket(3)])))
     answer = among_others(one, Answer(3, Cause.LARGER_FIRST, larger="cores 2"))
     assert answer.cause is Cause.LOCALITY
-    assert "waits beside the files that it reads, for its turn;" in paragraph(answer, PLAIN)
+    assert "waits on the node that has its input files, for its turn;" in paragraph(answer, PLAIN)
 
 
 def test_the_node_is_named_where_it_belongs() -> None:
     told = paragraph(Answer(0, Cause.THROTTLE, cap=Cap("k", 1, 1), node="ash"), PLAIN)
     assert told == (
-        "'t0' is ready on ash and is held back by the throttle while 1 of its category runs:"
-        " no more than 1 of them may run together."
+        "'t0' is queued on ash and is held back by the throttle while 1 of its category runs:"
+        " at most 1 of them may run at the same time."
     )
     short = Shortage("cores", 20_000, 10_000, 20_000)
     assert paragraph(Answer(0, Cause.RESOURCES, shortage=short, node="ash"), PLAIN) == (
-        "'t0' is ready on ash and waits for cores: it asks for 2, and 1 of 2 is free."
+        "'t0' is queued on ash and waits for cores: it asks for 2, and 1 of 2 is free."
     )
-    assert paragraph(Answer(0, Cause.ARRIVING, node="ash"), PLAIN) == "'t0' is ready and is on its way to ash."
+    assert paragraph(Answer(0, Cause.ARRIVING, node="ash"), PLAIN) == "'t0' is ready and is being sent to ash."
 
 
 def test_a_cancelled_task_is_not_told_as_failed() -> None:
     assert paragraph(Answer(0, Cause.FAILED, cancelled=True, detail="cancelled"), PLAIN) == "'t0' was cancelled."
     doomed = Answer(1, Cause.DOOMED, chain=[0], links=1, root=Answer(0, Cause.FAILED, cancelled=True))
-    assert paragraph(doomed, PLAIN) == "'t1' cannot run any more: it needs 't0', which was cancelled."
+    assert paragraph(doomed, PLAIN) == "'t1' cannot run: it depends on 't0', which was cancelled."
 
 
 @pytest.mark.parametrize("needs", ["lost worse", "worse lost"])
@@ -311,17 +310,17 @@ def test_what_nobody_speaks_of_is_on_its_way() -> None:
     whole = asked({1: RunAnswer(running=2, groups=[waits(5)])})
     (_, rest) = whole.groups
     assert (rest.cause, rest.count) == (Cause.ARRIVING, 13)
-    assert lines(whole)[2].startswith("  13: each is on its way to a broker")
+    assert lines(whole)[2].startswith("  13: each is being placed")
 
 
 def test_of_a_silent_node_it_is_not_known_what_runs_there() -> None:
     whole = asked({1: RunAnswer(running=2, groups=[waits(5)]), 2: None})
     told = lines(whole)
-    assert told[0] == "At least 2 run, 18 are ready, 3 wait for others."
-    assert "  13: each is with n2, which does not answer" in told[2]
-    assert "  node n2 does not answer: it is not known what runs there" in told
+    assert told[0] == "At least 2 running, 18 ready, 3 waiting for dependencies."
+    assert "  13: each is on n2, which does not answer" in told[2]
+    assert "  node n2 does not answer: its running tasks are not known" in told
     alone = lines(asked({2: None}))
-    assert alone[0] == "It is not known what runs: the nodes that have work do not answer."
+    assert alone[0] == "It is not known what is running: the nodes that have tasks do not answer."
 
 
 def test_without_a_node_all_wait_for_one() -> None:
@@ -331,9 +330,7 @@ def test_without_a_node_all_wait_for_one() -> None:
 
 def test_of_many_nodes_some_are_asked() -> None:
     whole = asked({number: RunAnswer() for number in range(MOST_ASKED + 6)})
-    assert not whole.groups and whole.notes == [
-        "64 of 70 nodes were asked; what runs and waits on the others is not told"
-    ]
+    assert not whole.groups and whole.notes == ["64 of 70 nodes were asked; tasks on the others are not counted"]
 
 
 def member() -> Member:

@@ -97,7 +97,7 @@ def test_changed_command_runs_it_and_everything_behind() -> None:
     memory = after_a_run(chain())
     made = plan(chain("make b --better"), memory)
     assert reasons(made) == [Reason.CHANGED, Reason.NEEDS_ANOTHER, Reason.NEEDS_ANOTHER]
-    assert made.why(1) == "'b.txt', which it needs, runs"
+    assert made.why(1) == "it depends on 'b.txt', which runs"
 
 
 def test_saying_that_one_core_is_wanted_changes_no_task() -> None:
@@ -278,11 +278,11 @@ def test_results_are_compared_in_the_way_in_which_they_were_recorded() -> None:
 def test_file_of_the_same_size_and_another_time_is_not_called_changed() -> None:
     graph = chain()
     made = plan(graph, after_a_run(graph), files(graph, b_txt=(10, 999)))
-    assert made.why(0).startswith("its output 'b.txt' has another time than when it was made (")
+    assert made.why(0).startswith("its output 'b.txt' has a different modification time than when it was made (")
     made = plan(graph, after_a_run(graph), files(graph, a_txt=(10, 999)))
-    assert made.why(0) == "its input 'a.txt' has another time than when it was read"
+    assert made.why(0) == "its input 'a.txt' has a different modification time than when it was read"
     made = plan(graph, after_a_run(graph), files(graph, b_txt=(11, 999)))
-    assert made.why(0) == "its output 'b.txt' is not as it was left"
+    assert made.why(0) == "its output 'b.txt' changed after it was made"
 
 
 def old_records(graph: Graph, versions: Versions, **newest: float) -> Memory:

@@ -64,7 +64,7 @@ def test_a_task_that_only_waits_for_others_to_end_is_tried_again_and_not_charged
     assert not kinds(commands, HandBack)
     assert not kinds(commands, GiveUp)
     answer = explain_held(one.broker, 0, 0.0)
-    assert (answer.cause, answer.detail) == (Cause.RETRY, "what it reads, 50 B, has no room there now")
+    assert (answer.cause, answer.detail) == (Cause.RETRY, "its input files, 50 B, do not fit on the node now")
     assert kinds(tell(one, TimePassed(), ROOM_DELAY), Start) == [Start((0,), (2,), 2)]
     assert not one.broker.failures
 

@@ -128,7 +128,7 @@ def test_tasks_are_cancelled_with_and_without_somebody_following(cluster: LocalC
 
     becomes_why("'slow' has been running on", "slow")
     becomes_why("'after' waits for the task 'slow'; that has been running on", "after")
-    becomes_why("run, 0 are ready, 1 waits for others")
+    becomes_why("running, 0 ready, 1 waiting for dependencies")
     cluster.shoal("cancel", "flow.py", "slow", where=tmp_path)
     (tmp_path / "go").touch()
     assert client.wait(60) == 1

@@ -146,10 +146,12 @@ def test_a_job_that_waits_says_why(slurm: Slurm, tmp_path: Path) -> None:
         folder = fan(tmp_path / "w", 2)
         cluster.shoal("run", "--cluster", NAME, "flow.py", "part0", "--detach", where=folder)
         said = cluster.shoal("why", "part0", "flow.py", where=folder)
-        assert "waits for a node: the cluster has none (a node of group" in said
-        assert "that was asked for: waiting: its begin time has not come (BeginTime))" in said
+        assert "waits for a node: the cluster has none (1 requested node of group" in said
+        assert ": waiting: its begin time has not come (BeginTime))" in said
         whole = cluster.shoal("why", "flow.py", where=folder)
-        assert whole.startswith("Nothing runs: the cluster has no node.") and "its begin time has not come" in whole
+        assert (
+            whole.startswith("Nothing is running: the cluster has no node.") and "its begin time has not come" in whole
+        )
         cluster.shoal("cluster", "scale", NAME, "0")
         wait_until(lambda: not jobs(slurm, "PENDING"), "the job is cancelled")
 

@@ -63,27 +63,27 @@ def test_a_node_that_is_full_and_then_silent_is_named(tmp_path: Path) -> None:
         wait_until(lambda: (folder / "begun").exists(), "the long one runs")
         wait_until(lambda: "held by 'long' (1)" in why(cluster, folder, "more0"), "the other one has come there")
         room = " and waits for cores: it asks for 2, and 1 of 2 is free; held by 'long' (1"
-        becomes_why(cluster, folder, "more0", says=("'more0' is ready on ", room))
+        becomes_why(cluster, folder, "more0", says=("'more0' is queued on ", room))
         becomes_why(cluster, folder, "last", says=("'long'", "has been running on"))
         chain = json.loads(cluster.shoal("why", "last", "flow.py", "--json", where=folder))
         assert [chain["names"][str(task)] for task in chain["chain"]] == ["after", "long"]
         assert chain["root"]["cause"] == "running" and chain["root"]["node"]
         each = "each waits for cores: it asks for 2, and 1 of 2 is free"
-        becomes_why(cluster, folder, says=(each,), begins="1 runs, 2 are ready, ")
+        becomes_why(cluster, folder, says=(each,), begins="1 running, 2 ready, ")
         behind = begin(cluster, tmp_path / "x")
-        turn = "waits for its run's turn: the cluster serves one that was brought before (flow.py)"
+        turn = "waits for its run's turn: the cluster serves an earlier run first (flow.py)"
         becomes_why(cluster, behind, "long", says=(turn,))
-        becomes_why(cluster, behind, begins="Nothing runs: the cluster serves another run first.")
+        becomes_why(cluster, behind, begins="Nothing is running: the cluster serves another run first.")
         cluster.shoal("cancel", "flow.py", where=behind)
         (agent,) = cluster.agents().values()
         with stopped(agent):
             said = why(cluster, folder, "long")
-        assert said.startswith("'long' is with ") and "which does not answer, and may be running there" in said
-        becomes_why(cluster, folder, says=(each,), begins="1 runs, 2 are ready, ")
+        assert said.startswith("'long' is on ") and "which does not answer, and may be running there" in said
+        becomes_why(cluster, folder, says=(each,), begins="1 running, 2 ready, ")
         with stopped(agent):
             whole = why(cluster, folder)
-        assert whole.startswith("It is not known what runs: the nodes that have work do not answer."), whole
-        assert "  3: each is with " in whole and "it is not known what runs there" in whole
+        assert whole.startswith("It is not known what is running: the nodes that have tasks do not answer."), whole
+        assert "  3: each is on " in whole and "its running tasks are not known" in whole
         finish(cluster, folder)
 
 
@@ -95,8 +95,8 @@ def test_a_cluster_without_a_node_is_the_reason_and_why_there_is_none(tmp_path: 
         cluster.kill_agent(number)
         wait_until(lambda: "the cluster has none" in why(cluster, folder, "long"), "the node is missed")
         said = why(cluster, folder, "long")
-        assert "a node of group 'main' that was asked for: ended" in said, said
-        assert why(cluster, folder).startswith("Nothing runs: the cluster has no node.")
+        assert "1 requested node of group 'main': ended" in said, said
+        assert why(cluster, folder).startswith("Nothing is running: the cluster has no node.")
         cluster.shoal("cluster", "scale", NAME, "1")
         finish(cluster, folder)
 
@@ -115,7 +115,7 @@ def test_what_no_node_can_run_and_what_was_cancelled_is_told_of_the_whole_run(tm
         )
         wait_until(lambda: "  2 such as 'wide" in why(cluster, folder), "the others are")
         whole = why(cluster, folder)
-        assert whole.startswith("Nothing runs: no node has the label that is asked for."), whole
+        assert whole.startswith("Nothing is running: no node has the label that the ready tasks ask for."), whole
         lacks = "no node of the cluster has the label site"
         assert f": each cannot start: {lacks}=psi; it waits for one\n" in whole
         assert (
@@ -150,7 +150,7 @@ def test_the_whole_run_is_told_as_its_ledger_and_status_tell_it(tmp_path: Path) 
         client = cluster.begin("run", "--cluster", NAME, "flow.py", "all", "--quiet", where=folder)
         try:
             words = ("why", "flow.py")
-            whole = "2 run, 0 are ready, 0 wait for others.\n  1 failed\n"
+            whole = "2 running, 0 ready, 0 waiting for dependencies.\n  1 failed\n"
             wait_until(lambda: cluster.shoal(*words, where=folder, expect=None) == whole, "the ledger has heard of it")
             cluster.shoal("cancel", "flow.py", "also", where=folder)
             wait_until(lambda: "  1 failed, 1 was cancelled\n" in why(cluster, folder), "the other one is told of, too")

@@ -278,9 +278,9 @@ def test_of_an_earlier_run_nothing_is_said_that_is_true_of_the_last(tmp_path: Pa
         assert first.data("tasks/0")["state"] == "failed"
         for path in ("why", "tasks/0/why"):
             status, body, _ = first.ask(f"/{TOKEN}/api/v1/{path}")
-            assert status == 400 and "for the last run only" in json.loads(body)["error"]
+            assert status == 400 and "for the latest run only" in json.loads(body)["error"]
         told = first.data("tasks/0/workflow")
-        assert told["why"] is None and "for the last run only" in told["problem"]
+        assert told["why"] is None and "for the latest run only" in told["problem"]
         assert told["command"] == "test -e go && echo > a"
     with served(workspace) as last:
         assert last.data("tasks/0/workflow")["why"] and "problem" not in last.data("tasks/0/why")

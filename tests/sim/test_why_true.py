@@ -30,7 +30,9 @@ SECONDS = 0.17
 """The same on a cluster."""
 
 
-NEVER_SIMULATED = {Cause.EXCLUDED, Cause.TURN, Cause.FETCHING, Cause.ANOTHER_RUN, Cause.NODE_LOST}
+BETWEEN_RUNS = {Cause.UP_TO_DATE, Cause.WOULD_RUN}
+"""Given only while no run is under way."""
+NEVER_SIMULATED = BETWEEN_RUNS | {Cause.EXCLUDED, Cause.TURN, Cause.FETCHING, Cause.ANOTHER_RUN, Cause.NODE_LOST}
 """Runs of single targets, results that are told apart from what they make ready, depots and several runs are not; a
 node is declared lost and its tasks are placed anew in one step."""
 

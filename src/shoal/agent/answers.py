@@ -1,6 +1,6 @@
-"""Why tasks of a run are where they are, as one agent can tell it: of its own share, and of what the books say.
+"""Why tasks of a run are where they are, as one agent knows it: from its own share of the run, and from the store.
 
-The reasons themselves are found in `shoal.explain`; here is who is asked for what.
+`shoal.explain` finds the reasons; this module says which part is asked for what.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from shoal.store.directory import NodeInfo, RunInfo
 
 MOST_STANDINGS = 5_000
-"""Tasks of which it is told at once where they stand."""
+"""How many tasks one request for states may name."""
 LASTING_SECONDS = 1.0
 MOST_LASTING = 256
-"""Attempts that a node names of those that have taken so long or longer."""
-TOO_LATE = "this node is taken away before it could be done"
+"""How many attempts a node names that have run for at least `LASTING_SECONDS`."""
+TOO_LATE = "this node is released before the task could end"
 
 
 class Since:
-    """When the tasks of a share were started, as far as the launcher has told of them; short ones end before."""
+    """When the tasks of a share were started, as far as the launcher has reported it; short tasks end before that."""
 
     def __init__(self) -> None:
         self._moments: dict[int, float] = {}
         self._attempts: dict[int, int] = {}
 
     def hear(self, rows: Iterable[tuple[Any, ...]], running: Mapping[int, Any]) -> None:
-        """What the launcher tells; whoever does not run any more is forgotten now and then."""
+        """Takes reports of the launcher; now and then it drops tasks that no longer run."""
         for row in rows:
             if row[0] == "running":
                 task, attempt, moment = row[1:4]
@@ -49,15 +49,15 @@ class Since:
         return {task: moment for task, moment in self._moments.items() if task in running}
 
     def lasting(self, attempts: Mapping[int, int], now: float) -> list[tuple[int, int, float]]:
-        """Task, attempt and age of what has run for some time, the oldest first; `attempts` are those that run. A task
-        that has come back may wait behind others while the launcher has told only of its attempt before."""
+        """Task, attempt and age of long attempts, the oldest first; `attempts` are those that run. A task that has come
+        back may be queued while the launcher has reported only its earlier attempt."""
         known = ((moment, task) for task, moment in self.of(attempts).items() if attempts[task] == self._attempts[task])
         oldest = sorted((moment, task) for moment, task in known if now - moment >= LASTING_SECONDS)
         return [(task, attempts[task], round(now - moment, 3)) for moment, task in oldest[:MOST_LASTING]]
 
 
 def why_in_share(share: Share, task: int, *, foresees: bool = True) -> Answer:
-    """Of a task that is here."""
+    """Of a task of this node."""
     if task in share.stranded:
         return _why_stranded(share, task)
     answer = explain_in_member(
@@ -84,7 +84,7 @@ def _why_stranded(share: Share, task: int) -> Answer:
 
 
 def whole_share(share: Share, name: str) -> RunAnswer:
-    """What runs and waits here, and for what; and what no node can run, which this one keeps."""
+    """The tasks that run and wait here, and what for; and those that no node can run, which this one keeps."""
     whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
     whole.groups += _stranded_groups(share)
     if share.idle.told:
@@ -95,7 +95,7 @@ def whole_share(share: Share, name: str) -> RunAnswer:
 
 
 def _stranded_groups(share: Share) -> list[Group]:
-    """Tasks of one category lack the same."""
+    """Tasks that no node can run, by category: those of one category lack the same."""
     stranded, work = share.stranded, share.work
     found: dict[int, Group] = {}
     for task in islice((task for task in range(len(work)) if task in stranded), len(stranded)):
@@ -110,7 +110,7 @@ def _stranded_groups(share: Share) -> list[Group]:
 def why_by_books(
     store: Store, info: RunInfo, nodes: Mapping[int, NodeInfo], task: int, here: Answer | None, first: str
 ) -> TaskTold:
-    """Of any task; `here` is what this agent's own share says of it, if it is there.
+    """Of any task; `here` is the answer of this agent's own share, if the task is there.
 
     `first`: the name of another run that is served before this one, if there is one.
     """
@@ -135,12 +135,12 @@ def why_by_books(
 
 
 def standings(store: Store, tasks: list[int]) -> StandingsTold:
-    """Where tasks stand, a byte for each."""
+    """The states of tasks, one byte each."""
     return StandingsTold(bytes(int(store.whereabouts(task)[0]) for task in tasks[:MOST_STANDINGS]))
 
 
 def served_first(runs: Iterable[RunInfo], run: str) -> str:
-    """The name of the run that is served before this one; empty if it is this one's turn, or it has ended."""
+    """The name of the run that is served before this one; empty if this run is served, or has ended."""
     going = [each for each in runs if each.state != "ended"]
     if not going or going[0].run == run or all(each.run != run for each in going):
         return ""
@@ -148,7 +148,7 @@ def served_first(runs: Iterable[RunInfo], run: str) -> str:
 
 
 def whole_run(store: Store, here: Callable[[], RunAnswer | None], gone: list[int], first: str) -> RunSaid:
-    """What the books and this agent's own share say of a whole run."""
+    """What the store and this agent's own share say of a whole run."""
     standings = store.standings()
     said = here() or RunAnswer()
     said.ready = max(0, standings.count(Status.READY) - said.running)

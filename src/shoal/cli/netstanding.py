@@ -93,7 +93,7 @@ def net_as_data(follower: Follower, phase: Phase) -> dict[str, Any]:
 
 
 def why_nothing_runs(net: NetShown, state: RunState, phase: Phase, wanted: str | None) -> list[str]:
-    """Of each transition, or of one, what keeps it from firing."""
+    """Why transitions do not fire: all of them, or the one that is named `wanted`."""
     known = [transition.name for transition in net.transitions]
     if wanted is not None and wanted not in known:
         raise InputError(
@@ -111,36 +111,36 @@ def why_nothing_runs(net: NetShown, state: RunState, phase: Phase, wanted: str |
 
 def _of_the_whole(net: NetShown, state: RunState, phase: Phase) -> str:
     if phase is Phase.NEVER:
-        return f"the net {net.name!r} has not been run; this is how it would begin"
+        return f"the net {net.name!r} has not run yet; this is its initial marking"
     if _is_over(state, phase):
         failed = state.end is not None and state.end.outcome == "failed"
-        how = "failed, and 'shoal run' tries that again" if failed else "came to its end"
-        return f"the net {net.name!r} {how}; nothing is waited for, and this is how it stood last"
+        how = "failed, and 'shoal run' retries it" if failed else "has ended"
+        return f"the net {net.name!r} {how}; this is its last marking"
     if phase is not Phase.RUNNING:
-        return f"the net {net.name!r} is not being run; this is how it stood last"
+        return f"the net {net.name!r} is not running; this is its last marking"
     running = state.mark.running if state.mark is not None else {}
-    return f"the net {net.name!r} is being run; under way: {numbered(running, 'nothing')}"
+    return f"the net {net.name!r} is running; tasks: {numbered(running, 'none')}"
 
 
 def _is_over(state: RunState, phase: Phase) -> bool:
-    """Whether the net has come to an end from which it does not go on."""
+    """Whether the net has ended, so that `shoal run` does not continue it."""
     return phase is Phase.ENDED and state.end is not None and state.end.outcome in ("ok", "failed")
 
 
 def _left_with(transition: TransitionShown, net: NetShown, state: RunState, tokens: dict[str, int]) -> str:
-    """Of a net that is over: what a transition has done, and what was left for it."""
+    """Of a net that has ended: how many tasks a transition has done, and which tokens it left."""
     done = (state.mark or NO_MARK).done.get(transition.name)
     words = [f"{count(done, 'task')} done"] if done is not None else []
     places = dict.fromkeys(arc.place for arc in net.arcs if arc.transition == transition.name and arc.kind in _NEEDED)
     left = [f"{count(tokens[place], 'token')} on {place!r}" for place in places if tokens.get(place)]
-    words.append(f"{' and '.join(left)} left over" if left else "no token left over")
-    return f"has ended with the net: {', '.join(words)}"
+    words.append(f"{' and '.join(left)} left" if left else "no token left")
+    return f"has ended: {', '.join(words)}"
 
 
 def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase: Phase, tokens: dict[str, int]) -> str:
     mark = state.mark or NO_MARK
     running = mark.running.get(transition.name, 0) if phase is Phase.RUNNING else 0
-    runs = f"{count(running, 'task')} under way; " if running else ""
+    runs = f"{count(running, 'task')} running; " if running else ""
     aside = [problem for problem in mark.problems if f"the {transition.kind} {transition.name!r}" in problem]
     lacking = _lacking(transition.name, net.arcs, tokens)
     if _is_over(state, phase):
@@ -148,9 +148,9 @@ def _held_by(net: NetShown, transition: TransitionShown, state: RunState, phase:
     elif lacking:
         why = f"waits for {' and '.join(lacking)}"
     elif transition.guards:
-        why = "has tokens on all its places, and waits until a guard or a key lets some of them through"
+        why = "has tokens on all its places; its guards and keys accept none of them yet"
     else:
-        why = "has tokens on all its places, and waits for its turn, for equal keys, or may not fire any more"
+        why = "has tokens on all its places; it waits for its turn or for equal keys, or may no longer fire"
     return runs + why + (f"; {aside[0]}" if aside else "")
 
 

@@ -12,19 +12,19 @@ from shoal.plan.decide import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason
 SHORT_PLAN = 40
 _PHRASES = {
     Reason.NEW: "not done yet",
-    Reason.FAILED: "failed last time",
+    Reason.FAILED: "last attempt failed",
     Reason.CHANGED: "command changed",
     Reason.OUTPUT_MISSING: "output is missing",
-    Reason.OUTPUT_CHANGED: "output is not as it was left",
+    Reason.OUTPUT_CHANGED: "output changed after it was made",
     Reason.INPUT_CHANGED: "input changed",
-    Reason.NEEDS_ANOTHER: "needs another that runs",
+    Reason.NEEDS_ANOTHER: "depends on a task that runs",
     Reason.INTERRUPTED: "interrupted last time",
     Reason.FORCED: "asked for with --force",
 }
 
 _OF_TIME = {
-    Reason.OUTPUT_CHANGED: "output has another time than when it was made",
-    Reason.INPUT_CHANGED: "input has another time than when it was read",
+    Reason.OUTPUT_CHANGED: "output has a different modification time than when it was made",
+    Reason.INPUT_CHANGED: "input has a different modification time than when it was read",
 }
 """Where the file has the size that it had: whether it changed is not known."""
 

@@ -1,7 +1,7 @@
-"""Who is asked why a task or a run is where it is: the run itself, the cluster it is on, or what the ledger has kept.
+"""Which source answers `shoal why`: the run itself, the cluster it is on, or the ledger.
 
-The run knows best, since its broker decides. It is asked if it goes on on this machine and belongs to us; a run that
-does not answer, or is elsewhere, is explained from its ledger.
+The run knows best, because its scheduler decides. It is asked if it is on this machine and belongs to this user. A run
+that does not answer, or is elsewhere, is explained from its ledger.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.cli.reasons import after_the_run, during_the_run, next_run, whole_from_ledger, would_be_refused
-from shoal.cli.standing import damage_line, headline, show_moment, where_it_runs
-from shoal.cli.whyledger import not_in_the_run, number_of, task_facts, whole_facts
+from shoal.cli.standing import damage_line, headline, show_moment
+from shoal.cli.whyledger import RecordedRun, complete, explain_between, explain_during, run_record
 from shoal.engine.asked import Question, Told, ask_why
 from shoal.engine.follow import Follower, Phase, RunState
 from shoal.engine.node import this_node
 from shoal.engine.requests import SilentRunError
 from shoal.engine.workspace import Workspace
 from shoal.errors import InputError
-from shoal.explain.answer import Answer, Cause
-from shoal.explain.summary import run_lines
-from shoal.explain.words import Speech, paragraph
+from shoal.explain.answer import Answer, Cause, RunAnswer
+from shoal.explain.words import Speech, paragraph, record_lines, run_lines
 from shoal.model.quantities import show_seconds
 from shoal.model.resources import Resources
+from shoal.plan.identity import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from shoal.model.graph import Graph
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -39,7 +40,6 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def speech_of(name: Callable[[int], str], now: float) -> Speech:
-    """How people are told of tasks and times here."""
     return Speech(name, lambda moment: show_moment(moment, now), show_seconds, now)
 
 
@@ -53,7 +53,7 @@ def explain_task(wanted: str, path: str, words: list[str], *, by_content: bool) 
 
 
 def check_words(path: str, words: list[str]) -> None:
-    """Targets that somebody named have to be there; a directory that no task makes was meant as something else."""
+    """Refuses targets that the workflow does not have, and a directory that no task makes."""
     from shoal.engine.filenames import relative_here
     from shoal.engine.session import enter, load
     from shoal.model.graph import lookup_tasks
@@ -71,7 +71,7 @@ def check_words(path: str, words: list[str]) -> None:
 
 
 def with_damage(explained: Explained, follower: Follower) -> Explained:
-    """The answer, and what is to be said of a ledger that is not whole."""
+    """The answer, with a line about damage of the ledger, if there is any."""
     lines = damage_line(follower)
     if not lines:
         return explained
@@ -86,77 +86,40 @@ def _explain_task(
     told, silence = Told(), ""
     if phase is Phase.RUNNING and not on_cluster(workspace):
         told, silence = _ask(workspace, wanted, follower.state)
-        follower.refresh()  # what the run has just said is in its ledger by now
-    now = time.time()  # one that does not answer was waited for
-    answer = told.answer
+        follower.refresh()  # the ledger has by now what the run has just answered
+    now = time.time()  # a run that does not answer was waited for
+    state, answer = follower.state, told.answer
     if answer is not None:
-        _complete(answer, follower.state)
-        if not _is_told_by_ledger(answer, follower.state):
-            return explained_task(paragraph(answer, speech_of(told.names.__getitem__, now)), answer, told.names, now)
-    if not words and follower.state.start is not None:
-        words = follower.state.start.targets
-    found = _from_ledger(wanted, path, words, follower, phase, answer, now, by_content=by_content)
-    if silence:
-        return _unanswered(found, silence)
-    return explained_task(found.text, answer, told.names, now) if answer is not None else found
+        complete(answer, state, lambda task: task)
+        if not _needs_ledger(answer, state):
+            return explained_task(answer, told.names, now)
+    if not words and state.start is not None:
+        words = state.start.targets
 
-
-def _from_ledger(
-    wanted: str,
-    path: str,
-    words: list[str],
-    follower: Follower,
-    phase: Phase,
-    answer: Answer | None,
-    now: float,
-    *,
-    by_content: bool,
-) -> Explained:
-    """What cluster, ledger and plan say of one task. `answer` is what the run itself says."""
     from shoal.cli.why import seek_task
 
     view, task, is_asked_for = seek_task(wanted, path, words, by_content=by_content)
-    graph, state = view.workflow.graph, follower.state
-    if on_cluster(follower.workspace):
-        from shoal.cli.whycluster import explain_on_cluster
-
-        explained = explain_on_cluster(follower.workspace, graph, task, state, now)
+    graph = view.workflow.graph
+    if on_cluster(workspace):
+        explained = explain_on_cluster(workspace, graph, task, state, now)
         if explained is not None:
             return explained
-    facts = task_facts(graph, task, state, phase)
     if phase is Phase.RUNNING and state.start is not None:
-        text = during_the_run(graph, task, state, view.history, now)
-        if graph.actions[task] is not None and number_of(graph, task, state) < 0:
-            next_time = answer.cause.value if answer is not None else next_run(view.plan, task)
-            excluded = not is_asked_for or next_time == Cause.EXCLUDED.value
-            text = not_in_the_run(graph, task, view.history, excluded=excluded, now=now)
-            facts = {"cause": Cause.EXCLUDED.value if excluded else Cause.DONE.value}
+        found = explain_during(view, task, state, now, answer, is_asked_for=is_asked_for)
     else:
-        node = _next_node(follower.workspace, state)
-        text = after_the_run(view.plan, task, view.history, state, now, node)
-        if facts:
-            facts["last"] = facts.pop("cause")
-        refused = would_be_refused(view.plan, task, node)
-        facts["cause"] = next_run(view.plan, task) if refused is None else Cause.TOO_LARGE.value
-        if refused is not None:
-            facts["detail"] = refused
-    return Explained(text, {"about": "task", "time": now, "name": graph.names[task], "text": text, **facts})
+        found = explain_between(view, task, state, now, _next_node(workspace, state))
+    names = {each: graph.names[each] for each in found.mentions()}
+    return explained_task(found, names, now, silence)
 
 
 def _next_node(workspace: Workspace, state: RunState) -> Resources | None:
-    """What this machine has, with what the last run was told that it has; None if that one was on a cluster."""
+    """What this machine has, with what was declared for the last run; None if that run was on a cluster."""
     if state.is_cluster() or on_cluster(workspace):
         return None
     found = dict(this_node(workspace.base).amounts)
     for name, amount in state.start.node if state.start is not None else ():
         found[name] = max(amount, found.get(name, 0))
     return Resources.of(found)
-
-
-def _unanswered(explained: Explained, silence: str) -> Explained:
-    """What the ledger says of a run that does not answer itself."""
-    text = f"{silence}; its ledger says: {explained.text}"
-    return Explained(text, {**explained.data, "text": text, "silent": silence})
 
 
 def explain_whole(path: str, words: list[str]) -> Explained:
@@ -167,44 +130,42 @@ def explain_whole(path: str, words: list[str]) -> Explained:
 
 
 def _explain_whole(path: str, words: list[str], follower: Follower, phase: Phase) -> Explained:
-    workspace = follower.workspace
+    workspace, state = follower.workspace, follower.state
     now = time.time()
     if on_cluster(workspace):
-        from shoal.cli.whycluster import explain_run_on_cluster
         from shoal.engine.session import look
 
-        graph = look(path, words or (follower.state.start.targets if follower.state.start else []), None).workflow.graph
-        explained = explain_run_on_cluster(workspace, graph, follower.state, now)
+        graph = look(path, words or (state.start.targets if state.start else []), None).workflow.graph
+        explained = explain_run_on_cluster(workspace, graph, state, now)
         if explained is not None:
             return explained
     silence = ""
     if phase is Phase.RUNNING:
-        told, silence = _ask(workspace, None, follower.state)
-        now = time.time()  # one that does not answer was waited for
+        told, silence = _ask(workspace, None, state)
+        now = time.time()  # a run that does not answer was waited for
         if told.whole is not None:
             follower.refresh()
             told.whole.cancelled = max(0, told.whole.failed - len(follower.state.failed))
-            text = "\n".join(run_lines(told.whole, speech_of(told.names.__getitem__, now)))
-            data = msgspec.to_builtins(told.whole)
-            return Explained(text, {"about": "run", "time": now, "text": text, "names": _named(told.names), **data})
+            return _explained_run(told.whole, told.names, now)
     if phase is Phase.NEVER:
         from shoal.report.choose import refuse_unreadable  # numpy takes a while to load
 
         refuse_unreadable(path, workspace.ledger)
         raise InputError(f"{os.path.basename(path)} has not been run yet", remedy="'shoal plan' says what would run")
+    record = run_record(follower.state, phase)
     first = headline(os.path.basename(path), follower, phase, now)
-    text = "\n".join([first, *whole_from_ledger(follower.state, phase, now)])
-    found = Explained(text, {"about": "run", "time": now, "text": text, **whole_facts(follower.state, phase)})
-    return _unanswered(found, silence) if silence else found
+    return _explained(
+        "run", [first, *record_lines(record, speech_of(str, now))], now, msgspec.to_builtins(record), silence
+    )
 
 
 def on_cluster(workspace: Workspace) -> bool:
-    """Whether what was brought to a cluster has not been brought back yet."""
+    """Whether a cluster has the run, and its results have not been fetched yet."""
     return os.path.exists(workspace.brought)
 
 
 def _ask(workspace: Workspace, wanted: str | None, state: RunState) -> tuple[Told, str]:
-    """What the run itself says, and a sentence if it is there and says nothing; neither if it cannot be asked."""
+    """The answer of the run itself, and a sentence if its process does not answer; neither if it cannot be asked."""
     since = {task: record.time for task, record in state.running.items()}
     try:
         return ask_why(workspace, Question(wanted, since)), ""
@@ -214,35 +175,89 @@ def _ask(workspace: Workspace, wanted: str | None, state: RunState) -> tuple[Tol
         return Told(), ""
 
 
-def _is_told_by_ledger(answer: Answer, state: RunState) -> bool:
-    """What is over is told with when and how, which the run itself does not keep."""
+def _needs_ledger(answer: Answer, state: RunState) -> bool:
+    """Whether the ledger has more to say: how and when a task ended is not kept by the run itself."""
     return answer.cause in (Cause.DONE, Cause.EXCLUDED) or (
         answer.cause is Cause.FAILED and answer.task in state.failed
     )
 
 
-def _complete(answer: Answer, state: RunState) -> None:
-    """Adds what only the ledger has: the process of a running task, and how attempts ended."""
-    task = answer.task
-    ended = state.failed.get(task) or state.tried.get(task)
-    if answer.cause is Cause.RUNNING and task in state.running:
-        where = where_it_runs(state, state.running[task])
-        answer.detail = where if state.running[task].node else f"as {where}"
-        answer.since = answer.since or state.running[task].time
-    elif answer.cause is Cause.FAILED:  # failures are in the ledger, and what was cancelled may not be
-        answer.cancelled = task not in state.failed
-        answer.detail = ended.message if ended is not None else ""
-    elif answer.cause is Cause.RETRY and ended is not None:
-        answer.detail = ended.message
-    if answer.root is not None:
-        _complete(answer.root, state)
+# ---- runs on a cluster -----------------------------------------------------------------------------------------------
 
 
-def explained_task(text: str, answer: Answer, names: dict[int, str], now: float) -> Explained:
-    """An answer about a task, said and as data."""
-    data = {"about": "task", "time": now, "name": names[answer.task], "text": text, "names": _named(names)}
-    return Explained(text, {**data, **msgspec.to_builtins(answer)})
+def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: RunState, now: float) -> Explained | None:
+    """Why one task is where it is; None if it is not on the cluster."""
+    from shoal.cli.extras import need_cluster_libraries
+
+    need_cluster_libraries()
+    from shoal.cluster.why import explain_brought
+    from shoal.engine.brought import read_note
+
+    note = read_note(workspace)
+    if note is None:
+        return None
+
+    def seconds(each: int) -> float | None:
+        if graph.actions[each] is None:
+            return 0.0
+        category = state.categories.get(graph.profile_of(each).category)
+        ended = category.done + category.failed if category is not None else 0
+        return category.seconds / ended if category is not None and ended else None
+
+    answer = explain_brought(note, graph, task, now, seconds)
+    if answer is None:
+        return None
+    complete(answer, state, RecordedRun(graph, state, now).number, is_behind=True)
+    names = {each: graph.names[each] if each >= 0 else f"task {-1 - each}" for each in answer.mentions()}
+    return explained_task(answer, names, now)
 
 
-def _named(names: dict[int, str]) -> dict[str, str]:
+def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunState, now: float) -> Explained | None:
+    """Why the run is where it is; None if no cluster has it."""
+    from shoal.cli.extras import need_cluster_libraries
+
+    need_cluster_libraries()
+    from shoal.cluster.why import explain_brought_run
+    from shoal.engine.brought import read_note
+
+    note = read_note(workspace)
+    if note is None:
+        return None
+    groups = {place_of(graph, task) for task in range(len(graph)) if graph.actions[task] is None}
+    found = explain_brought_run(note, groups)
+    if found is None:
+        return None
+    whole, places = found
+    if len(state.failed) + len(state.unwanted) >= whole.failed:  # else some failures are not in the ledger yet
+        whole.cancelled = max(0, whole.failed - len(state.failed))
+    wanted = {place: number for number, place in places.items()}
+    names = {
+        wanted[place]: graph.names[task] for task in range(len(graph)) if (place := place_of(graph, task)) in wanted
+    }
+    return _explained_run(whole, names, now)
+
+
+# ---- answers as text and as data -------------------------------------------------------------------------------------
+
+
+def explained_task(answer: Answer, names: Mapping[int, str], now: float, silence: str = "") -> Explained:
+    text = paragraph(answer, speech_of(names.__getitem__, now))
+    data = {"name": names[answer.task], "names": _named(names), **msgspec.to_builtins(answer)}
+    return _explained("task", [text], now, data, silence)
+
+
+def _explained_run(whole: RunAnswer, names: Mapping[int, str], now: float) -> Explained:
+    lines = run_lines(whole, speech_of(lambda task: names.get(task, f"task {task}"), now))
+    return _explained("run", lines, now, {"names": _named(names), **msgspec.to_builtins(whole)})
+
+
+def _explained(about: str, lines: list[str], now: float, facts: dict[str, Any], silence: str = "") -> Explained:
+    """`silence`: that the run does not answer, so that these are facts of its ledger."""
+    text = "\n".join(lines)
+    if silence:
+        text, facts = f"{silence}; its ledger says: {text}", {**facts, "silent": silence}
+    return Explained(text, {"about": about, "time": now, "text": text, **facts})
+
+
+def _named(names: Mapping[int, str]) -> dict[str, str]:
     return {str(task): name for task, name in names.items()}

@@ -1,7 +1,7 @@
-"""Why tasks of a run on a cluster are where they are, as a client finds out: the books, the node, the batch system.
+"""Why tasks of a run on a cluster are where they are: a client asks the store, the node and the batch system.
 
-Where a task stands is asked of any agent, which looks into the books; why a ready one does not run is asked of the node
-that has it. Nodes that were started and are not there are known only where the cluster was started.
+Any agent knows the state of a task from the store; the node that has a ready task knows why it does not run. Which
+requested nodes are missing is known only on the machine where the cluster was started.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from shoal.wire.caller import Caller
 from shoal.wire.places import access_path
 
 AGENT_PATIENCE = 10.0
-"""Seconds for which any agent is waited for; one that is at a large task's files answers late."""
+"""Seconds to wait for any agent; one that handles the files of a large task answers late."""
 NODE_PATIENCE = 3.0
-"""Seconds for which a single node is waited for."""
+"""Seconds to wait for one certain node."""
 _AT_ONCE = 500
 HORIZON = 2_000
-"""Unfinished ancestors that are asked for to say when a task might start."""
+"""How many unfinished ancestors are asked for to estimate when a task starts."""
 
 
 class ForgottenError(Exception):
-    """The cluster does not have the run any more: what is known of it is in the ledger."""
+    """The cluster no longer has the run: only the ledger knows it."""
 
 
 _AWAY = ("the store has not answered", "no Redis server answers", "the Redis server")
-"""How sentences about a store begin that cannot be asked."""
+"""The beginnings of error messages about a store that does not answer."""
 
 
 class ClusterQuestions:
@@ -77,7 +77,7 @@ class ClusterQuestions:
         return answer
 
     def _look_for_store(self) -> None:
-        """An agent that does not answer may itself wait for its books; who may see these looks there."""
+        """An agent that does not answer may itself wait for the store, which is tried if the access file names it."""
         if self._access.store is None:
             return
         try:
@@ -86,7 +86,7 @@ class ClusterQuestions:
             raise StoreAwayError(error.message) from None
 
     def statuses(self, tasks: list[int]) -> dict[int, Status]:
-        """Where tasks stand."""
+        """The states of tasks."""
         found: dict[int, Status] = {}
         for at in range(0, len(tasks), _AT_ONCE):
             some = tasks[at : at + _AT_ONCE]
@@ -114,7 +114,7 @@ class ClusterQuestions:
         return answer.answer or Answer(task, Cause.ARRIVING)
 
     def whole(self) -> tuple[RunSaid, ClusterTold]:
-        """What the books and one agent say of the run, and who is there; nodes that count as lost are left out."""
+        """What the store and one agent say of the run, and which nodes are there, without lost ones."""
         said = self.ask(RunAsked(self._note.run))
         assert isinstance(said, RunSaid)
         found = told(self._caller)
@@ -123,7 +123,7 @@ class ClusterQuestions:
         return said, found
 
     def capacities(self) -> list[Resources]:
-        """What each node has that is there."""
+        """The resources of each current node."""
         return [node.capacity() for node in self.whole()[1].nodes.values()]
 
     def ask_node(self, address: str, question: WireMessage) -> WireMessage:
@@ -135,7 +135,7 @@ class ClusterQuestions:
 def explain_brought(
     note: Note, graph: Graph, task: int, now: float, seconds: Callable[[int], float | None]
 ) -> Answer | None:
-    """Why a task of the graph is where it is, in the graph's numbers; None if it was not brought to the cluster.
+    """Why a task of the graph is where it is, in the graph's numbers; None if the cluster does not have it.
 
     `seconds`: how long a task is expected to take.
     """
@@ -180,7 +180,7 @@ def explain_brought(
 
 
 def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int], float | None]:
-    """Which part of all that there is a task takes while it runs; None if no node can run it. `ask`: what each has."""
+    """The fraction of all resources a task takes; None if no node can run it. `ask`: the resources of each node."""
     nodes = cache(ask)
 
     @cache
@@ -195,23 +195,22 @@ def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int]
 
 
 def _renumbered(answer: Answer, numbers: list[int]) -> Answer:
-    """An answer of a node, which knows the run's numbers only, in those of the graph."""
+    """Translates the answer of a node from the run's numbers to those of the graph."""
     mentioned = set(answer.mentions())
     back = {number: task for task, number in enumerate(numbers) if number in mentioned}
     answer.task = back[answer.task]
     if answer.first is not None:
         answer.first = back.get(answer.first)
     if answer.shortage is not None:
-        for holder in answer.shortage.holders:  # one that the workflow does not have any more gets a number below 0
+        for holder in answer.shortage.holders:  # a task that the workflow no longer has gets a number below 0
             holder.task = back.get(holder.task, -1 - holder.task)
     return answer
 
 
 def explain_brought_run(note: Note, groups: Collection[bytes] = ()) -> tuple[RunAnswer, dict[int, bytes]] | None:
-    """Why a whole run is where it is, and the places of the tasks that are mentioned, by their numbers in it.
+    """Why a whole run is where it is, and the places of the tasks in the answer, by their numbers in the run.
 
-    None if the cluster has forgotten it. `groups`: places of tasks that run nothing themselves, which the books count
-    and nobody else does.
+    None if the cluster no longer has it. `groups`: places of tasks without a command, which only the store counts.
     """
     access = read(access_path(note.cluster))
     with Caller(access, make_codec()) as caller:
@@ -245,15 +244,15 @@ def explain_brought_run(note: Note, groups: Collection[bytes] = ()) -> tuple[Run
 
 
 def missing_nodes(cluster: str, found: ClusterTold) -> list[str]:
-    """Sentences about nodes that were asked for and are not there, with what the batch system says of them."""
+    """Sentences about requested nodes that are not there, with what the batch system says of them."""
     if access_path(cluster) == cluster:
-        return []  # a cluster that somebody else has started
+        return []  # another user has started the cluster
     home = ClusterHome(cluster)
     try:
         started = home.read_started()
         missing = absent(home, started, found)
     except ShoalError as error:
-        return [f"what was started cannot be found out: {error}"]
+        return [f"the started nodes are not known: {error}"]
     lines = []
     for group in started.groups:
         reasons: dict[str, int] = {}
@@ -263,8 +262,8 @@ def missing_nodes(cluster: str, found: ClusterTold) -> list[str]:
                 what += f": {standing.reason}"
             reasons[what] = reasons.get(what, 0) + 1
         for what, count in reasons.items():
-            nodes = "a node" if count == 1 else f"{count} nodes"
-            lines.append(f"{nodes} of group {group.name!r} that {'was' if count == 1 else 'were'} asked for: {what}")
+            nodes = "1 requested node" if count == 1 else f"{count} requested nodes"
+            lines.append(f"{nodes} of group {group.name!r}: {what}")
         factory = factory_says(home, started, group)
         if factory:
             lines.append(factory)

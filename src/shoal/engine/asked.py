@@ -1,7 +1,7 @@
-"""Questions to a running workflow from another terminal: why a task, or everything, is where it is.
+"""Questions of `shoal why` to a running workflow on the same machine.
 
-Only the process that runs it knows what its broker has decided. The question comes as a request (`engine.requests`);
-what the ledger has of running tasks is sent along with it, so that the run itself need not keep it.
+Only the process that runs it knows the decisions of its scheduler. The question comes as a request (`engine.requests`)
+together with the start times of running tasks from the ledger, so that the run need not keep them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.model.graph import Graph, find_task
 ANSWER_SECONDS = 5.0
 REPLACED = "\ufffd"
 _NO_ANSWER = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
-"""What a question that nobody of ours asks may lead to, and a defect of the answering."""
+"""What a malformed question, or a defect of the answering, may raise."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -30,11 +30,11 @@ class Question(msgspec.Struct, frozen=True):
 
     task: str | None
     since: dict[int, float] = {}
-    """When the running tasks were started, as far as the ledger has it."""
+    """When the running tasks were started, as far as the ledger has recorded it."""
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the run says, with the names of the tasks that it speaks of."""
+    """The answer of the run, with the names of the tasks in it."""
 
     answer: Answer | None = None
     whole: RunAnswer | None = None
@@ -43,8 +43,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def ask_why(workspace: Workspace, question: Question) -> Told:
-    """Asks the run of this workflow on this machine; an `InputError` if it cannot be asked, a `SilentRunError` if
-    it does not answer."""
+    """Asks the run of this workflow on this machine. Raises `InputError` if it cannot be asked, `SilentRunError` if it
+    does not answer."""
     if question.task is not None:
         question = msgspec.structs.replace(question, task=printable(question.task))
     told = ask_and_wait(workspace, ".why", msgspec.json.encode(question), ANSWER_SECONDS)
@@ -63,7 +63,7 @@ def answer_questions(
     order: str,
     stopping: str,
 ) -> None:
-    """Answers what was asked since the last call. `unbegun` is as in `OneNode`."""
+    """Answers the questions that came since the last call. `unbegun` is as in `OneNode`."""
     for path, request in take_questions(workspace):
         try:
             question = msgspec.json.decode(request, type=Question)
@@ -94,6 +94,6 @@ def _names(graph: Graph, tasks: list[int]) -> dict[int, str]:
 
 def _found(graph: Graph, wanted: str) -> int | None:
     task = find_task(graph, wanted, relative_here())
-    if task is None and REPLACED in wanted:  # a name that is no text is asked for as it is shown
+    if task is None and REPLACED in wanted:  # a name that is not UTF-8 is asked for as it is shown
         return next((number for number, name in enumerate(graph.names) if printable(name) == wanted), None)
     return task

@@ -1,6 +1,7 @@
-"""The answer to "why is this task not running?", as data: what machines read, and what sentences are made from.
+"""The answer to "why is this task not running?", as data: programs read it, and `shoal.explain.words` makes sentences.
 
-Tasks are numbers here, because a node of a cluster knows no names; `shoal.explain.words` puts them in.
+Scheduler, store, simulator and ledger give the same kind of answer. Tasks are numbers here, because a node of a cluster
+does not know their names.
 """
 
 from __future__ import annotations
@@ -22,45 +23,50 @@ class Cause(StrEnum):
     """No target of the run needs it."""
     RUNNING = "running"
     ENDING = "ending"
-    """It runs, but is not wanted any more."""
+    """It was cancelled and still runs."""
     BUNDLED = "bundled"
-    """It was handed over together with other short ones, and is run after them."""
+    """It is in a bundle of short tasks, and runs after the others of the bundle."""
     NEEDS = "needs"
-    """Tasks that it needs are not done."""
+    """Its dependencies are not done."""
     RETRY = "retry"
     """An attempt failed, and the next one is due later."""
     RESOURCES = "resources"
     LABEL = "label"
     TOO_LARGE = "too large"
-    """No node that is there could ever run it."""
+    """No current node has enough of a resource for it."""
     THROTTLE = "throttle"
     LARGER_FIRST = "larger first"
-    """Room is kept for larger tasks that were passed over too often."""
+    """Free room is reserved for larger tasks that were passed over too often."""
     TURN = "turn"
-    """It is being looked at this very moment."""
+    """The scheduler is about to decide on it."""
     STOPPING = "stopping"
     """Nothing is started any more."""
     LOCALITY = "locality"
-    """It waits beside its data, on a node that is busy."""
+    """It waits on a busy node because its input files are there."""
     FETCHING = "fetching"
-    """What it reads is on its way."""
+    """Its input files are being fetched."""
     RECORDING = "recording"
-    """It has run, and how it ended is on its way into the books."""
+    """It has run, and its result is being recorded in the store."""
     ARRIVING = "arriving"
-    """It has just become ready, or is on its way from one node to another."""
+    """It has just become ready, or moves from one node to another."""
     NODE_LOST = "node lost"
-    """The node that had it is gone, and it is placed anew."""
+    """Its node is lost, and the task is being placed on another one."""
     NODE_SILENT = "node silent"
-    """The node that has it does not answer."""
+    """Its node does not answer."""
     NO_NODE = "no node"
     ANOTHER_RUN = "another run"
-    """The cluster serves runs one after another, and one that was brought earlier is served."""
+    """The cluster serves runs one after another, and an earlier run goes first."""
     STORE = "store"
     """The store does not answer, so nothing can be decided."""
+    UP_TO_DATE = "up to date"
+    """The next run does not run it again. This cause and the next one are given while no run is under way."""
+    WOULD_RUN = "would run"
 
     @property
     def is_over(self) -> bool:
-        return self in (Cause.DONE, Cause.FAILED, Cause.DOOMED, Cause.EXCLUDED)
+        """Whether no run under way has to deal with the task any more."""
+        over = Cause.DONE, Cause.FAILED, Cause.DOOMED, Cause.EXCLUDED
+        return self in (*over, Cause.UP_TO_DATE, Cause.WOULD_RUN)
 
 
 class Holder(msgspec.Struct, omit_defaults=True):
@@ -72,7 +78,7 @@ class Holder(msgspec.Struct, omit_defaults=True):
     until: float | None = None
     """When it is expected to end."""
     overdue: bool = False
-    """It should have ended then, and has not: nobody knows when it will."""
+    """It should have ended by then, and has not: its end is unknown."""
 
 
 class Shortage(msgspec.Struct, omit_defaults=True):
@@ -83,11 +89,11 @@ class Shortage(msgspec.Struct, omit_defaults=True):
     free: int
     total: int
     holders: list[Holder] = []
-    """The largest of them, those that are expected to end first before others."""
+    """Some of them, those that are expected to end first before others."""
     held_by: int = 0
     """How many there are."""
     reckoned: bool = False
-    """Nobody has declared what is asked for: it is what is reckoned with, learned or assumed."""
+    """The amount is not declared, but learned or assumed."""
 
 
 class Cap(msgspec.Struct, omit_defaults=True):
@@ -99,6 +105,40 @@ class Cap(msgspec.Struct, omit_defaults=True):
     reason: str = ""
 
 
+class LastAttempt(msgspec.Struct, omit_defaults=True):
+    """The last attempt at a task that is over, as the ledger has it."""
+
+    number: int
+    outcome: str
+    began: float
+    ended: float
+    message: str = ""
+    """Why it did not succeed."""
+    wrote: bool = False
+    """It wrote to its standard output or error."""
+
+
+class Verdict(msgspec.Struct, omit_defaults=True):
+    """What the next run would do with a task, by the plan."""
+
+    reason: str = ""
+    """Why the task would run."""
+    origin: int | None = None
+    """If it would run because another one does: the first task of that chain."""
+    steps: int = 0
+    """How many tasks the chain has, this one not counted."""
+    origin_reason: str = ""
+    inputs: int = 0
+    """How many input files of an up-to-date task were compared; its outputs likewise."""
+    outputs: int = 0
+    absent: list[str] = []
+    """Outputs that count as present although they are not here: no task needed them."""
+    dependencies: int | None = None
+    """Of a task without a command, which only groups others: how many it depends on."""
+    unmet: list[int] = []
+    """Those of them that would run."""
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
     """Why a task is where it is."""
 
@@ -108,16 +148,16 @@ class Answer(msgspec.Struct, omit_defaults=True):
     since: float | None = None
     """When it began to run."""
     until: float | None = None
-    """When a running task is expected to end, or when a resting one is tried again."""
+    """When a running task is expected to end, or when a failed one is retried."""
     overdue: bool = False
-    """A running task should have ended then, and has not: nobody knows when it will."""
+    """A running task should have ended by then, and has not: its end is unknown."""
     starts: float | None = None
-    """When it is expected to start; nothing if that cannot be said, or if it cannot start as things are."""
+    """When it is expected to start; None if that is unknown, or if it cannot start as things are."""
     unfinished: int = 0
-    """How many of the tasks that it needs are not done."""
+    """How many of its dependencies are not done."""
     chain: list[int] = []
-    """From a task that it needs to the ancestor that holds everything up; each needs the next. Of more than a hundred
-    the middle is left out."""
+    """From a dependency to the ancestor that holds the task up; each depends on the next. Of a chain of more than 100
+    tasks the middle is left out."""
     links: int = 0
     """How many there are."""
     root: Answer | None = None
@@ -135,12 +175,19 @@ class Answer(msgspec.Struct, omit_defaults=True):
     order: str = ""
     node: str = ""
     detail: str = ""
-    """What somebody else has to say of it: a batch system, a store, the error of an attempt."""
+    """What another part says of it: a batch system, a store, the error of an attempt."""
     cancelled: bool = False
     """It did not fail: somebody has cancelled it."""
+    tried: LastAttempt | None = None
+    earlier: bool = False
+    """An earlier run has done it, and it was up to date when this one began."""
+    last: Cause | None = None
+    """While no run is under way: what became of it in the last one."""
+    verdict: Verdict | None = None
+    """Given while no run is under way."""
 
     def mentions(self) -> list[int]:
-        """The tasks that it speaks of."""
+        """The tasks that it names."""
         found = [self.task, *self.chain]
         if self.first is not None:
             found.append(self.first)
@@ -148,6 +195,9 @@ class Answer(msgspec.Struct, omit_defaults=True):
             found += [holder.task for holder in self.shortage.holders]
         if self.root is not None:
             found += self.root.mentions()
+        if self.verdict is not None:
+            found += self.verdict.unmet
+            found += [self.verdict.origin] if self.verdict.origin is not None else []
         return list(dict.fromkeys(found))
 
     def kind(self) -> Kind:
@@ -170,7 +220,7 @@ class Group(msgspec.Struct, omit_defaults=True):
     count: int
     example: Answer
     nodes: int = 0
-    """On how many nodes of a cluster they are; what is free, and who holds the rest, is told of the example's."""
+    """On how many nodes of a cluster they are. Free amounts and holders are those of the example's node."""
 
 
 class RunAnswer(msgspec.Struct, omit_defaults=True):
@@ -178,12 +228,12 @@ class RunAnswer(msgspec.Struct, omit_defaults=True):
 
     running: int = 0
     ready: int = 0
-    """Could run, but do not."""
+    """Their dependencies are done, and they do not run yet."""
     waiting: int = 0
-    """Need others that are not done."""
+    """Have unfinished dependencies."""
     done: int = 0
     failed: int = 0
-    """Those that were cancelled among them."""
+    """Including cancelled ones."""
     cancelled: int | None = None
     """How many these are; None if that is not known."""
     doomed: int = 0
@@ -191,3 +241,33 @@ class RunAnswer(msgspec.Struct, omit_defaults=True):
     """What the ready ones wait for, the largest first."""
     notes: list[str] = []
     """What else is known: nodes that are missing, a store that does not answer."""
+
+
+class RecordedTask(msgspec.Struct, omit_defaults=True):
+    """A task of a run of which only the ledger is known, by its name."""
+
+    name: str
+    attempt: int
+    detail: str = ""
+    cancelled: bool = False
+    since: float | None = None
+
+
+class RunRecord(msgspec.Struct, omit_defaults=True):
+    """How a run stands by its ledger, where nothing else can be asked."""
+
+    state: str
+    running: int
+    waiting: int
+    """Not started, and able to run."""
+    done: int
+    failed: int
+    cancelled: int = 0
+    doomed: int = 0
+    not_run: int = 0
+    """Of a run that has ended: neither done nor failed nor cancelled."""
+    outcome: str = ""
+    failures: list[RecordedTask] = []
+    """Some of them."""
+    longest: list[RecordedTask] = []
+    """Some of the running tasks, those that were started first."""

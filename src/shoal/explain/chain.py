@@ -1,24 +1,28 @@
-"""Why a task waits that needs others: the chain from it to the ancestor that holds all up, and when it could start.
+"""Why a task waits for dependencies: the chain down to the ancestor that holds it up, and when it could start.
 
-Where durations are known the chain is the one that is expected to take longest; otherwise the one that is furthest from
-running. What is known of tasks comes from a `Source`: a run on one machine, a store with nodes, or a simulator.
+If durations are known, this is the chain that is expected to take longest, otherwise the one that is furthest from
+running. A `Source` provides the facts: a run on one machine, a store with nodes, a simulator or a ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import Protocol
 
+import msgspec
+
 from shoal.explain.answer import Answer, Cause
-from shoal.explain.foresight import Foreseen, Step, played
 from shoal.explain.outlook import is_overdue
 from shoal.flow.dag import Status
 
 MOST_ANCESTORS = 20_000
-"""Of what is known at once; beyond that the first chain that is found is taken."""
+"""How many ancestors are examined; beyond that the first chain found is taken."""
 MOST_TOLD = 50
-"""Tasks at each end of a chain."""
+"""Tasks that are listed at each end of a chain."""
 NEVER = float("inf")
+_LITTLE = 1e-9
 _PLAIN = {Status.DONE: Cause.DONE, Status.FAILED: Cause.FAILED, Status.EXCLUDED: Cause.EXCLUDED}
 
 
@@ -29,10 +33,10 @@ class Source(Protocol):
     def now(self) -> float: ...
 
     def status(self, task: int) -> Status:
-        """Where a task stands; `READY` for all that some broker has or is about to get."""
+        """The state of a task; `READY` if a scheduler has it or is about to get it."""
 
     def needs(self, task: int) -> Iterable[int]:
-        """The tasks that it waits for, done or not."""
+        """Its dependencies, done or not."""
 
     def held(self, task: int) -> Answer:
         """Why a ready task is where it is."""
@@ -44,19 +48,48 @@ class Source(Protocol):
         """When it was started, if it runs."""
 
     def may_start(self, task: int) -> float | None:
-        """When a ready task that does not run is expected to start, as far as is known; None if it cannot, or if that
-        cannot be said."""
+        """When a ready task that does not run is expected to start, as far as is known; None if it cannot start, or if
+        that is unknown."""
 
     def share(self, task: int) -> float | None:
-        """Which part of all there is a task takes while it runs; None if none like it may start as things are."""
+        """The fraction of all resources a task takes while it runs; None if no such task can start as things are."""
 
     @property
     def stopping(self) -> str | None:
-        """Why nothing more is started in the whole run, empty if nobody has said it; None if that is not so."""
+        """Why the whole run starts nothing more; empty if the reason is unknown, None if the run is not stopping."""
 
     @property
     def horizon(self) -> int:
-        """How many unfinished ancestors are looked at, at most, to say when a task might start."""
+        """How many unfinished ancestors are examined at most to estimate when a task starts."""
+
+
+class FunctionSource:
+    """A source made of functions, for a run of which no queue is known."""
+
+    def __init__(
+        self,
+        now: float,
+        needs: Callable[[int], Iterable[int]],
+        status: Callable[[int], Status],
+        held: Callable[[int], Answer],
+        seconds: Callable[[int], float | None] = lambda task: None,
+        share: Callable[[int], float | None] = lambda task: 1.0,
+        horizon: int = MOST_ANCESTORS,
+    ) -> None:
+        self.now, self.horizon = now, horizon
+        self.needs, self.status, self.held, self.seconds, self.share = needs, status, held, seconds, share
+        self.stopping: str | None = None  # one node may start nothing more while others do
+
+    def running_since(self, task: int) -> float | None:
+        """Not known here; the node that has the task is asked about the one at the end of the chain."""
+        return None
+
+    def may_start(self, task: int) -> float | None:
+        """As far as is known here it may start now."""
+        return self.now
+
+    def explain(self, task: int) -> Answer:
+        return explain(self, task)
 
 
 def explain(source: Source, task: int) -> Answer:
@@ -72,13 +105,13 @@ def explain(source: Source, task: int) -> Answer:
 
 
 def _doomed(source: Source, task: int) -> Answer:
-    """The chain to what failed."""
+    """The chain to the task that failed."""
     chain: list[int] = []
     current = task
     while source.status(current) is Status.DOOMED:
         lost = [other for other in source.needs(current) if source.status(other) in (Status.FAILED, Status.DOOMED)]
         if not lost:
-            break  # what failed has been taken back since
+            break  # the failure has been undone since
         current = next((other for other in lost if source.status(other) is Status.FAILED), lost[0])
         chain.append(current)
     root = Answer(chain[-1], Cause.FAILED) if chain and source.status(chain[-1]) is Status.FAILED else None
@@ -114,21 +147,44 @@ def _waiting(source: Source, task: int) -> Answer:
 
 
 def _shortened(answer: Answer) -> Answer:
-    """Of a very long chain the middle is left out."""
+    """Leaves out the middle of a very long chain."""
     if answer.links > 2 * MOST_TOLD:
         answer.chain = answer.chain[:MOST_TOLD] + answer.chain[-MOST_TOLD:]
     return answer
 
 
 def _lateness(source: Source, task: int, finish: dict[int, float] | None) -> tuple[float, bool, int]:
-    """The larger, the longer it is thought to be until a task is done; of equals the first one counts."""
+    """A sort key: larger if the task is expected to be done later. Of equals the first one counts."""
     moment = finish.get(task, 0.0) if finish is not None else 0.0
     return moment, source.status(task) is Status.WAITING, -task
 
 
+# ---- when all ancestors would be done --------------------------------------------------------------------------------
+
+
+class Step(msgspec.Struct, frozen=True):
+    """An ancestor that is not done."""
+
+    seconds: float
+    needs: list[int]
+    """Its unfinished dependencies."""
+    is_placed: bool
+    """It runs, or it is queued and its turn is known."""
+
+
+class Foreseen(msgspec.Struct):
+    """All unfinished ancestors of a task; each comes after its dependencies."""
+
+    finish: dict[int, float]
+    """When each would be done if only its dependencies and its place in a queue delayed it."""
+    steps: dict[int, Step]
+    is_unknown: bool = False
+    """One of them runs longer than the mean, or cannot start as things are: its end is unknown."""
+
+
 def _foreseen(source: Source, task: int) -> Foreseen | None:
-    """When each unfinished ancestor would be done if only its own needs, and its place in a queue, held it up; None if
-    that is not known."""
+    """When each unfinished ancestor would be done if only its dependencies and its place in a queue delayed it; None if
+    that is unknown."""
     foreseen = Foreseen({}, {})
     finish = foreseen.finish
     stack = _unfinished(source, task)
@@ -160,7 +216,7 @@ def _foreseen(source: Source, task: int) -> Foreseen | None:
 
 
 def _expected(source: Source, root: Answer, foreseen: Foreseen) -> float | None:
-    """When all its ancestors should be done; None if one of them cannot start, or runs for longer than it should."""
+    """When all ancestors should be done; None if one of them cannot start, or runs longer than expected."""
     if foreseen.is_unknown or root.overdue:
         return None
     seconds, now = foreseen.steps[root.task].seconds, source.now
@@ -174,3 +230,44 @@ def _expected(source: Source, root: Answer, foreseen: Foreseen) -> float | None:
         if is_overdue(end, now):
             return None
     return played(foreseen, source.share, {root.task: max(end, now)}, now)
+
+
+def played(
+    foreseen: Foreseen, share: Callable[[int], float | None], ends: Mapping[int, float], now: float
+) -> float | None:
+    """When the last one is done; None if one cannot start. `ends`: tasks whose end is already known.
+
+    Every task takes the mean duration of its category, and starts as soon as its dependencies are done and there is
+    room, in the order in which the tasks are known. Queued tasks come first, when it is their turn. Tasks that are not
+    ancestors count only if they are ahead of an ancestor in the queue.
+    """
+    missing = {task: len(step.needs) for task, step in foreseen.steps.items()}
+    waiting: dict[int, list[int]] = {}
+    parts: dict[int, float] = {}
+    active: list[tuple[float, int]] = []
+    startable: deque[int] = deque()
+    free, moment = 1.0, now
+    for task, step in foreseen.steps.items():
+        part = share(task)
+        if part is None:
+            return None
+        parts[task] = part
+        for other in step.needs:
+            waiting.setdefault(other, []).append(task)
+        if step.is_placed or task in ends:
+            heappush(active, (ends.get(task, foreseen.finish[task]), task))
+            free -= part
+        elif not step.needs:
+            startable.append(task)
+    while startable or active:
+        while startable and (free >= parts[startable[0]] - _LITTLE or not active):
+            task = startable.popleft()
+            free -= parts[task]
+            heappush(active, (moment + foreseen.steps[task].seconds, task))
+        moment, task = heappop(active)
+        free += parts[task]
+        for other in waiting.get(task, ()):
+            missing[other] -= 1
+            if not missing[other]:
+                startable.append(other)
+    return moment

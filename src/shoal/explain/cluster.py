@@ -1,6 +1,6 @@
-"""A run on several nodes as a source of answers: what the store says of a task, and what the node says that has it.
+"""A run on several nodes as a source of answers: the store knows the state of a task, its node knows the reason.
 
-The caller says how a node is asked; it may not answer. What only a batch system knows is put in by whoever asks it.
+The caller says how a node is asked, and a node may not answer. What only a batch system knows is added by the caller.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shoal.broker.member import Member
 from shoal.explain.answer import Answer, Cause, Group, Kind, RunAnswer, Shortage
-from shoal.explain.chain import MOST_ANCESTORS, explain
+from shoal.explain.chain import FunctionSource
 from shoal.explain.held import among_others, explain_held, groups_of
 from shoal.explain.outlook import bundles
-from shoal.flow.dag import Status
 from shoal.model.labels import required_labels, unmet
 from shoal.model.resources import Resources
 from shoal.store.base import NOBODY
 
 MOST_ASKED = 64
-"""Nodes that are asked what waits there; they are alike in a larger cluster."""
-ON_THEIR_WAY = "or how it ended is being recorded"
+"""How many nodes are asked about their tasks; in a larger cluster the others are similar."""
+ON_THEIR_WAY = "or its result is being recorded"
 
 
 class SilentError(Exception):
@@ -27,7 +26,7 @@ class SilentError(Exception):
 
 
 class StoreAwayError(Exception):
-    """The cluster answers, but cannot look into its books; says why."""
+    """The cluster answers, but its store does not; the message says why."""
 
 
 # ---- what one node says ----------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ def explain_in_member(
     is_coming: Callable[[int], bool] = lambda task: False,
     foresees: bool = True,
 ) -> Answer:
-    """Of a task that a node has; `is_coming`: whether what it reads is being fetched."""
+    """Of a task that a node has; `is_coming`: whether its input files are being fetched."""
     broker = member.broker
     if is_coming(task):
         return Answer(task, Cause.FETCHING, broker.attempt.get(task, 0))
@@ -53,11 +52,11 @@ def explain_in_member(
 
 
 def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) -> Answer:
-    """Of a task that waits for a node that can run it: what none of these has."""
+    """Of a task that no node can run: what none of these nodes has."""
     everyone = list(nodes)
     reason = unmet(request, everyone)
     if reason is None:
-        return Answer(task, Cause.ARRIVING, detail="a node that can run it has just come")
+        return Answer(task, Cause.ARRIVING, detail="a node that can run it has just joined")
     reason += "; it waits for one"
     for label in required_labels(request):
         if not any(node.get(label) for node in everyone):
@@ -68,7 +67,7 @@ def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) 
 def whole_member(
     member: Member, explain_one: Callable[[int], Answer], is_coming: Callable[[int], bool] = lambda task: False
 ) -> RunAnswer:
-    """What runs and waits on a node, and for what."""
+    """The tasks that run and wait on a node, and what they wait for."""
     broker = member.broker
     under_way = bundles(broker)
     fetching = [task for task in under_way if is_coming(task)]
@@ -82,7 +81,7 @@ def whole_member(
 
 
 def explain_placed(task: int, owner: int, nodes: Mapping[int, str], ask: Callable[[int, int], Answer | None]) -> Answer:
-    """Why a ready task is where it is, which the books say is with `owner`; `ask(node, task)` is None if it is not."""
+    """Why a ready task does not run, which is on node `owner` by the store; `ask(node, task)`: None if not there."""
     if not nodes:
         return Answer(task, Cause.NO_NODE)
     if owner == NOBODY:
@@ -99,36 +98,12 @@ def explain_placed(task: int, owner: int, nodes: Mapping[int, str], ask: Callabl
     return answer
 
 
-class OnCluster:
-    """What is known of a run at one moment; statuses may be fetched one after another, or not at all."""
-
-    def __init__(
-        self,
-        now: float,
-        needs: Callable[[int], Iterable[int]],
-        status: Callable[[int], Status],
-        held: Callable[[int], Answer],
-        seconds: Callable[[int], float | None] = lambda task: None,
-        share: Callable[[int], float | None] = lambda task: 1.0,
-        horizon: int = MOST_ANCESTORS,
-    ) -> None:
-        """`share`: which part of all nodes a task takes; a number of its own for each, since they ask for different
-        things."""
-        self.now, self.horizon = now, horizon
-        self.needs, self.status, self.held, self.seconds, self.share = needs, status, held, seconds, share
-        self.stopping: str | None = None  # a node may start nothing more, and others do
-
-    def running_since(self, task: int) -> float | None:
-        """Only the node that has it knows; of the one at the end of the chain it is asked."""
-        return None
-
-    def may_start(self, task: int) -> float | None:
-        """The same: as far as is known here it may start now."""
-        return self.now
+class OnCluster(FunctionSource):
+    """What is known of a run on several nodes; statuses may be fetched one after another, or not at all."""
 
     def explain(self, task: int) -> Answer:
         try:
-            return explain(self, task)
+            return super().explain(task)
         except StoreAwayError as error:
             return Answer(task, Cause.STORE, detail=str(error))
 
@@ -139,10 +114,10 @@ class OnCluster:
 def whole_cluster(
     books: RunAnswer, nodes: Mapping[int, str], ask: Callable[[int], RunAnswer | None], first: str = ""
 ) -> RunAnswer:
-    """Why a run is where it is. `books` counts what is ready or runs as ready; `ask(node)` is None if it has nothing.
+    """Why a run is where it is. `books` counts running tasks as ready; `ask(node)` is None if the node has no task.
 
-    `first`: the name of another run that is served before this one. Numbers of causes are added up, and one node's task
-    stands for them.
+    `first`: the name of another run that is served before this one. Groups of the same kind are added up, and one
+    node's task represents them.
     """
     whole = RunAnswer(
         ready=books.ready, waiting=books.waiting, done=books.done, failed=books.failed, doomed=books.doomed
@@ -154,7 +129,7 @@ def whole_cluster(
             said = ask(node) or RunAnswer()
         except SilentError:
             silent.append(nodes[node])
-            whole.notes.append(f"node {nodes[node]} does not answer: it is not known what runs there")
+            whole.notes.append(f"node {nodes[node]} does not answer: its running tasks are not known")
             continue
         whole.running += said.running
         whole.notes += said.notes
@@ -167,7 +142,7 @@ def whole_cluster(
     whole.ready = max(0, whole.ready - whole.running)
     unexplained = whole.ready - sum(group.count for group in whole.groups)
     if len(nodes) > MOST_ASKED:
-        rest = "what runs and waits on the others is not told"
+        rest = "tasks on the others are not counted"
         whole.notes.append(f"{MOST_ASKED} of {len(nodes)} nodes were asked; {rest}")
     elif unexplained > 0:
         whole.groups.append(_unexplained(unexplained, nodes, silent, first))
@@ -175,7 +150,7 @@ def whole_cluster(
 
 
 def _unexplained(count: int, nodes: Mapping[int, str], silent: list[str], first: str) -> Group:
-    """Tasks that are ready and that no node has spoken of; none of them has a name here."""
+    """Ready tasks that no node has reported; their numbers are unknown."""
     if not nodes:
         example = Answer(-1, Cause.NO_NODE)
     elif silent:

@@ -1,7 +1,7 @@
-"""Why a task that a broker has is not running: the broker's own books, read in the order in which it decides.
+"""Why a task that a scheduler has is not running: reads the scheduler's state in the order in which it decides.
 
-A broker that has just decided starts whatever it can, so a queued task always has a reason: the node starts nothing
-more, the throttle holds its kind back, too little of something is free, or room is kept for larger tasks.
+A scheduler starts all that it can whenever it decides, so a queued task always has a reason: the node starts nothing
+more, the throttle holds its category back, too little of a resource is free, or room is reserved for larger tasks.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def explain_held(
     reasons: Mapping[str, str] = _NO_REASONS,
     foresees: bool = True,
 ) -> Answer:
-    """What the task waits for. `since`: when running ones were started; `reasons`: a sentence for each cap.
+    """What the task waits for. `since`: when running tasks were started; `reasons`: a sentence for each cap.
 
-    Whether it is asked when it will start matters: all tasks before it are then looked at.
+    `foresees`: estimate the start of the task, too. That examines all tasks ahead of it in the queue.
     """
     state = broker.state.get(task, State.ABSENT)
     answer = Answer(task, Cause.TURN, broker.attempt.get(task, 0))
@@ -47,7 +47,7 @@ def explain_held(
         case State.RESTING:
             answer.cause = Cause.RETRY
             if task in broker.cramped:
-                answer.detail = f"what it reads, {show_bytes(broker.cramped[task].need)}, has no room there now"
+                answer.detail = f"its input files, {show_bytes(broker.cramped[task].need)}, do not fit on the node now"
             answer.until = min(when for when, other in broker.resting if other == task)
             answer.starts = max(now, answer.until)
         case State.QUEUED:
@@ -61,7 +61,7 @@ def explain_held(
 
 
 def _explain_running(broker: Broker, answer: Answer, now: float, since: Mapping[int, float]) -> None:
-    """Of those that were handed over together the first one runs."""
+    """Of a bundle the first task runs."""
     task, bundle = answer.task, broker.running[answer.task]
     before = before_in_bundle(broker, task)
     begun = since.get(before[0] if before else task)
@@ -103,7 +103,7 @@ def _explain_queued(
 
 
 def _shortage(broker: Broker, lane: int, now: float, since: Mapping[int, float]) -> Shortage:
-    """The resource that lacks most, in comparison with what is asked for, and who has it."""
+    """The resource that is shortest, relative to what is asked for, and the tasks that hold it."""
     contract = broker.contract
     lacking = [(at, amount) for at, amount in contract.needs[lane] if contract.free[at] < amount]
     at, asked = max(lacking, key=lambda pair: (pair[1] - contract.free[pair[0]]) / pair[1])
@@ -121,7 +121,7 @@ def _shortage(broker: Broker, lane: int, now: float, since: Mapping[int, float])
 
 
 def _larger(broker: Broker, lane: int) -> int | None:
-    """The lane for which the free room is kept; None if it is kept for nobody."""
+    """The lane for which the free room is reserved; None if it is not reserved."""
     if broker.lanes[lane].passed_over >= broker.patience:
         return None
     for other in broker.queue.lanes():
@@ -131,7 +131,7 @@ def _larger(broker: Broker, lane: int) -> int | None:
 
 
 def among_others(member: Member, answer: Answer) -> Answer:
-    """The same for a broker among others: a task that waits for room may do so because its data is on this node."""
+    """The same for one of several schedulers: a task may wait for room here because its input files are here."""
     if answer.task in member.tiers.local and answer.cause in (Cause.RESOURCES, Cause.LARGER_FIRST):
         answer.cause = Cause.LOCALITY
     return answer
@@ -140,9 +140,9 @@ def among_others(member: Member, answer: Answer) -> Answer:
 def groups_of(
     broker: Broker, explain: Callable[[int], Answer], apart: Callable[[int], Hashable] = lambda task: None
 ) -> list[Group]:
-    """What waits with a broker, by what it waits for, the largest group first.
+    """The tasks that a scheduler has and does not run, grouped by what they wait for, the largest group first.
 
-    One task stands for those of its lane that are queued, unless `apart` tells them apart.
+    One queued task represents its lane, or the tasks of its lane with the same value of `apart`.
     """
     lane_of = broker.columns.lane
     alike: dict[tuple[int, Hashable], list[int]] = {}

@@ -1,4 +1,4 @@
-"""A run with one broker as a source of answers: live in the engine, and in the simulator."""
+"""A run with one scheduler as a source of answers: live in the engine, and in the simulator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.policy.contract import UNLIMITED
 
 
 class OneNode:
-    """What flow and broker know at one moment."""
+    """The state of graph and scheduler at one moment."""
 
     horizon = MOST_ANCESTORS
 
@@ -33,9 +33,8 @@ class OneNode:
         order: str = "",
         stopping: str = "",
     ) -> None:
-        """`unbegun`: how many of the attempts that the broker has numbered were handed back before they had begun;
-        `since`: when running tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more is
-        started, if that is so."""
+        """`unbegun`: how many numbered attempts of a task were handed back before they began; `since`: when running
+        tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more is started, if so."""
         self.now = now
         self._graph, self._statuses, self._broker = graph, statuses, broker
         self._unbegun, self._since, self._reasons = unbegun or {}, since or {}, reasons or {}
@@ -65,7 +64,7 @@ class OneNode:
         return self._since.get(task, self.now) if task in self._broker.running else None
 
     def may_start(self, task: int) -> float | None:
-        """By its place in the queue; all that is queued is looked at once."""
+        """By its place in the queue; the whole queue is examined once."""
         if self._broker.state.get(task) not in (State.QUEUED, State.RESTING):
             return self.now
         if self._turns is None:
@@ -75,7 +74,7 @@ class OneNode:
     def _all_turns(self) -> dict[int, float]:
         broker, now = self._broker, self.now
         order = queued_in_order(broker)
-        if order is None:  # of so many it is not known: what is said is too early rather than nothing
+        if order is None:  # too many to simulate: an estimate that is too early is better than none
             found = dict.fromkeys(broker.queue.waiting(), now)
         else:
             found = expected_starts(broker, order, now, self._since)
@@ -85,12 +84,12 @@ class OneNode:
         return found
 
     def share(self, task: int) -> float | None:
-        """As many run together as the node could hold, however few do at the moment."""
+        """By how many such tasks the node can hold, however few run at the moment."""
         if self._graph.actions[task] is None:
             return 0.0
         contract, lane = self._broker.contract, self._broker.columns.lane[task]
         places = contract.places(lane)
-        if places >= UNLIMITED:  # a throttle finds out how many, and has not begun to
+        if places >= UNLIMITED:  # a throttle has not measured yet how many
             places = contract.whole_cores()
         if places < 1:
             return 1.0 if task in self._broker.running else None
@@ -106,7 +105,7 @@ class OneNode:
         for status, action in zip(self._statuses, self._graph.actions, strict=True):
             if action is not None:
                 counts[status] += 1
-        running = len(bundles(broker))  # of those that were handed over together one runs
+        running = len(bundles(broker))  # of a bundle one task runs
         answer = RunAnswer(
             running=running,
             ready=counts[Status.READY] - running,
@@ -122,12 +121,12 @@ class OneNode:
         return answer
 
     def _arriving(self, count: int) -> Group:
-        """Tasks that the flow has handed out and the broker has not got yet."""
+        """Ready tasks that the scheduler has not received yet."""
         held = self._broker.state
         for task, status in enumerate(self._statuses):
             if status == Status.READY and task not in held:
                 return Group(Cause.ARRIVING, count, Answer(task, Cause.ARRIVING))
-        raise AssertionError("a task is ready that is nowhere")
+        raise AssertionError("a ready task is missing")
 
     def explain(self, task: int) -> Answer:
         return explain(self, task)

@@ -1,7 +1,7 @@
-"""When a queued task is expected to start: what is before it in its queue, placed one after another on what gets free.
+"""When a queued task is expected to start: the tasks ahead of it are placed one after another on what becomes free.
 
-That is what the broker would do if every task took as long as its kind does on average and nothing new became ready.
-Of a task that has run for longer than that nobody knows when it ends, and nothing is foreseen that needs its end.
+The scheduler would do so if every task took the mean duration of its category and nothing else became ready. The end of
+a task that runs longer than that is unknown, so that there is no estimate for anything that needs its end.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from shoal.policy.order import Queue
 
 MOST_FORESEEN = 5_000
 MOST_LOOKS = 50_000
-"""Longer queues, or those of so many lanes, are not copied to be looked through: a run must not stand still."""
-
+"""Longer queues, or queues with many lanes, are not copied and simulated: that would delay the run."""
 
 SLACK = 0.25
-"""Seconds by which a task may be late before that is said: when it began is told a little later, and of those that were
-handed over together only when they were."""
+"""Seconds by which a task may be late before it counts as overdue: its start is reported a little later, and of a
+bundle only the start of the whole is known."""
 
 
 def is_overdue(end: float | None, now: float) -> bool:
-    """Whether what should have ended has not: nobody knows when it will."""
+    """Whether a task should have ended and has not, so that its end is unknown."""
     return end is not None and end < now - SLACK
 
 
 def queued_in_order(broker: Broker, until: int | None = None) -> list[int] | None:
-    """The queued tasks in the order in which they would start, up to one of them; None if there are too many to say."""
+    """The queued tasks in the order in which they would start, up to `until`; None if there are too many."""
     size = len(broker.queue)
     if size > MOST_FORESEEN or size * len(list(broker.queue.lanes())) > MOST_LOOKS:
         return None
@@ -45,9 +44,9 @@ def queued_in_order(broker: Broker, until: int | None = None) -> list[int] | Non
 
 
 def expected_end(broker: Broker, bundle: Bundle, now: float, since: float | None, most: int = 0) -> float | None:
-    """When the tasks of a bundle should be over, or the first so many; None if none of their kind has ended yet.
+    """When the tasks of a bundle, or its first `most`, should end; None if no task of their lane has ended yet.
 
-    That is in the past if they take longer than tasks of their kind do on average.
+    The result is in the past if they take longer than the mean.
     """
     mean = broker.lanes[bundle.lane].mean_duration
     if mean is None:
@@ -56,8 +55,8 @@ def expected_end(broker: Broker, bundle: Bundle, now: float, since: float | None
 
 
 def expected_starts(broker: Broker, tasks: list[int], now: float, since: Mapping[int, float]) -> dict[int, float]:
-    """When queued tasks are expected to start, one after another; those are left out of which that cannot be said:
-    nothing is known of how long others take, or they cannot start as things are."""
+    """When queued tasks are expected to start, one after another. Left out are tasks that cannot start as things are,
+    or that come after tasks of unknown duration."""
     found: dict[int, float] = {}
     contract, lane_of = broker.contract, broker.columns.lane
     releases: list[tuple[float, int, list[tuple[int, int]]]] = []
@@ -90,7 +89,7 @@ def expected_starts(broker: Broker, tasks: list[int], now: float, since: Mapping
 
 
 def bundles(broker: Broker) -> dict[int, Bundle]:
-    """What runs, each bundle once, under the first of its tasks: the one that runs; the others come after it."""
+    """The running bundles, by their first task, which is the one that runs."""
     found: dict[int, tuple[int, Bundle]] = {}
     for task, bundle in broker.running.items():
         found.setdefault(id(bundle), (task, bundle))
@@ -98,7 +97,7 @@ def bundles(broker: Broker) -> dict[int, Bundle]:
 
 
 def before_in_bundle(broker: Broker, task: int) -> list[int]:
-    """The tasks that were handed over together with this one and are run before it."""
+    """The tasks of the same bundle that run before this one."""
     found = []
     bundle = broker.running[task]
     for other, its in broker.running.items():

@@ -1,36 +1,49 @@
-"""Answers about a task in sentences: one paragraph that says what is waited for, who has it, and when it is expected.
+"""Answers in sentences: what a task waits for, what holds it up, when it should start; and the same of a whole run.
 
-Whole runs are told in `shoal.explain.summary`.
+All sources of answers share these sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shoal.explain.answer import Answer, Cause, Holder, Shortage
+from shoal.explain.answer import (
+    Answer,
+    Cause,
+    Group,
+    Holder,
+    LastAttempt,
+    RunAnswer,
+    RunRecord,
+    Shortage,
+    Verdict,
+)
 from shoal.model.resources import show_amount
 
 MOST_NAMED = 3
 _LONGEST_CHAIN = 6
 _LONGER = "already longer than tasks of its category take on average"
 _ANY_MOMENT = 0.05
-"""Seconds below which nobody is told how many there are."""
+"""Remaining times below this many seconds are not shown as numbers."""
+_QUEUED = (Cause.RESOURCES, Cause.LOCALITY, Cause.THROTTLE, Cause.LARGER_FIRST, Cause.TURN)
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """How tasks, moments and durations are called; who speaks knows the clock and the names."""
+    """How tasks, moments and durations are shown: the caller knows the names and the clock."""
 
     name: Callable[[int], str]
     moment: Callable[[float], str]
-    """A moment as people say it, such as 14:05:07."""
+    """A time of day, such as 14:05:07."""
     seconds: Callable[[float], str]
     now: float
 
 
 def paragraph(answer: Answer, speech: Speech) -> str:
-    """`'x' waits for ...`, with the chain to what holds it up, and when it is expected to start."""
+    """`'x' waits for ...`, with the chain to the task that holds it up, and when it is expected to start."""
+    if answer.verdict is not None:
+        return _between_runs(answer, answer.verdict, speech)
     text = f"{speech.name(answer.task)!r} {clause(answer, speech)}."
     if answer.root is not None and answer.cause is Cause.NEEDS and answer.root.cause is not Cause.RUNNING:
         text += f" {speech.name(answer.root.task)!r} {clause(answer.root, speech)}."
@@ -38,40 +51,39 @@ def paragraph(answer: Answer, speech: Speech) -> str:
 
 
 def clause(answer: Answer, speech: Speech) -> str:
-    """What is said of the task, without its name: `has been running since ...`."""
+    """The state of the task, without its name: `has been running since ...`."""
     where = f" on {answer.node}" if answer.node else ""
     match answer.cause:
         case Cause.DONE:
-            return "is done"
+            return _done(answer, speech)
         case Cause.FAILED:
-            return _failed(answer)
+            return _failed(answer, speech)
         case Cause.EXCLUDED:
             return "is not part of this run: no target needs it"
         case Cause.DOOMED:
-            return _doomed(answer, speech)
+            return f"cannot run: {_lost(answer, speech)}"
         case Cause.RUNNING:
             return _running(answer, speech)
         case Cause.NEEDS:
             return _needs(answer, speech, "waits for")
         case Cause.STOPPING if answer.chain:
-            return f"{waits(answer, speech)}; it {_needs(answer, speech, 'needs')}"
+            return f"{waits(answer, speech)}; it {_needs(answer, speech, 'depends on')}"
         case Cause.STOPPING if answer.attempt:
             return f"is ready{where} after attempt {answer.attempt} and {waits(answer, speech)}"
         case Cause.RETRY:
-            assert answer.until is not None
-            why = f" ({answer.detail})" if answer.detail else ""
-            left = speech.seconds(max(0.0, answer.until - speech.now))
-            return f"rests{where} after attempt {answer.attempt} failed{why}; the next one is due in {left}"
+            text = f"waits{where} for a retry: attempt {answer.attempt} failed{_said(answer)}"
+            return text if answer.until is None else f"{text}; the next attempt is due in {_left(answer.until, speech)}"
         case Cause.TOO_LARGE | Cause.LABEL | Cause.ARRIVING:
             return f"is ready and {waits(answer, speech)}"
         case Cause.ENDING | Cause.RECORDING | Cause.BUNDLED | Cause.NODE_SILENT:
             return waits(answer, speech)
         case _:
-            return f"is ready{where} and {waits(answer, speech)}"
+            return f"is {'queued' if answer.cause in _QUEUED else 'ready'}{where} and {waits(answer, speech)}"
 
 
 def waits(answer: Answer, speech: Speech, example: str = "") -> str:
-    """What a ready task waits for. `example`: ` on ash`, if what is free and who runs is told of one node of many."""
+    """What a ready task waits for. `example`: ` on ash`, if free amounts and running tasks are those of one of several
+    nodes."""
     where = f" on {answer.node}" if answer.node else ""
     match answer.cause:
         case Cause.RESOURCES:
@@ -79,45 +91,45 @@ def waits(answer: Answer, speech: Speech, example: str = "") -> str:
             return f"waits for {_short(answer.shortage, speech, example)}{_queue(answer)}"
         case Cause.LOCALITY:
             what = _short(answer.shortage, speech, example) if answer.shortage else "its turn"
-            return f"waits beside the files that it reads, for {what}; if that takes long, other nodes may have it"
+            return f"waits on the node that has its input files, for {what}; after some time other nodes may take it"
         case Cause.THROTTLE:
             assert answer.cap is not None
             cap = answer.cap
-            why = cap.reason or f"no more than {cap.most} of them may run together"
+            why = cap.reason or f"at most {cap.most} of them may run at the same time"
             run = "runs" if cap.running == 1 else "run"
             return f"is held back by the throttle while {cap.running} of its category {run}{example}: {why}"
         case Cause.LARGER_FIRST:
-            who = f"{speech.name(answer.first)!r}, for one ({answer.larger})," if answer.first is not None else ""
-            return f"fits, but larger tasks {who or f'({answer.larger})'} were passed over too often and go first"
+            which = f"{speech.name(answer.first)!r} ({answer.larger})" if answer.first is not None else answer.larger
+            return f"fits, but the free room is reserved for larger tasks that waited too long, such as {which}"
         case Cause.LABEL:
             return f"cannot start: {answer.detail}" if answer.detail else f"needs a node with {_label(answer)}"
         case Cause.STOPPING:
-            return f"will not start: {answer.detail or 'the run is stopping, and nothing more is started'}"
+            return f"will not start: {answer.detail or 'the run is stopping'}"
         case Cause.NODE_SILENT:
-            who = f"{answer.node}, which" if answer.node else "a node that"
-            lost = "it is placed anew when that is taken for lost"
-            return f"is with {who} does not answer, and may be running there; {lost}{_said(answer)}"
+            node = f"{answer.node}, which" if answer.node else "a node that"
+            lost = "another node gets it when that one is declared lost"
+            return f"is on {node} does not answer, and may be running there; {lost}{_said(answer)}"
         case Cause.ARRIVING if answer.node:
-            return f"is on its way to {answer.node}{_said(answer)}"
+            return f"is being sent to {answer.node}{_said(answer)}"
         case Cause.RECORDING:
-            return f"has run{where}; how it ended is being recorded"
+            return f"has run{where}; its result is being recorded"
         case Cause.ENDING:
-            return f"was cancelled and is being ended{where}"
+            return f"was cancelled and is being terminated{where}"
         case Cause.BUNDLED:
-            return f"was handed over{where} together with others that are as short, and is run after them"
+            return f"is bundled with other short tasks{where} and runs after them"
     return _FIXED[answer.cause] + _said(answer)
 
 
 _FIXED = {
-    Cause.RUNNING: "runs",
-    Cause.TURN: "is next: what comes after the tasks that have just ended is being decided",
-    Cause.ARRIVING: "is on its way to a broker: it has just become ready, or goes from one node to another",
-    Cause.FETCHING: "waits for what it reads, which is being fetched from other nodes",
-    Cause.TOO_LARGE: "waits for a node that can run it: none that is there can",
-    Cause.NODE_LOST: "is placed anew: the node that had it is gone",
+    Cause.RUNNING: "is running",
+    Cause.TURN: "waits for the scheduler's next decision",
+    Cause.ARRIVING: "is being placed: it has just become ready, or moves from one node to another",
+    Cause.FETCHING: "waits for its input files, which are being fetched from other nodes",
+    Cause.TOO_LARGE: "waits for a node that can run it: no current node can",
+    Cause.NODE_LOST: "is being placed on another node: its node is lost",
     Cause.NO_NODE: "waits for a node: the cluster has none",
-    Cause.STORE: "cannot go on: the cluster's store does not answer",
-    Cause.ANOTHER_RUN: "waits for its run's turn: the cluster serves one that was brought before",
+    Cause.STORE: "cannot continue: the cluster's store does not answer",
+    Cause.ANOTHER_RUN: "waits for its run's turn: the cluster serves an earlier run first",
 }
 
 
@@ -126,20 +138,14 @@ def _said(answer: Answer) -> str:
 
 
 def _label(answer: Answer) -> str:
-    return f"the label {answer.shortage.resource}" if answer.shortage is not None else "a label that none has"
-
-
-def _failed(answer: Answer) -> str:
-    if answer.cancelled:
-        return "was cancelled"
-    return f"has failed: {answer.detail}" if answer.detail else "has failed or was cancelled"
+    return f"the label {answer.shortage.resource}" if answer.shortage is not None else "a label that no node has"
 
 
 def _short(shortage: Shortage, speech: Speech, example: str) -> str:
     name = shortage.resource
     asked, free, total = (show_amount(name, each) for each in (shortage.asked, shortage.free, shortage.total))
-    reckoned = f"it declares none, {asked} {_are(asked)} assumed"
-    asks = reckoned if shortage.reckoned else f"it asks for {asked}"
+    assumed = f"it declares none ({asked} {_are(asked)} assumed)"
+    asks = assumed if shortage.reckoned else f"it asks for {asked}"
     text = f"{name}: {asks}, and {free} of {total} {_are(free)} free{example}"
     if not shortage.held_by:
         return text
@@ -161,21 +167,27 @@ def _holder(resource: str, holder: Holder, speech: Speech) -> str:
     return words + ")"
 
 
+def _left(moment: float, speech: Speech) -> str:
+    return speech.seconds(max(0.0, moment - speech.now))
+
+
 def _in_about(moment: float, speech: Speech) -> str:
     left = moment - speech.now
     return f"in about {speech.seconds(left)}" if left >= _ANY_MOMENT else "any moment"
 
 
 def _queue(answer: Answer) -> str:
-    """Where it stands in its queue."""
+    """Its position in the queue."""
     if answer.queued < 2:
         return ""
     if answer.ahead is None:
         return f"; {answer.queued:,} tasks are queued"
     if not answer.ahead:
         return f"; it is the first of {answer.queued:,} in the queue, and others start before it only if they fit"
-    by = f" by the order {answer.order!r}" if answer.order else ""
-    return f"; {answer.ahead:,} of {answer.queued:,} queued tasks {'is' if answer.ahead == 1 else 'are'} before it{by}"
+    by = f" (order {answer.order!r})" if answer.order else ""
+    return (
+        f"; {answer.ahead:,} of {answer.queued:,} queued tasks {'is' if answer.ahead == 1 else 'are'} ahead of it{by}"
+    )
 
 
 def _running(answer: Answer, speech: Speech) -> str:
@@ -187,7 +199,7 @@ def _running(answer: Answer, speech: Speech) -> str:
     if answer.overdue:
         until = f", {_LONGER}"
     elif answer.until is not None:
-        until = f", and should be done {_in_about(answer.until, speech)}"
+        until = f", and should end {_in_about(answer.until, speech)}"
     more = f", {answer.detail}" if answer.detail else ""
     verb = "has been running" if since else "is running"
     return f"{verb}{where}{since}{more}, attempt {answer.attempt}{until}"
@@ -196,9 +208,9 @@ def _running(answer: Answer, speech: Speech) -> str:
 def _needs(answer: Answer, speech: Speech, verb: str) -> str:
     """`waits for the task 'b', which waits for ...`."""
     chain, root = answer.chain, answer.root
-    first = speech.name(chain[0])
-    what = f"{answer.unfinished:,} tasks that are not done, among them" if answer.unfinished > 1 else "the task"
-    text = f"{verb} {what} {first!r}"
+    first = repr(speech.name(chain[0]))
+    what = f"{answer.unfinished:,} unfinished tasks, among them" if answer.unfinished > 1 else "the task"
+    text = f"{verb} {what} {first}"
     if len(chain) > 1:
         text += f", which {verb} {_path(chain[1:], answer.links - 1, speech, verb)}"
     if root is not None and root.cause is Cause.RUNNING:
@@ -207,23 +219,12 @@ def _needs(answer: Answer, speech: Speech, verb: str) -> str:
 
 
 def _path(chain: list[int], links: int, speech: Speech, verb: str) -> str:
-    """`'b', which needs 'c'`; of a long one only both ends. It has so many links, though not all may be there."""
+    """`'b', which depends on 'c'`; only the ends of a long one. `chain` may lack the middle, `links` is its length."""
     names = [repr(speech.name(task)) for task in (chain if links <= _LONGEST_CHAIN else chain[:2] + chain[-2:])]
     if links > _LONGEST_CHAIN:
         left_out = links - 4
         return f"{names[0]}, which {verb} {names[1]}, and so on over {left_out:,} more to {names[-2]} and {names[-1]}"
     return f", which {verb} ".join(names)
-
-
-def _doomed(answer: Answer, speech: Speech) -> str:
-    if not answer.chain:
-        return "cannot run any more: something that it needs has failed or was cancelled"
-    root = answer.chain[-1]
-    how = clause(answer.root, speech) if answer.root is not None else "has failed or was cancelled"
-    if answer.links == 1:
-        return f"cannot run any more: it needs {speech.name(root)!r}, which {how}"
-    path = _path(answer.chain, answer.links, speech, "needs")
-    return f"cannot run any more: it needs {path}; {speech.name(root)!r} {how}"
 
 
 def _expectation(answer: Answer, speech: Speech) -> str:
@@ -233,3 +234,233 @@ def _expectation(answer: Answer, speech: Speech) -> str:
     if left < _ANY_MOMENT:
         return f" {name} should start any moment."
     return f" {name} is expected to start at about {speech.moment(answer.starts)} (in {speech.seconds(left)})."
+
+
+# ---- tasks that are over ---------------------------------------------------------------------------------------------
+
+
+def _done(answer: Answer, speech: Speech) -> str:
+    when = _ending(answer.tried, speech) if answer.tried is not None and answer.tried.outcome == "ok" else ""
+    if answer.earlier:
+        return f"is not part of this run: it was up to date when the run began{f': {when}' if when else ''}"
+    return f"was {when}" if when else "is done"
+
+
+def _failed(answer: Answer, speech: Speech) -> str:
+    if answer.cancelled:
+        return "was cancelled"
+    if answer.tried is not None and answer.tried.outcome != "ok":
+        return _ending(answer.tried, speech)
+    return f"failed: {answer.detail}" if answer.detail else "failed or was cancelled"
+
+
+def _ending(tried: LastAttempt, speech: Speech) -> str:
+    """`done at 14:05:07 in 3.2 s`, or `failed at ...`."""
+    when = speech.moment(tried.ended)
+    wrote = "; 'shoal output' prints what it wrote" if tried.wrote else ""
+    if tried.outcome == "ok":
+        return f"done at {when} in {speech.seconds(tried.ended - tried.began)}"
+    if tried.outcome == "cancelled":
+        return f"was cancelled at {when}{wrote}"
+    attempts = f" after {tried.number:,} attempts" if tried.number > 1 else ""
+    return f"failed at {when}{attempts}: {tried.message}{wrote}"
+
+
+def _lost(answer: Answer, speech: Speech) -> str:
+    """`it depends on 'b', which failed: ...`."""
+    if not answer.chain:
+        return "a task that it depends on failed or was cancelled"
+    root = answer.chain[-1]
+    how = clause(answer.root, speech) if answer.root is not None else "failed or was cancelled"
+    if answer.links == 1:
+        return f"it depends on {speech.name(root)!r}, which {how}"
+    return f"it depends on {_path(answer.chain, answer.links, speech, 'depends on')}; {speech.name(root)!r} {how}"
+
+
+# ---- between two runs ------------------------------------------------------------------------------------------------
+
+
+def _between_runs(answer: Answer, verdict: Verdict, speech: Speech) -> str:
+    """What became of the task in the last run, if it did not get that far; then what the next run would do with it."""
+    name, tried = repr(speech.name(answer.task)), answer.tried
+    known = f" It {'was ' if tried.outcome == 'ok' else ''}{_ending(tried, speech)}." if tried is not None else ""
+    if answer.cause is Cause.TOO_LARGE:
+        return f"{answer.detail}.{known}"
+    before = ""
+    if answer.chain:
+        before = f"{name} did not run in the last run: {_lost(answer, speech)}. "
+    elif answer.cancelled and (tried is None or tried.outcome != "cancelled"):
+        before = f"{name} was cancelled in the last run. "
+    if verdict.dependencies is not None:
+        return f"{before}{name} runs no command; {_group(verdict, speech)}."
+    if answer.cause is Cause.UP_TO_DATE:
+        when = (
+            f": {_ending(tried, speech)}, and since then {_unchanged(verdict)} not changed" if tried is not None else ""
+        )
+        return f"{before}{name} is up to date{when}.{_absent(verdict)}"
+    if answer.cause is Cause.EXCLUDED:
+        return f"{before}{name} would not run: no requested target needs it.{known}"
+    return f"{before}{name} would run because {verdict.reason}.{_origin(verdict, speech)}{known}"
+
+
+def _group(verdict: Verdict, speech: Speech) -> str:
+    number = verdict.dependencies
+    if verdict.unmet:
+        tasks = "1 task" if len(verdict.unmet) == 1 else f"{len(verdict.unmet):,} tasks"
+        return f"it depends on {tasks} that would run: {_some([speech.name(task) for task in verdict.unmet])}"
+    if not number:
+        return "it has no dependencies"
+    return "its dependency is up to date" if number == 1 else f"its {number:,} dependencies are up to date"
+
+
+def _unchanged(verdict: Verdict) -> str:
+    """`its command, 2 input files and 1 output file have`; what the task has none of is left out."""
+    numbers = (verdict.inputs, "input"), (verdict.outputs, "output")
+    files = [f"{number:,} {kind} file{'s' * (number != 1)}" for number, kind in numbers if number]
+    return f"{', '.join(['its command', *files[:-1]])} and {files[-1]} have" if files else "its command has"
+
+
+def _absent(verdict: Verdict) -> str:
+    if not verdict.absent:
+        return ""
+    if len(verdict.absent) == 1:
+        return (
+            f" Its output {verdict.absent[0]!r} is not here: nothing needed it, so it stayed on a node or was removed."
+        )
+    names = _some(verdict.absent)
+    return f" Its outputs {names} are not here: nothing needed them, so they stayed on nodes or were removed."
+
+
+def _origin(verdict: Verdict, speech: Speech) -> str:
+    if verdict.origin is None:
+        return ""
+    if verdict.steps == 1:
+        return f" That one runs because {verdict.origin_reason}."
+    return f" The chain begins with {speech.name(verdict.origin)!r}, which runs because {verdict.origin_reason}."
+
+
+def _some(names: Sequence[str]) -> str:
+    """`'a', 'b', 'c' and 12 more`."""
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return f"{shown} and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else shown
+
+
+# ---- whole runs ------------------------------------------------------------------------------------------------------
+
+
+def run_lines(answer: RunAnswer, speech: Speech) -> list[str]:
+    """What is running, what is not, and for what reasons."""
+    lines = [_headline(answer)]
+    for group in answer.groups:
+        lines.append(f"  {group.count:,}{_group_line(group, speech)}")
+    if answer.waiting:
+        lines.append(f"  {answer.waiting:,} {_verb(answer.waiting, 'waits', 'wait')} for unfinished dependencies")
+    if answer.failed or answer.doomed:
+        doomed = f"; {answer.doomed:,} cannot run because of that" if answer.doomed else ""
+        lines.append(f"  {_failures(answer)}{doomed}")
+    return lines + [f"  {note}" for note in answer.notes]
+
+
+def record_lines(record: RunRecord, speech: Speech) -> list[str]:
+    """The same of a run of which only the ledger is known: it goes on elsewhere, has ended, or was killed."""
+    lines = []
+    if record.state == "running":
+        lines.append(f"  {record.running:,} running, {record.waiting:,} not started")
+    elif record.state == "killed":
+        lines.append("  nothing is running: the process of the run is gone; 'shoal run' continues the run")
+    elif record.not_run:
+        because = f", {record.doomed:,} of them because a dependency failed or was cancelled" if record.doomed else ""
+        tasks = _verb(record.not_run, "task", "tasks")
+        lines.append(f"  {record.not_run:,} {tasks} did not run{because}; outcome of the run: {record.outcome}")
+    for task in record.longest:
+        if task.since is not None:
+            lines.append(f"  {task.name!r} has been running since {speech.moment(task.since)}")
+    lines += [f"  {task.name!r} failed: {task.detail}" for task in record.failures]
+    if record.failed > len(record.failures):
+        lines.append(f"  and {record.failed - len(record.failures):,} more failed")
+    return lines
+
+
+def _failures(answer: RunAnswer) -> str:
+    """Cancelled tasks are counted apart from failed ones if their number is known."""
+    if answer.cancelled is None:
+        return f"{answer.failed:,} failed or {_verb(answer.failed, 'was', 'were')} cancelled"
+    cancelled = min(answer.cancelled, answer.failed)
+    words = [f"{answer.failed - cancelled:,} failed"] if answer.failed > cancelled or not cancelled else []
+    if cancelled:
+        words.append(f"{cancelled:,} {_verb(cancelled, 'was', 'were')} cancelled")
+    return ", ".join(words)
+
+
+def _headline(answer: RunAnswer) -> str:
+    left = answer.running + answer.ready + answer.waiting
+    over = answer.done + answer.failed + answer.doomed
+    if not left and not over and answer.notes:
+        return "The state of the run is not known."
+    if not left:
+        return f"Nothing is left to run: {answer.done:,} {_verb(answer.done, 'task is', 'tasks are')} done."
+    is_all = not any(group.cause is Cause.NODE_SILENT for group in answer.groups)
+    if answer.running:
+        running = f"{'' if is_all else 'At least '}{answer.running:,} running"
+        return f"{running}, {answer.ready:,} ready, {answer.waiting:,} waiting for dependencies."
+    why = _short_reason(answer)
+    if not is_all:
+        return f"It is not known what is running: {why}."
+    return f"Nothing is running{': ' + why if why else ''}."
+
+
+def _verb(count: int, one: str, several: str) -> str:
+    return one if count == 1 else several
+
+
+def _short_reason(answer: RunAnswer) -> str:
+    if answer.groups:
+        return REASONS[answer.groups[0].cause]
+    return answer.notes[0] if answer.notes else ""
+
+
+REASONS = {
+    Cause.RETRY: "the ready tasks wait for a retry",
+    Cause.RESOURCES: "too little is free for the ready tasks",
+    Cause.LOCALITY: "the ready tasks wait on the nodes that have their input files",
+    Cause.LABEL: "no node has the label that the ready tasks ask for",
+    Cause.TOO_LARGE: "no node can run the ready tasks",
+    Cause.THROTTLE: "the throttle holds all ready tasks back",
+    Cause.LARGER_FIRST: "the free room is reserved for larger tasks",
+    Cause.TURN: "the scheduler is choosing the next tasks",
+    Cause.STOPPING: "the run is stopping",
+    Cause.FETCHING: "input files are being fetched",
+    Cause.RECORDING: "results are being recorded",
+    Cause.ARRIVING: "the ready tasks are being placed on nodes",
+    Cause.NODE_LOST: "nodes are lost, and their tasks are being placed on others",
+    Cause.NODE_SILENT: "the nodes that have tasks do not answer",
+    Cause.NO_NODE: "the cluster has no node",
+    Cause.STORE: "the cluster's store does not answer",
+    Cause.ANOTHER_RUN: "the cluster serves another run first",
+    Cause.RUNNING: "the nodes have not reported their running tasks yet",
+    Cause.ENDING: "cancelled tasks are being terminated",
+    Cause.BUNDLED: "the node has not reported its bundle of short tasks yet",
+    Cause.NEEDS: "all tasks wait for dependencies",
+}
+
+
+def _group_line(group: Group, speech: Speech) -> str:
+    """` such as 'x': each waits for cores: ...`. The example has a number below 0 if no task of the group is known."""
+    one = msgspec.structs.replace(group.example, ahead=None, queued=0)
+    nowhere = (Cause.LABEL, Cause.TOO_LARGE, Cause.NODE_SILENT)  # the node that keeps them is not the reason
+    where = f" on {one.node}" if one.node and one.cause not in nowhere else ""
+    name = repr(speech.name(one.task)) if one.task >= 0 else ""
+    if one.cause is Cause.RETRY and one.until is not None:
+        left = speech.seconds(max(0.0, one.until - speech.now))
+        if group.count == 1:
+            return f" ({name}{where}) waits for a retry, due in {left}"
+        return f" wait for a retry; the first is {name}{where}, due in {left}"
+    several = group.nodes > 1
+    if one.cause is not Cause.NODE_SILENT:  # the node is named beside the example
+        one.node = ""
+    says = waits(one, speech, where if several else "")
+    if not name:
+        return f" {says}" if group.count == 1 else f": each {says}"
+    if group.count == 1:
+        return f" ({name}{where}) {says}"
+    return f"{f' on {group.nodes:,} nodes,' if several else ''} such as {name}{where}: each {says}"

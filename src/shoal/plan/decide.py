@@ -36,8 +36,8 @@ class Reason(IntEnum):
     """No target needs it."""
 
 
-_HAS_OTHER_TIME = "has another time than when it was "
-_HOLDS_OTHER_TIME = "holds files with other times or names than when it was "
+_HAS_OTHER_TIME = "has a different modification time than when it was "
+_HOLDS_OTHER_TIME = "has files with different names or modification times than when it was "
 _WAY_OUT = " ('shoal adopt' takes it as made; results of runs with '--check content' do not depend on times)"
 
 
@@ -91,7 +91,7 @@ class Plan:
         return frozenset(file for files in self.unknown.values() for file in files)
 
     def why(self, task: int) -> str:
-        """The reason as a sentence fragment: `output 'x' is missing`."""
+        """The reason as a clause: `its output 'x' is missing`."""
         why = self._why(task)
         if task in self.unknown:
             why += f", and its output {self.graph.file_names[self.unknown[task][0]]!r} {NOT_MADE_HERE}"
@@ -108,14 +108,14 @@ class Plan:
         return {
             Reason.UP_TO_DATE: "it is up to date",
             Reason.NEW: "there is no record of it being done",
-            Reason.FAILED: "it failed last time",
+            Reason.FAILED: "its last attempt failed",
             Reason.CHANGED: f"its {what} changed",
             Reason.OUTPUT_MISSING: f"its output {file!r} is missing",
-            Reason.OUTPUT_CHANGED: f"its output {file!r} {other_time or 'is not as it was left'}",
+            Reason.OUTPUT_CHANGED: f"its output {file!r} {other_time or 'changed after it was made'}",
             Reason.INPUT_CHANGED: (
-                f"its input {file!r} {other_time or 'changed'}" if file else "something it needs changed"
+                f"its input {file!r} {other_time or 'changed'}" if file else "one of its dependencies changed"
             ),
-            Reason.NEEDS_ANOTHER: f"{needed!r}, which it needs, runs",
+            Reason.NEEDS_ANOTHER: f"it depends on {needed!r}, which runs",
             Reason.INTERRUPTED: "it was interrupted last time",
             Reason.FORCED: "it was asked for with --force",
             Reason.NOT_NEEDED: "no target needs it",

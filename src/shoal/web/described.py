@@ -28,7 +28,7 @@ PYTHON = [sys.executable, "-P", "-m"]
 PATIENCE = 30.0
 _ENDING_SECONDS = 2.0
 """How long a process that was killed is waited for."""
-NO_REASON = "'why' is available for the last run only"
+NO_REASON = "'why' is available for the latest run only"
 _MOST_FILES = 200
 _one_at_a_time = threading.Lock()
 
