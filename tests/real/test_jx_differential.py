@@ -1082,7 +1082,7 @@ def test_where_the_original_errs_we_do_not(expression: str) -> None:
 def test_expressions_are_written_as_the_original_writes_them() -> None:
     for expression in VALUES:
         if re.search(r"error|\)\s*[-+*/%=!<>]|-\(|\d\.|\d[eE]|not", expression):
-            continue  # the original loses parentheses and decimal points, see tests/property/test_jx_property.py
+            continue  # the original loses parentheses and decimal points: see test_jx_property
         one = expression.encode()
         assert (expression, ours(one, written=True)) == (expression, original(one, "--noeval"))
 

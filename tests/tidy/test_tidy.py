@@ -22,7 +22,7 @@ BROAD_HANDLERS: set[str] = {
     "shoal.nets.driver.Driver.run",  # the top of a thread: whoever waits for the result must not wait for ever
     "shoal.nets.driver.Driver.ask.perform",  # what another thread asked for is that thread's to hear of
     "shoal.cli.topmodel.Model._guarded",  # the top of threads: whoever draws raises it, with the terminal given back
-    "shoal.web.failing.Attempts.do",  # the top of threads: a page must say that it is not brought up to date any more
+    "shoal.web.failing.Attempts.do",  # the top of threads: the page says so
     "shoal.runner.apart.main",  # the top of a process that makes one call
     # A user's guards, steps and commands, and the functions that tasks call, may raise anything.
     "shoal.flow.net.engine.Engine._fire",

@@ -22,7 +22,7 @@ def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]],
     policies = list(dict.fromkeys(each.policy for each in predictions))
     parts = _legend(policies)
     counts = sorted({each.nodes for each in predictions})
-    across = _spanning([float(count) for count in counts], _LEFT, _WIDTH - _RIGHT, whole=False)
+    across = _spanning([float(each) for each in counts], _LEFT, _WIDTH - _RIGHT, whole=False)
     least = [(nodes, seconds) for nodes, seconds in bounds if seconds > 0]
     times = [seconds for _, seconds in least]
     for each in predictions:
@@ -71,12 +71,12 @@ def _frame(label: str, across: Axis, up: Axis, counts: Sequence[int], show: Call
     """Grid and labels of one panel."""
     parts = [text(_LEFT, up.end - 6, label), *horizontals(up, across, _ticks(up), show)]
     last = -1.0 * _LEAST_APART
-    for count in counts:
-        x = across.at(count)
+    for each in counts:
+        x = across.at(each)
         if x - last >= _LEAST_APART:
             last = x
             parts.append(line((x, up.begin), (x, up.end), "#eee"))
-            parts.append(text(x, up.begin + 16, f"{count:,}", text_anchor="middle"))
+            parts.append(text(x, up.begin + 16, f"{each:,}", text_anchor="middle"))
     middle = (across.begin + across.end) / 2
     return [*parts, text(middle, up.begin + 32, "nodes", text_anchor="middle")]
 
