@@ -21,9 +21,11 @@ from shoal.ledger.records import (
     RunEnded,
     RunStarted,
     TaskEnded,
+    TasksCancelled,
     TasksLinked,
     TasksPlanned,
     TaskStarted,
+    ThrottleDecided,
 )
 from support.graphs import graph_of
 
@@ -154,6 +156,25 @@ def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_progr
     doomed = "'d' cannot run: it depends on 'both', which depends on 'a'; 'a' failed: exit status 1."
     assert told("d") == ("doomed", doomed)
     assert told("f")[0] == "resources"
+
+
+def test_a_ledger_tells_of_retries_throttles_and_cancelled_tasks_and_has_no_queue() -> None:
+    graph = graph_of("a:\nb: a\nc:")
+    state = state_of(run_started(3), TasksPlanned([0, 1, 2], ["a", "b", "c"], ["k"] * 3))
+
+    def told(name: str) -> str:
+        answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
+        return paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
+
+    queue = "the ledger does not record the queue"
+    assert told("c") == f"'c' is queued and waits for the scheduler's next decision ({queue})."
+    state.take(ended(0, 100.0, 101.0, "failed", final=False))
+    retry = "'a' waits for a retry: attempt 1 failed (exit status 1)."
+    assert (told("a"), told("b")) == (retry, f"'b' waits for the task 'a'. {retry}")
+    state.take(ThrottleDecided(101.0, "", "", 0, 0, 1, "holding", "", 0.0, 0.0, "the disk is busy"))
+    assert told("c").endswith("is held back by the throttle while 0 of its category run: the disk is busy.")
+    state.take(TasksCancelled([0]))
+    assert told("b") == "'b' cannot run: it depends on 'a', which was cancelled."
 
 
 def test_who_goes_on_is_told_the_options_that_matter() -> None:

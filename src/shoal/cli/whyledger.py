@@ -96,7 +96,7 @@ class RecordedRun:
         held = state.held_back(profile.category)
         if held is not None:
             running = state.running_of(profile.category) if held.category else state.running_now()
-            return Answer(task, Cause.THROTTLE, cap=Cap(profile.category, held.cap, running, held.reason))
+            return Answer(task, Cause.THROTTLE, cap=Cap(held.category, held.cap, running, held.reason))
         node = Resources(tuple(state.start.node) if state.start is not None else ())
         holders = self._running_tasks()
         for name, asked in without_labels(profile.resources).amounts:
