@@ -4,11 +4,11 @@ PYTHON ?= python3
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 VALIDATOR := $(VENV)/validator
-LAUNCHER := src/shoal/runner/native/launcher
+LAUNCHER := src/shoal/execution/processes/native/launcher
 
 .PHONY: demo test test-python lint bench clean packages launcher
 
-$(READY): pyproject.toml hatch_build.py $(wildcard src/shoal/runner/native/*.[ch])
+$(READY): pyproject.toml hatch_build.py $(wildcard src/shoal/execution/processes/native/*.[ch])
 	tools/make-venv $(PYTHON) $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
@@ -41,7 +41,7 @@ test: packages $(DEV_READY) launcher $(VALIDATOR)/.ready lint
 	$(VENV)/bin/python -m pytest -n 4 --dist loadgroup  # many tests wait for something: more processes than cores make use of that
 
 test-python: $(DEV_READY)  # what another version of Python could change: make test-python PYTHON=python3.13 VENV=.venv/python-3.13
-	$(VENV)/bin/python -m pytest -n 4 --dist loadgroup tests/pure tests/property tests/e2e
+	$(VENV)/bin/python -m pytest -n 4 --dist loadgroup tests/*/pure tests/*/property tests/*/e2e
 
 bench: $(DEV_READY)
 	$(VENV)/bin/python bench/run.py

@@ -11,7 +11,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path("src/shoal/runner/native")
+NATIVE = Path("src/shoal/execution/processes/native")
 
 
 class CompileLauncher(BuildHookInterface):  # type: ignore[type-arg]  # hatchling's own generic parameter is of no use here

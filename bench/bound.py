@@ -14,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.sim.bound.lower import Capacity
-from shoal.sim.bound.paper import READINGS
-from shoal.sim.bound.regular import CHUNK, SHAPES
-from shoal.sim.bound.streamed import Drawn, streamed_paper_bound, streamed_tally
-from shoal.sim.workloads.draws import uniform
+from shoal.sim.bounds.lower import Capacity
+from shoal.sim.bounds.matrix_bound import CHUNK, READINGS, SHAPES, DrawnColumns, streamed_paper_bound, streamed_tally
+from shoal.sim.workloads.matrix import uniform
 
 CORES = 131_072
 TASKS_PER_CORE = 1000
@@ -33,7 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "bound.md"
 
 def measure(shape: str, cores: int) -> str:
     """One row: what the bounds say, and what they cost."""
-    tasks, source = TASKS_PER_CORE * cores, Drawn(SEED)
+    tasks, source = TASKS_PER_CORE * cores, DrawnColumns(SEED)
     begun = time.perf_counter()
     known = streamed_tally(shape, tasks, DEGREE, source)
     bound = known.bound(Capacity(cores))
@@ -53,7 +51,7 @@ def measure(shape: str, cores: int) -> str:
 def hashed(shape: str, cores: int, cores_per_place: int) -> str:
     """Whole pipes, or single tasks of a bag, put on places at random and never moved; the fullest place ends last."""
     unit = DEGREE if shape == "pipeline" else 1
-    tasks, source = TASKS_PER_CORE * cores, Drawn(SEED)
+    tasks, source = TASKS_PER_CORE * cores, DrawnColumns(SEED)
     load = np.zeros(cores // cores_per_place)
     piece = CHUNK // unit * unit
     for first in range(0, tasks, piece):

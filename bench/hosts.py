@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from shoal.engine.load import load_workflow
+from shoal.core.work import from_graph
+from shoal.execution.workflow_loader import load_workflow
 from shoal.ledger.records import TaskEnded, decode, frames
-from shoal.model.work import from_graph
-from shoal.sim.cluster.run import ClusterRun, Options
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.sim.cluster.run import ClusterRun, SimulationOptions
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 from support.allpairs import all_pairs_flow
 from support.campaign import Campaign
 from support.clusters import NAME
@@ -93,7 +93,7 @@ def predicted(folder: Path, policy: str, rate: float, overhead: float) -> tuple[
     work = from_graph(graph, slept, sizes)
     spec = ClusterSpec(nodes=HOSTS, node=NodeSpec(cores=1, link=rate), overhead=overhead)
     played = [
-        ClusterRun(work, spec, Options(policy=policy, submission="one", estimated=False, seed=seed)).execute()
+        ClusterRun(work, spec, SimulationOptions(policy=policy, submission="one", estimated=False, seed=seed)).execute()
         for seed in range(5)
     ]
     return median(one.makespan for one in played), int(median(one.moved for one in played))

@@ -29,12 +29,12 @@ from functools import partial
 from pathlib import Path
 
 from shoal import memory as layer
-from shoal.memory.client import Attached
-from shoal.memory.handle import Allocation
-from shoal.memory.layout import bytes_held, ranked
-from shoal.memory.opening import Session
-from shoal.memory.segments import DOOR, folders_of
-from shoal.wire.access import read
+from shoal.cluster.memory_access import ClusterMemory
+from shoal.cluster.messaging.access import read
+from shoal.data.memory.client import Attached
+from shoal.data.memory.handle import Allocation
+from shoal.data.memory.segments import DOOR, folders_of
+from shoal.resources.memory_layout import bytes_held, ranked
 
 SHOAL = [sys.executable, "-m", "shoal"]
 MB = 1_000_000
@@ -50,7 +50,7 @@ class Lab:
 
     def __init__(self, access: str, count: int) -> None:
         self.access = access
-        self.session = Session(access, "bench")
+        self.session = ClusterMemory(access, "bench")
         deadline = time.monotonic() + PATIENCE
         while len(self.session.room()) < count:
             if time.monotonic() > deadline:

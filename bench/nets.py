@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from shoal.flow.net import Net, NetFlow, take
+from shoal.petri import Net, NetFlow, take
 
 FEWEST_PER_SECOND = 100_000
 MOST_GROWTH = 1.5

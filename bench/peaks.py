@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from shoal.runner.launch import LauncherClient
-from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT
+from shoal.execution.processes.launcher_client import LauncherClient
+from shoal.execution.processes.launcher_messages import NO_LIMIT, NO_MEMORY_LIMIT
 
 MEGABYTE = 1 << 20
 HOG = r"""

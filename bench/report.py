@@ -47,13 +47,13 @@ OPENING_SECONDS, OPENING_BYTES = 5.0, 300e6
 WRITING_SECONDS, PAGE_BYTES = 20.0, 10e6
 _OPEN = """
 import json, resource, sys, time
-from shoal.report.reading import LedgerTail, read_into
-from shoal.view.run import RunView
+from shoal.ledger.bulk_reader import LedgerTail, read_into
+from shoal.ledger.views.run import RunView
 began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 view = RunView()
 read_into(view, LedgerTail(sys.argv[1]))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([time.perf_counter() - began, peak * 1024, (peak - before) * 1024, len(view.attempts)]))
+print(json.dumps([time.perf_counter() - began, peak * 1024, (peak - before) * 1024, len(ledger.views.attempts)]))
 """
 
 

@@ -13,8 +13,8 @@ import os
 import sys
 import time
 
-from shoal.policy.throttle.readings import SAMPLE_SECONDS
-from shoal.runner.sensing import NodeSensor
+from shoal.core.policies.throttle.readings import SAMPLE_SECONDS
+from shoal.execution.processes.node_sensors import NodeSensor
 
 BAR = 0.01
 

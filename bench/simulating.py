@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results" / "simulating.md"
 def play(workload: str, nodes: int) -> str:
     """One case, as a row of numbers."""
     from shoal.sim.cluster.run import ClusterRun
-    from shoal.sim.cluster.spec import ClusterSpec
+    from shoal.sim.cluster.specification import ClusterSpec
     from shoal.sim.workloads.registry import make_workload
 
     begin = time.perf_counter()

@@ -10,9 +10,8 @@ import sys
 import time
 from random import Random
 
-from shoal.policy.sizing.sizer import Sizer
-from shoal.sim.sizing_modes import Setting
-from shoal.sim.sizing_traces import FAMILIES, FAMILY_NODE, generate
+from shoal.core.policies.sizing.sizer import Sizer
+from shoal.sim.sizing_replay import FAMILIES, FAMILY_NODE, ReplaySetting, generate
 
 MODES = ("max-throughput", "min-waste", "wq-max-throughput", "wq-min-waste", "wq-det-greedy", "wq-det-exhaustive")
 HINDSIGHT = ("best-single", "best-chain", "no-retry")
@@ -27,7 +26,7 @@ def throughputs(tasks: int, seeds: int) -> None:
     for family in FAMILIES:
         shares = dict.fromkeys((*MODES, *HINDSIGHT), 0.0)
         for seed in range(1, seeds + 1):
-            setting = Setting(generate(family, tasks, seed), FAMILY_NODE, WORKERS)
+            setting = ReplaySetting(generate(family, tasks, seed), FAMILY_NODE, WORKERS)
             perfect = setting.run("perfect").throughput
             for mode in shares:
                 shares[mode] += setting.run(mode).throughput / perfect / seeds

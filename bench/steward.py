@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.steward.asking import Requirement, require
-from shoal.steward.check import check_steward
-from shoal.steward.happenings import Granted
-from shoal.steward.histories import History
-from shoal.steward.line import State
-from shoal.steward.parts import machine
-from shoal.steward.steward import Steward
+from shoal.resources.invariants import check_steward
+from shoal.resources.machine import machine
+from shoal.resources.manager import ResourceManager
+from shoal.resources.requests import Requirement, require
+from shoal.resources.tickets import TicketGranted, TicketState
+from shoal.sim.resource_histories import ManagerHistory
 
 GOAL = 1_000_000 / 60
 NODES, SOCKETS, CORES = 1_000, 2, 32
@@ -52,7 +51,9 @@ class Load:
     def __init__(self, draw: Draw, *, share: float, waiting: int, threads: int = 0) -> None:
         """So large a `share` of the cores is held, or all of them with so many tickets `waiting`."""
         self.draw, self.dice = draw, random.Random(1)
-        self.steward = Steward(machine(f"n{at}", sockets=SOCKETS, cores=CORES, threads=threads) for at in range(NODES))
+        self.steward = ResourceManager(
+            machine(f"n{at}", sockets=SOCKETS, cores=CORES, threads=threads) for at in range(NODES)
+        )
         self.holding: deque[int] = deque()
         enough = NODES * SOCKETS * CORES * (1 - share)
         while self.steward.forest.top.free["core"] > enough and not self.steward.waiting:
@@ -62,7 +63,7 @@ class Load:
 
     def _request(self, wanted: Requirement) -> None:
         ticket = self.steward.request("bench", wanted)
-        if ticket.state is State.GRANTED:
+        if ticket.state is TicketState.GRANTED:
             self.holding.append(ticket.number)
 
     def run(self, pairs: int) -> tuple[float, float]:
@@ -72,10 +73,10 @@ class Load:
         begin, begin_cpu = time.perf_counter(), time.process_time()
         for wanted in asked:
             for told in release(holding.popleft()):
-                if type(told) is Granted:
+                if type(told) is TicketGranted:
                     holding.append(told.ticket)
             ticket = request("bench", wanted)
-            if ticket.state is State.GRANTED:
+            if ticket.state is TicketState.GRANTED:
                 holding.append(ticket.number)
         return time.perf_counter() - begin, time.process_time() - begin_cpu
 
@@ -116,7 +117,7 @@ def play(histories: int, seed: int) -> None:
     steps = grants = 0
     for each in range(seed, seed + histories):
         try:
-            played = History(each).play()
+            played = ManagerHistory(each).play()
         except AssertionError:
             print(f"history {each} goes wrong: python bench/steward.py --histories 1 --seed {each}", file=sys.stderr)
             raise

@@ -23,11 +23,10 @@ from statistics import median
 
 import redis
 
-from shoal.model.work import Work
+from shoal.cluster.stores.redis import RedisLink, RedisStore, key_of
+from shoal.core.store.memory import MemoryStore
+from shoal.core.work import Work
 from shoal.sim.workloads.matrix import fan_out
-from shoal.store.link import Link
-from shoal.store.memory import MemoryStore
-from shoal.store.redis import RedisStore, key_of
 
 DEGREE = 3
 PATIENCE = 30.0
@@ -89,7 +88,7 @@ def addresses(folder: Path, stack: ExitStack, cluster: bool) -> list[str]:
 
 def bring(places: list[str], work: Work) -> tuple[RedisStore, float, float]:
     """The store, the seconds that it took to fill, and bytes per task."""
-    link = Link(places, key_of("bench", "rows"))
+    link = RedisLink(places, key_of("bench", "rows"))
     before = int(link.info("memory")["used_memory"])
     begun = time.perf_counter()
     store = RedisStore.bring(link, "bench", work, 1)

@@ -43,7 +43,7 @@ from throttle_runs import (
     write_workflow,
 )
 
-from shoal.policy.throttle.readings import PERIOD_SECONDS
+from shoal.core.policies.throttle.readings import PERIOD_SECONDS
 from support.slow_server import Running, read_log, serving
 
 FIXED = tuple(f"slots={count}" for count in (1, 2, 4, 8, 16, 32))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from shoal.runner.sensing import NodeSensor, Sensed
+from shoal.execution.processes.node_sensors import NodeSensor, SensedNode
 from support.slow_server import Running, client, serving
 
 HERE = Path(__file__).resolve().parent
@@ -263,6 +263,6 @@ def run_once(tools: Tools, kinds: Sequence[Kind], throttle: Sequence[str], settl
         return run.steady((begin, begin + seconds), busy)
 
 
-def busy_processors(sensed: Sensed) -> float:
+def busy_processors(sensed: SensedNode) -> float:
     share = (sensed.user or 0.0) + (sensed.system or 0.0) + (sensed.steal or 0.0)
     return share * len(os.sched_getaffinity(0))

@@ -33,13 +33,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.depot.cache import Cache
-from shoal.depot.fetch import Fetcher
-from shoal.depot.handshake import Grant
-from shoal.depot.lend import Lender
-from shoal.depot.listener import DataListener
-from shoal.depot.serve import Server
-from shoal.depot.shelf import Description
+from shoal.data.cache import Cache
+from shoal.data.fetch import Fetcher
+from shoal.data.handshake import DataGrant
+from shoal.data.listener import DataListener
+from shoal.data.object_server import Lender, ObjectServer
+from shoal.data.shelf import ObjectDescription
 
 MB = 1_000_000
 BUFFER_BYTES = 1 << 20
@@ -140,20 +139,20 @@ def plain_copy(paths: list[Path], target: Path) -> Sample:
         listener.close()
 
 
-def depot(lender: Lender, offered: list[Description], target: Path, encrypted: bool) -> Sample:
+def depot(lender: Lender, offered: list[ObjectDescription], target: Path, encrypted: bool) -> Sample:
     """The same through server and fetcher; what is offered has been described before, as a task's output has."""
     token = secrets.token_bytes(32)
     cache = Cache(str(target / "cache"))
 
     def serve(pipe: int) -> None:
         listener = DataListener(token, encrypted=encrypted)
-        Server(lender, listener)
+        ObjectServer(lender, listener)
         os.write(pipe, listener.port.to_bytes(2))
         os.read(pipe, 1)
         listener.close()
 
     def fetch(port: int) -> None:
-        grant = Grant("127.0.0.1", port, token, encrypted)
+        grant = DataGrant("127.0.0.1", port, token, encrypted)
         fetcher = Fetcher(cache)
         poll = select.poll()
         poll.register(fetcher.fd(), select.POLLIN)

@@ -1,10 +1,10 @@
 """The wire between two processes over loopback: messages a second, alone and in batches, with CURVE and without.
 
 `python bench/wire.py [--messages N] [--trips N]` writes a table to stdout. The rows named "post" go through
-`shoal.wire.post` (typed messages, authenticated, encrypted); those named "bare" send the same frames over plain
-ZeroMQ sockets, encoded and decoded alike but neither encrypted nor authenticated. The difference is the price of both
-and of the post's own queues, which are not told apart here. In a batch of one every message is an envelope of its own.
-Clocks of a shared machine are noisy: look at ratios.
+`shoal.cluster.messaging.messenger` (typed messages, authenticated, encrypted); those named "bare" send the same frames
+over plain ZeroMQ sockets, encoded and decoded alike but neither encrypted nor authenticated. The difference is the
+price of both and of the post's own queues, which are not told apart here. In a batch of one every message is an
+envelope of its own. Clocks of a shared machine are noisy: look at ratios.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import TypeAlias
 import msgspec
 import zmq
 
-from shoal.wire.access import Access, make_access
-from shoal.wire.envelope import Codec
-from shoal.wire.post import Post
+from shoal.cluster.messaging.access import Access, make_access
+from shoal.cluster.messaging.envelope import Codec
+from shoal.cluster.messaging.messenger import Messenger
 
 BATCHES = (1, 10, 100, 1000)
 AHEAD = 20_000
@@ -51,10 +51,10 @@ def new_codec() -> Codec[Message]:
 
 
 class PostEnd:
-    """One end over `Post`."""
+    """One end over `Messenger`."""
 
     def __init__(self, access: Access) -> None:
-        self._post = Post(access, new_codec())
+        self._post = Messenger(access, new_codec())
         self._poll = select.poll()
         for fd in self._post.fds():
             self._poll.register(fd, select.POLLIN)

@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from plots import Panel, drawn
 
-from shoal.model.work import Work
+from shoal.core.work import Work
 from shoal.sim.cluster.files import Activity
-from shoal.sim.cluster.result import Played, Tally
-from shoal.sim.cluster.run import ClusterRun, Options
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.sim.cluster.result import RunCounters, SimulationResult
+from shoal.sim.cluster.run import ClusterRun, SimulationOptions
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = ("tiny", "quick", "default", "full")
@@ -99,19 +99,19 @@ def cluster(
     return ClusterSpec(nodes=nodes, node=NodeSpec(cores=cores, link=link, cache=cache), latency=latency)
 
 
-def play(work: Work, spec: ClusterSpec, options: Options | None = None) -> Played:
+def play(work: Work, spec: ClusterSpec, options: SimulationOptions | None = None) -> SimulationResult:
     """One simulated run; nothing may fail in it."""
     played = ClusterRun(work, spec, options).execute()
     assert not played.failed, f"{played.failed} tasks of {work.name} failed"
     return played
 
 
-def seconds_per_task(played: Played) -> float:
+def seconds_per_task(played: SimulationResult) -> float:
     """Time per task and core, as the paper defines it."""
     return played.cores * played.makespan / played.tasks
 
 
-class Watched(Tally):
+class Watched(RunCounters):
     """Counts busy cores over time beside everything else: core seconds in steps of time."""
 
     def __init__(self, work: Work, spec: ClusterSpec, step: float) -> None:
@@ -136,7 +136,9 @@ class Watched(Tally):
         return [((at + 0.5) * self.step, spent / self.step / self.cores) for at, spent in enumerate(self.spent)]
 
 
-def watch(work: Work, spec: ClusterSpec, options: Options, step: float) -> tuple[Played, list[tuple[float, float]]]:
+def watch(
+    work: Work, spec: ClusterSpec, options: SimulationOptions, step: float
+) -> tuple[SimulationResult, list[tuple[float, float]]]:
     """One simulated run, and the part of the cores that computed in each step of time."""
     run = ClusterRun(work, spec, options)
     run.tally = tally = Watched(work, spec, step)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from common import KODIAK_LINK, Bar, Report, cluster, gigabytes, main, percent, run_all, say, watch
 from plots import Line, Panel
 
-from shoal.sim.cluster.result import Played
-from shoal.sim.cluster.run import Options
-from shoal.sim.workloads.allpairs import FILE_BYTES
+from shoal.sim.cluster.result import SimulationResult
+from shoal.sim.cluster.run import SimulationOptions
+from shoal.sim.workloads.data_aware import FILE_BYTES
 from shoal.sim.workloads.registry import make_workload
 
 SIZES: dict[str, tuple[int, Sequence[int]]] = {
@@ -42,7 +42,7 @@ class Found:
     policy: str
     cached: bool
     nodes: int
-    played: Played
+    played: SimulationResult
     curve: Sequence[tuple[float, float]]
 
     @property
@@ -65,7 +65,7 @@ class Found:
 def run(side: int, policy: str, cached: bool, nodes: int) -> Found:
     work = make_workload(f"all-pairs:side={side}", 1)
     spec = cluster(nodes, link=KODIAK_LINK, cache=0 if cached else -1)
-    played, curve = watch(work, spec, Options(policy=policy), sum(work.seconds) / spec.cores() / 50)
+    played, curve = watch(work, spec, SimulationOptions(policy=policy), sum(work.seconds) / spec.cores() / 50)
     found = Found(policy, cached, nodes, played, curve)
     say(f"{nodes} nodes, {found.label}: {percent(played.utilisation)}")
     return found

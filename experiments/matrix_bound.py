@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from common import Bar, Report, main, percent, run_all, say
 from plots import Line, Panel
 
-from shoal.sim.bound.lower import Capacity
-from shoal.sim.bound.paper import DEFAULT_READING, READINGS
-from shoal.sim.bound.streamed import Drawn, streamed_paper_bound, streamed_tally
+from shoal.sim.bounds.lower import Capacity
+from shoal.sim.bounds.matrix_bound import DEFAULT_READING, READINGS, DrawnColumns, streamed_paper_bound, streamed_tally
 from shoal.sim.workloads.matrix import DEGREE
 
 SHAPES = ("bag", "pipeline", "fan-out", "fan-in")
@@ -32,7 +31,7 @@ SIZES: dict[str, tuple[Sequence[int], int]] = {
 
 def compute(shape: str, cores: int, readings: Sequence[str]) -> dict[str, float]:
     """Seconds: of the lower bound, and of the paper's programme under some readings."""
-    source = Drawn(1)
+    source = DrawnColumns(1)
     known = streamed_tally(shape, PER_CORE * cores, DEGREE, source)
     found = {"bound": known.bound(Capacity(cores)).seconds}
     for reading in readings:

@@ -13,10 +13,9 @@ from statistics import fmean
 from common import KODIAK_LINK, SIMULATED_LINK, Bar, Report, cluster, main, percent, play, run_all, say
 from plots import Line, Panel
 
-from shoal.sim.bound.lower import Capacity, lower_bound
-from shoal.sim.bound.paper import paper_bound
-from shoal.sim.cluster.reference import achievable
-from shoal.sim.cluster.result import Played
+from shoal.sim.bounds.lower import Capacity, lower_bound
+from shoal.sim.bounds.matrix_bound import paper_bound
+from shoal.sim.cluster.result import SimulationResult, achievable
 from shoal.sim.workloads.registry import make_workload
 
 SHAPES = ("bag", "pipeline", "fan-out", "fan-in")
@@ -43,7 +42,7 @@ class Found:
     shape: str
     nodes: int
     per_core: int
-    played: Played
+    played: SimulationResult
     reference: float
     bound: float
     programme: float
@@ -91,7 +90,7 @@ def make(size: str, nodes: Sequence[int]) -> Report:
     report.say(
         """Lengths uniform up to 100 ms, outputs uniform up to 10 MB, degree and length of a pipe 10, nodes of 2
         cores, links of 10 Gb/s as in the simulator of the paper's authors. The reference is list scheduling that
-        knows all lengths and places and sends no messages (`sim.cluster.reference`); it can be beaten. The lower
+        knows all lengths and places and sends no messages (`sim.cluster.result`); it can be beaten. The lower
         bound holds for every schedule. The programme is the paper's, with the wait read as a position in a queue. No
         reading of it gives the paper's numbers (see `matrix_bound`), and for a fan-out it promises less than the work
         takes on all cores: that column and the paper's percentages do not measure the same. Clusters above 100 nodes

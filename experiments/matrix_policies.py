@@ -13,16 +13,16 @@ import msgspec
 from common import KODIAK_LINK, Bar, Report, cluster, gigabytes, main, percent, play, run_all, say
 from plots import Line, Panel
 
-from shoal.sim.cluster.run import Options
+from shoal.sim.cluster.run import SimulationOptions
 from shoal.sim.workloads.registry import make_workload
 
 POLICIES = {
-    "mlb": Options(policy="mlb"),
-    "mdl": Options(policy="mdl"),
-    "rlds": Options(policy="rlds"),
-    "flds": Options(policy="flds"),
-    "auto": Options(policy="auto"),
-    "flds, t 0.5, tt 10 s": Options(policy="flds", threshold=0.5, patience=10.0),
+    "mlb": SimulationOptions(policy="mlb"),
+    "mdl": SimulationOptions(policy="mdl"),
+    "rlds": SimulationOptions(policy="rlds"),
+    "flds": SimulationOptions(policy="flds"),
+    "auto": SimulationOptions(policy="auto"),
+    "flds, t 0.5, tt 10 s": SimulationOptions(policy="flds", threshold=0.5, patience=10.0),
 }
 """The last one has the paper's parameters; our defaults are 0.1 and 0.5 s."""
 WORKLOADS: dict[str, Sequence[str]] = {

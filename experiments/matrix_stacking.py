@@ -24,10 +24,10 @@ from common import (
 )
 from plots import Line, Panel
 
-from shoal.sim.cluster.result import Played
-from shoal.sim.cluster.run import Options
+from shoal.sim.cluster.result import SimulationResult
+from shoal.sim.cluster.run import SimulationOptions
+from shoal.sim.workloads.data_aware import FILES_AND_TASKS, SECONDS
 from shoal.sim.workloads.registry import make_workload
-from shoal.sim.workloads.stacking import FILES_AND_TASKS, SECONDS
 
 LOCALITIES = tuple(FILES_AND_TASKS)
 POLICIES = ("mdl", "flds")
@@ -41,21 +41,21 @@ SIZES: dict[str, tuple[int, int, int | None, Sequence[float]]] = {
 """Nodes for all localities and for the utilisation, most tasks for each locality, localities."""
 
 
-def run(policy: str, locality: float, nodes: int, most_tasks: int | None) -> Played:
+def run(policy: str, locality: float, nodes: int, most_tasks: int | None) -> SimulationResult:
     all_tasks = FILES_AND_TASKS[locality][1]
     tasks = min(all_tasks, most_tasks or all_tasks)
     work = make_workload(f"stacking:locality={locality:g},tasks={tasks}", 1)
-    played = play(work, cluster(nodes, link=KODIAK_LINK), Options(policy=policy))
+    played = play(work, cluster(nodes, link=KODIAK_LINK), SimulationOptions(policy=policy))
     say(f"locality {locality:g}, {policy}: {seconds_per_task(played) * 1e3:.1f} ms")
     return played
 
 
-def run_watched(policy: str, nodes: int, most_tasks: int | None) -> tuple[Played, list[tuple[float, float]]]:
+def run_watched(policy: str, nodes: int, most_tasks: int | None) -> tuple[SimulationResult, list[tuple[float, float]]]:
     """Locality 30, with the cores that compute over time."""
     all_tasks = FILES_AND_TASKS[30][1]
     work = make_workload(f"stacking:locality=30,tasks={min(all_tasks, most_tasks or all_tasks)}", 1)
     spec = cluster(nodes, link=KODIAK_LINK)
-    return watch(work, spec, Options(policy=policy), sum(work.seconds) / spec.cores() / 50)
+    return watch(work, spec, SimulationOptions(policy=policy), sum(work.seconds) / spec.cores() / 50)
 
 
 def make(size: str, nodes: Sequence[int]) -> Report:
@@ -89,7 +89,7 @@ def make(size: str, nodes: Sequence[int]) -> Report:
 
 def _localities(
     report: Report, nodes: int, most_tasks: int | None, localities: Sequence[float]
-) -> dict[tuple[str, float], Played]:
+) -> dict[tuple[str, float], SimulationResult]:
     asked = [(policy, locality, nodes, most_tasks) for locality in reversed(localities) for policy in POLICIES]
     found = dict(zip([job[:2] for job in asked], run_all(run, asked), strict=True))
     report.blocks.append(f"## Mean time per task and core at {2 * nodes} cores, ms")

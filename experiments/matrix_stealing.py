@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from common import Bar, Report, cluster, main, percent, play, run_all, say
 from plots import Line, Panel
 
-from shoal.policy.balance import MOST_NEIGHBOURS, Stealing
-from shoal.sim.cluster.result import Played
-from shoal.sim.cluster.run import Options
+from shoal.core.policies.stealing import MOST_NEIGHBOURS, Stealing
+from shoal.sim.cluster.result import SimulationResult
+from shoal.sim.cluster.run import SimulationOptions
 from shoal.sim.workloads.registry import make_workload
 
 LATENCY = 0.0002
@@ -49,7 +49,7 @@ SWEPT: dict[str, list[tuple[str, dict[str, float]]]] = {
 SUBJECTS = (("bag", "one"), ("fan-out", "all"))
 
 
-def run(shape: str, submission: str, nodes: int, per_core: int, changed: dict[str, float]) -> Played:
+def run(shape: str, submission: str, nodes: int, per_core: int, changed: dict[str, float]) -> SimulationResult:
     """One run with some parameters of stealing, or the latency, changed; -1 neighbours are the square root of all."""
     parameters = dict(changed)
     latency = parameters.pop("latency", LATENCY)
@@ -59,7 +59,7 @@ def run(shape: str, submission: str, nodes: int, per_core: int, changed: dict[st
         parameters["neighbours"] = int(parameters["neighbours"])
     work = make_workload(f"{shape}:tasks={2 * nodes * per_core}", 1)
     stealing = Stealing(**parameters)  # type: ignore[arg-type]
-    played = play(work, cluster(nodes, latency=latency), Options(submission=submission, stealing=stealing))
+    played = play(work, cluster(nodes, latency=latency), SimulationOptions(submission=submission, stealing=stealing))
     say(f"{shape}, {nodes} nodes, {changed or 'defaults'}: {played.makespan:.3f} s")
     return played
 

@@ -25,14 +25,14 @@ from statistics import stdev
 
 import msgspec
 
-from shoal.model.work import Work
-from shoal.policy.balance import Stealing
-from shoal.policy.order import ORDERS as QUEUES
-from shoal.policy.order import RankOverlap
+from shoal.core.policies.order import ORDERS as QUEUES
+from shoal.core.policies.order import RankOverlap
+from shoal.core.policies.stealing import Stealing
+from shoal.core.store.interface import ReadyBatch
+from shoal.core.work import Work
 from shoal.sim.cluster.files import Activity
-from shoal.sim.cluster.run import ClusterRun, Options
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
-from shoal.store.base import Placeable
+from shoal.sim.cluster.run import ClusterRun, SimulationOptions
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 
 ORDERS = ("fifo", "lifo", "lifo+hrf", "rank-overlap")
 COMPUTING = " by computing"
@@ -145,11 +145,11 @@ class PwrakeRun(ClusterRun):
 
     learns_computing = False
 
-    def __init__(self, work: Work, spec: ClusterSpec, options: Options) -> None:
+    def __init__(self, work: Work, spec: ClusterSpec, options: SimulationOptions) -> None:
         super().__init__(work, spec, options)
         self.stage_seconds = dict.fromkeys((profile.category for profile in work.profiles), 0.0)
 
-    def submit(self, placeable: Placeable) -> None:
+    def submit(self, placeable: ReadyBatch) -> None:
         if self.options.submission == "one":
             found = search_order(self.work)
             pairs = list(zip(placeable.tickets, placeable.holdings, strict=True))
@@ -209,12 +209,12 @@ def measure(work: Work, machine: Machine, placement: str, order: str, seed: int)
     name = order.removesuffix(COMPUTING)
     if placement == ONE_QUEUE:
         still = Stealing(enabled=False)
-        options = Options(policy="mlb", order=name, stealing=still, look_ahead=0, submission="one", seed=seed)
+        options = SimulationOptions(policy="mlb", order=name, stealing=still, look_ahead=0, submission="one", seed=seed)
         run: PwrakeRun = OneQueueRun(work, machine.spec(), options)
     else:
         policy = "pwrake" if placement == SHUFFLED else placement
         submission = "one" if placement == "pwrake" else "all"
-        options = Options(policy=policy, order=name, look_ahead=0, submission=submission, seed=seed)
+        options = SimulationOptions(policy=policy, order=name, look_ahead=0, submission=submission, seed=seed)
         run = PwrakeRun(work, machine.spec(), options)
     run.learns_computing = name != order
     return run.measured()

@@ -15,11 +15,11 @@ from common import Bar, Report, main
 from plots import Line, Panel
 from pwrake_common import ORDERS
 
-from shoal.model.task import Profile
-from shoal.model.work import Work, assemble
+from shoal.core.task import Profile
+from shoal.core.work import Work, assemble
 from shoal.sim.cluster.files import Activity
-from shoal.sim.cluster.run import ClusterRun, Options
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.sim.cluster.run import ClusterRun, SimulationOptions
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 
 CORES = 2
 A, B = 2.0, 1.0
@@ -34,7 +34,7 @@ class Logged(ClusterRun):
 
     def __init__(self, work: Work, order: str, cores: int = CORES, seed: int = 0) -> None:
         super().__init__(
-            work, ClusterSpec(node=NodeSpec(cores=cores)), Options(order=order, submission="one", seed=seed)
+            work, ClusterSpec(node=NodeSpec(cores=cores)), SimulationOptions(order=order, submission="one", seed=seed)
         )
         self.log: list[tuple[str, int]] = []
 

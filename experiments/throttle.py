@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from common import Bar, Report, main, percent, run_all
 from plots import Line, Panel
 
-from shoal.policy.throttle.choose import controller
-from shoal.policy.throttle.controller import Controller
-from shoal.sim.throttle.measure import Score, Sharing, Yardstick, score, sharing, yardstick
-from shoal.sim.throttle.play import Play
-from shoal.sim.throttle.scenario import AFTER, CORES, Scenario, further, scenarios, shared
+from shoal.core.policies.throttle.controller import Controller
+from shoal.core.policies.throttle.registry import controller
+from shoal.sim.throttle.measurement import Play, Score, Sharing, Yardstick, score, sharing, yardstick
+from shoal.sim.throttle.node import AFTER, CORES, ThrottleScenario, further, scenarios, shared
 
 SEEDS = {"tiny": 3, "quick": 3, "default": 20, "full": 40}
 REFERENCE_SEEDS = (1, 2, 3)
@@ -28,11 +27,11 @@ def maker(name: str) -> Callable[[], Controller]:
     return lambda: controller(name, CORES)
 
 
-def all_scenarios() -> dict[str, Scenario]:
+def all_scenarios() -> dict[str, ThrottleScenario]:
     return {one.name: one for one in (*scenarios(), *further())}
 
 
-def sharings() -> dict[str, Scenario]:
+def sharings() -> dict[str, ThrottleScenario]:
     cases = [(seen, capacity, later) for seen in (False, True) for capacity in (10, 20) for later in (0, 12, 40)]
     return {
         f"{'seen' if seen else 'unseen'}, knee at {capacity}, second after {later}": shared(

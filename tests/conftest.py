@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pluggy
 import pytest
@@ -16,7 +15,6 @@ from hypothesis import HealthCheck, settings
 
 from support.command import end_started
 
-_TESTS = Path(__file__).parent
 # How long an example takes says more about what else the machine does than about what is tested.
 settings.register_profile("at any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("at any speed")
@@ -48,7 +46,7 @@ def pytest_runtest_makereport() -> Generator[None, pluggy.Result[pytest.TestRepo
         report.longrepr = f"skipped in CI: {report.longrepr}"
 
 
-_LONG_FIRST = ("real", "docs", "e2e", "differential", "sim", "depot", "wire")
+_LONG_FIRST = ("real", "docs", "e2e", "differential", "seeded", "unit")
 """Directories whose tests wait for something, or take long: with them at the end, cores would idle there."""
 
 
@@ -59,8 +57,8 @@ _SHARING = ("test_sizing_modes",)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first. What shares a cluster, a Slurm or a Redis stays in one process, so that it is started once."""
     order = {name: at for at, name in enumerate(_LONG_FIRST)}
-    folder_of = {item: item.path.relative_to(_TESTS).parts[0] for item in items}
-    items.sort(key=lambda item: order.get(folder_of[item], len(order)))
+    kind_of = {item: item.path.parent.name for item in items}
+    items.sort(key=lambda item: order.get(kind_of[item], len(order)))
     for item in items:
-        if folder_of[item] in ("real", "e2e") or item.path.stem in _SHARING:
+        if kind_of[item] in ("real", "e2e") or item.path.stem in _SHARING:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

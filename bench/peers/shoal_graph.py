@@ -13,17 +13,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from shoal.broker.broker import Broker, Lane
-from shoal.broker.messages import Start, TaskResult, TasksEnded, TasksReady
-from shoal.engine.history import History
-from shoal.engine.load import Workflow
-from shoal.engine.session import make_plan
-from shoal.flow.dag import DagFlow
-from shoal.model.graph import Graph, GraphBuilder, ancestors
-from shoal.model.rank import ranks
-from shoal.model.resources import Resources
-from shoal.policy.order import TaskColumns
-from shoal.policy.retry import Outcome
+from shoal.core.dependencies import DagFlow
+from shoal.core.graph import Graph, GraphBuilder, ancestors, ranks
+from shoal.core.policies.order import TaskColumns
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.resources import Resources
+from shoal.core.scheduler import Lane, Scheduler
+from shoal.core.scheduler_messages import Start, TaskResult, TasksEnded, TasksReady
+from shoal.execution.session import make_plan
+from shoal.execution.workflow_loader import Workflow
+from shoal.ledger.history import History
 
 LAYER = 1000
 
@@ -54,13 +53,13 @@ def drain(flow: DagFlow, ready: list[int]) -> int:
 def drain_through_broker(graph: Graph, flow: DagFlow, first: list[int], rank: Sequence[int]) -> int:
     """Completes everything the broker starts until it starts nothing more; returns how many tasks that were."""
     lanes = [Lane(profile.resources) for profile in graph.profiles]
-    broker = Broker(Resources.parse({"cores": 2}), TaskColumns(lane=graph.profile, rank=rank), lanes)
+    broker = Scheduler(Resources.parse({"cores": 2}), TaskColumns(lane=graph.profile, rank=rank), lanes)
     commands = broker.handle(0.0, TasksReady(first))
     done = 0
     while commands:
         started = [command for command in commands if type(command) is Start]
         results = [
-            TaskResult(task, attempt, Outcome.OK, 1.0)
+            TaskResult(task, attempt, AttemptOutcome.OK, 1.0)
             for command in started
             for task, attempt in zip(command.tasks, command.attempts, strict=True)
         ]

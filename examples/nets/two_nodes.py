@@ -13,7 +13,7 @@ import socket
 import sys
 
 from shoal import Net, take
-from shoal.flow.net import NetFlow
+from shoal.petri import NetFlow
 from shoal.runtime import RuntimeSystem, Strategy, meet, simple
 
 

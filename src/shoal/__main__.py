@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from shoal.cli.main import main
+from shoal.ui.cli.main import main
 
 sys.exit(main())

@@ -11,8 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.store.link import Link
-from shoal.store.redis_directory import RedisDirectory, directory_key
+from shoal.cluster.stores.redis import RedisDirectory, RedisLink, directory_key
 from support.clusters import NAME, LocalCluster
 from support.command import SHOAL
 from support.hosts import Hosts
@@ -180,7 +179,7 @@ class Campaign:
         """A node is struck off although it lives: its agent comes back under another number."""
         assert self.redis is not None
         name = json.loads(self.cluster.access.read_text())["cluster"]
-        directory = RedisDirectory(Link([self.redis.address], directory_key(name)), name)
+        directory = RedisDirectory(RedisLink([self.redis.address], directory_key(name)), name)
         try:
             nodes = directory.nodes()
             if nodes:

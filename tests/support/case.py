@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.broker.broker import PASSED_OVER_LIMIT, Broker, Lane
-from shoal.broker.check import check_broker
-from shoal.broker.messages import (
-    CancelAsked,
+from shoal.core.invariants import check_broker
+from shoal.core.policies.order import TaskColumns
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.resources import Resources
+from shoal.core.scheduler import PASSED_OVER_LIMIT, Lane, Scheduler
+from shoal.core.scheduler_messages import (
+    CancelRequested,
     CapacityChanged,
     Command,
-    DrainAsked,
     DrainEnded,
+    DrainRequested,
     Event,
     Start,
     TaskResult,
@@ -19,9 +22,6 @@ from shoal.broker.messages import (
     TasksReady,
     TimePassed,
 )
-from shoal.model.resources import Resources
-from shoal.policy.order import TaskColumns
-from shoal.policy.retry import Outcome
 
 
 def node(**amounts: str | int | float) -> Resources:
@@ -49,7 +49,7 @@ class BrokerCase:
         if not isinstance(lane_of, list):  # one that is handed in may grow later
             lane_of = list(lane_of) if lane_of is not None else [0] * 1000
         columns = TaskColumns(lane_of, rank)
-        self.broker = Broker(has, columns, lanes or [lane()], order=order, patience=patience)
+        self.broker = Scheduler(has, columns, lanes or [lane()], order=order, patience=patience)
         self.now = 0.0
         self.places: list[int] = []
 
@@ -63,22 +63,22 @@ class BrokerCase:
     def ready(self, *tasks: int) -> list[Command]:
         return self.tell(TasksReady(list(tasks)))
 
-    def end(self, *tasks: int, outcome: Outcome = Outcome.OK, duration: float = 1.0) -> list[Command]:
+    def end(self, *tasks: int, outcome: AttemptOutcome = AttemptOutcome.OK, duration: float = 1.0) -> list[Command]:
         """The current attempts of these tasks end."""
         attempt = self.broker.attempt
         return self.tell(TasksEnded([TaskResult(task, attempt[task], outcome, duration) for task in tasks]))
 
-    def late(self, task: int, attempt: int, outcome: Outcome = Outcome.OK) -> list[Command]:
+    def late(self, task: int, attempt: int, outcome: AttemptOutcome = AttemptOutcome.OK) -> list[Command]:
         return self.tell(TasksEnded([TaskResult(task, attempt, outcome, 1.0)]))
 
     def cancel(self, *tasks: int) -> list[Command]:
-        return self.tell(CancelAsked(list(tasks)))
+        return self.tell(CancelRequested(list(tasks)))
 
     def resize(self, has: Resources) -> list[Command]:
         return self.tell(CapacityChanged(has))
 
     def drain(self) -> list[Command]:
-        return self.tell(DrainAsked())
+        return self.tell(DrainRequested())
 
     def end_drain(self) -> list[Command]:
         return self.tell(DrainEnded())

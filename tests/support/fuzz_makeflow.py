@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from shoal.frontend.jx import evaluate, parse_json, parse_jx
-from shoal.frontend.makeflow import build_graph, parse_makeflow
-from shoal.frontend.makeflow.json_reader import read_json_workflow, read_jx_workflow
-from shoal.frontend.wfformat import read_wfformat, trace_graph
+from shoal.formats.jx import evaluate, parse_json, parse_jx
+from shoal.formats.makeflow import build_graph, parse_makeflow
+from shoal.formats.makeflow.json_form import read_json_workflow, read_jx_workflow
+from shoal.formats.wfformat import read_wfformat, trace_graph
 
 SOURCE = "w.mf"
 ENVIRONMENT = {"HOME": "/h", "A": "a b", "MEMORY": "5"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.model.graph import Graph, GraphBuilder
-from shoal.model.task import Profile
+from shoal.core.graph import Graph, GraphBuilder
+from shoal.core.task import Profile
 
 
 def graph_of(text: str, profile: Profile | None = None) -> Graph:

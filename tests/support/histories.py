@@ -9,6 +9,7 @@ from random import Random
 
 import msgspec
 
+from shoal.core.resources import FRACTION
 from shoal.ledger.records import (
     DETACHED,
     TASKS_CANCELLED,
@@ -31,7 +32,6 @@ from shoal.ledger.records import (
     ThrottleDecided,
     Usage,
 )
-from shoal.model.resources import FRACTION
 
 EPOCH = 1_700_000_000.0
 TICK = 0.1

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.policy.retry import Outcome
-from shoal.runner.launch import LauncherClient
-from shoal.runner.link import NO_LIMIT, NO_MEMORY_LIMIT
-from shoal.runner.series import header
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.execution.processes.launcher_client import LauncherClient
+from shoal.execution.processes.launcher_messages import NO_LIMIT, NO_MEMORY_LIMIT
+from shoal.execution.processes.time_series import header
 
 PATIENCE = 60.0
 MEBIBYTE = 1 << 20
@@ -139,7 +139,7 @@ class Launching:
         return self.wait(started)[0]
 
     def cancel(self, task: int) -> None:
-        self.client.kill(task, Outcome.CANCELLED, "cancelled", at_once=True)
+        self.client.kill(task, AttemptOutcome.CANCELLED, "cancelled", at_once=True)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.flow.net import NOTHING, Failure, Net, NetFlow, count, each, read, take
-from shoal.flow.net.records import Task
+from shoal.petri import NOTHING, Failure, Net, NetFlow, count, each, read, take
+from shoal.petri.records import Task
 
 
 class Driver:

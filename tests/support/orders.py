@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from shoal.policy.order import TaskColumns
+from shoal.core.policies.order import TaskColumns
 
 
 class NaiveQueue:

@@ -8,11 +8,11 @@ from textwrap import dedent
 
 import pytest
 
+from shoal.core.graph import Graph
 from shoal.errors import InputError
-from shoal.frontend.rules import api
-from shoal.frontend.rules.places import Blame
-from shoal.frontend.rules.registry import Rules
-from shoal.model.graph import Graph
+from shoal.formats.rules import api
+from shoal.formats.rules.definitions import Blame
+from shoal.formats.rules.registry import Rules
 
 SOURCE = "flow.py"
 

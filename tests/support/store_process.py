@@ -60,7 +60,7 @@ def _exactly(line: socket.socket, amount: int) -> bytes:
 
 
 def main(path: str) -> None:
-    from shoal.store.served import StoreServer
+    from shoal.cluster.stores.server import StoreServer
 
     server = StoreServer(path)
     place = os.path.join(path, "socket")

@@ -10,18 +10,16 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.broker.peers import Ticket
-from shoal.model.resources import Resources
-from shoal.model.task import Profile
-from shoal.model.work import Work, assemble
-from shoal.store.base import Placeable, Store
-from shoal.store.directory import Directory, MemoryDirectory
-from shoal.store.link import Link
-from shoal.store.memory import MemoryStore
-from shoal.store.redis import RedisStore, key_of
-from shoal.store.redis_directory import RedisDirectory, directory_key
-from shoal.store.scopes import read_request
-from shoal.store.served import RemoteDirectory, RemoteStore, StoreServer
+from shoal.cluster.stores.journal import read_request
+from shoal.cluster.stores.redis import RedisDirectory, RedisLink, RedisStore, directory_key, key_of
+from shoal.cluster.stores.server import RemoteDirectory, RemoteStore, StoreServer
+from shoal.core.peer_messages import ReadyTask
+from shoal.core.resources import Resources
+from shoal.core.store.directory import Directory, MemoryDirectory
+from shoal.core.store.interface import ReadyBatch, Store
+from shoal.core.store.memory import MemoryStore
+from shoal.core.task import Profile
+from shoal.core.work import Work, assemble
 from support.redis_servers import cluster_of_three, one_server
 
 KINDS = ("memory", "redis", "cluster", "remote")
@@ -87,7 +85,7 @@ def opened_stores(kind: str, folder: Path) -> Iterator[Opened]:
 
             def bring(work: Work) -> Store:
                 run = f"run-{next(_numbers)}"
-                store = RedisStore.bring(Link(addresses, key_of(run, "rows")), run, work, NODES, lease=SHORT_LEASE)
+                store = RedisStore.bring(RedisLink(addresses, key_of(run, "rows")), run, work, NODES, lease=SHORT_LEASE)
                 stack.callback(store.close)
                 return store
 
@@ -113,7 +111,7 @@ def opened_directories(kind: str, folder: Path) -> Iterator[OpenedDirectory]:
 
             def connect() -> Directory:
                 cluster = f"cluster-{next(_numbers)}"
-                directory = RedisDirectory(Link(addresses, directory_key(cluster)), cluster, lease=SHORT_LEASE)
+                directory = RedisDirectory(RedisLink(addresses, directory_key(cluster)), cluster, lease=SHORT_LEASE)
                 stack.callback(directory.close)
                 return directory
 
@@ -139,12 +137,12 @@ def diamond() -> Work:
     return assemble("diamond", [1.0] * 4, [[4], [0], [1], [2, 3]], [[0, 1], [2], [3], []], [10, 20, 30, 40, 50])
 
 
-def started(store: Store, node: int = 0) -> list[Ticket]:
+def started(store: Store, node: int = 0) -> list[ReadyTask]:
     """Begins, and gives everything to a node."""
     tickets = store.begin().tickets
     store.owned([ticket.task for ticket in tickets], node)
     return tickets
 
 
-def tasks(placeable: Placeable) -> list[int]:
+def tasks(placeable: ReadyBatch) -> list[int]:
     return [ticket.task for ticket in placeable.tickets]

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from shoal.ledger.records import Record, RunEnded, RunStarted, TaskEnded, TasksLinked, TasksPlanned, Usage
-from shoal.view.run import RunView
+from shoal.ledger.views.run import RunView
 
 BEGAN = 1000.0
 GIB = 1 << 30

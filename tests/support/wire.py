@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.wire.access import Access
-from shoal.wire.envelope import Codec
-from shoal.wire.post import Post, Received, Route
+from shoal.cluster.messaging.access import Access
+from shoal.cluster.messaging.envelope import Codec
+from shoal.cluster.messaging.messenger import Messenger, Received, Route
 
 DEADLINE = 60.0
 
@@ -39,7 +39,7 @@ def codec(version: int = 1, limit_bytes: int = 16 << 20) -> Codec[Message]:
     return Codec(Note | Tally, version=version, limit_bytes=limit_bytes)
 
 
-def turn(post: Post[Message], milliseconds: int = 20) -> list[Received[Message]]:
+def turn(post: Messenger[Message], milliseconds: int = 20) -> list[Received[Message]]:
     """One turn of an owner's loop, in which nothing is answered."""
     poll = select.poll()
     for fd in post.fds():
@@ -51,7 +51,9 @@ def turn(post: Post[Message], milliseconds: int = 20) -> list[Received[Message]]
 
 
 def heard(
-    post: Post[Message], enough: Callable[[list[Received[Message]]], bool], others: Sequence[Post[Message]] = ()
+    post: Messenger[Message],
+    enough: Callable[[list[Received[Message]]], bool],
+    others: Sequence[Messenger[Message]] = (),
 ) -> list[Received[Message]]:
     """What a post receives until it is enough; the others go on meanwhile."""
     received: list[Received[Message]] = []
@@ -72,7 +74,7 @@ class Echo:
     """An agent in a thread: answers each note with the role of its sender and the text, and remembers it."""
 
     def __init__(self, access: Access, *, bind: str = "tcp://127.0.0.1:0", version: int = 1) -> None:
-        self._post = Post(access, codec(version), bind=bind, sender="echo")
+        self._post = Messenger(access, codec(version), bind=bind, sender="echo")
         self.address = self._post.address
         self.port = int(self.address.rsplit(":", 1)[1])
         self.heard: list[Received[Message]] = []

@@ -15,38 +15,38 @@ EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT /
 
 LONG_FUNCTIONS: set[str] = set()
 BROAD_HANDLERS: set[str] = {
-    "shoal.cli.main.main",  # the top of the command: a defect of ours gets a sentence and its traceback
-    "shoal.runner.worker.Calls.perform",  # the top of a worker: whatever the user's function raises goes to the caller
-    "shoal.futures.engine.Engine.run",  # the top of a thread: whoever waits for a future must not wait for ever
-    "shoal.futures.engine._show",  # writes to whatever the program put in the place of sys.stdout
-    "shoal.nets.driver.Driver.run",  # the top of a thread: whoever waits for the result must not wait for ever
-    "shoal.nets.driver.Driver.ask.perform",  # what another thread asked for is that thread's to hear of
-    "shoal.cli.topmodel.Model._guarded",  # the top of threads: whoever draws raises it, with the terminal given back
-    "shoal.web.failing.Attempts.do",  # the top of threads: the page says so
-    "shoal.runner.apart.main",  # the top of a process that makes one call
+    "shoal.ui.cli.main.main",  # the top of the command: a defect of ours gets a sentence and its traceback
+    "shoal.execution.calls.worker.WorkerCalls.perform",  # the top of a worker: errors go to the caller
+    "shoal.execution.executor.call_loop.ExecutorLoop.run",  # the top of a thread: futures must end
+    "shoal.execution.executor.call_loop._show",  # writes to whatever the program put in the place of sys.stdout
+    "shoal.execution.nets.driver.NetDriver.run",  # the top of a thread: the result must come
+    "shoal.execution.nets.driver.NetDriver.ask.perform",  # for another thread
+    "shoal.ui.top.model.TopModel._guarded",  # the top of threads: whoever draws raises it, with the terminal given back
+    "shoal.ui.web.board.GuardedWork.do",  # the top of threads: the page says so
+    "shoal.execution.calls.call_main.main",  # the top of a process that makes one call
     # A user's guards, steps and commands, and the functions that tasks call, may raise anything.
-    "shoal.flow.net.engine.Engine._fire",
-    "shoal.flow.net.flow.NetFlow.inject",
-    "shoal.flow.net.transition._said",
-    "shoal.nets.driver.Driver._let_go",
-    "shoal.runtime.errands.Errands._perform",
-    "shoal.flow.net.transition.Transition.rendered",
-    "shoal.runtime.desk.CallDesk._outcome",
+    "shoal.petri.interpreter.NetInterpreter._fire",
+    "shoal.petri.interpreter.NetFlow.inject",
+    "shoal.petri.transition._said",
+    "shoal.execution.nets.driver.NetDriver._let_go",
+    "shoal.cluster.job_servers.job_server.LoopCalls._perform",
+    "shoal.petri.transition.Transition.rendered",
+    "shoal.cluster.job_servers.callback_server.CallbackServer._outcome",
     # Pickling and unpickling run the user's own code, which may raise anything.
-    "shoal.nets.journal.dumps",
-    "shoal.nets.journal.read_past",
-    "shoal.cluster.callfiles.WorkspaceCalls._write_call",
-    "shoal.engine.calls.CallSide.start",
-    "shoal.runner.apart._encoded",
-    "shoal.runner.call_errors._pickled",
-    "shoal.frontend.rules.fingerprint._parts",
-    "shoal.futures.arguments._noting",
-    "shoal.futures.arguments.encode",
-    "shoal.futures.arguments.encode_all",
-    "shoal.futures.engine.Engine._make_ready",
-    "shoal.futures.functions.FunctionTable.take",
-    "shoal.futures.future.unpickled",
-    "shoal.futures.future.unpickled_error",
+    "shoal.execution.nets.journal.dumps",
+    "shoal.execution.nets.journal.read_past",
+    "shoal.cluster.input_staging.WorkspaceCalls._write_call",
+    "shoal.execution.calls.graph_calls.GraphCalls.start",
+    "shoal.execution.calls.call_main._encoded",
+    "shoal.execution.calls.pickling._pickled",
+    "shoal.formats.rules.fingerprint._parts",
+    "shoal.execution.executor.arguments._noting",
+    "shoal.execution.executor.arguments.encode",
+    "shoal.execution.executor.arguments.encode_all",
+    "shoal.execution.executor.call_loop.ExecutorLoop._make_ready",
+    "shoal.execution.executor.arguments.FunctionTable.take",
+    "shoal.execution.executor.future.unpickled",
+    "shoal.execution.executor.future.unpickled_error",
 }
 LONG_FILES: set[str] = set()
 FUNCTION_LINES = 60

@@ -12,17 +12,17 @@ from contextlib import contextmanager
 
 import msgspec
 
-from shoal.cluster.factory import Bounds
-from shoal.cluster.starters import Handle, Lodging
+from shoal.cluster.messaging.access import ACCESS_FILE, checked_name, cluster_folder
+from shoal.cluster.nodes.factory import Bounds
+from shoal.cluster.nodes.starters import Handle, RemoteSetup
+from shoal.core.resources import Resources
 from shoal.errors import InputError
-from shoal.model.resources import Resources
-from shoal.wire.places import ACCESS_FILE, checked_name, cluster_folder
 
 MAIN = "main"
 """The group of those who name none."""
 
 
-class Group(msgspec.Struct, forbid_unknown_fields=True):
+class GroupRecord(msgspec.Struct, forbid_unknown_fields=True):
     """Nodes of one kind: how they are started, and which there are."""
 
     name: str = MAIN
@@ -36,7 +36,7 @@ class Group(msgspec.Struct, forbid_unknown_fields=True):
     """`KEY=VALUE` each, for all its nodes."""
     ssh: list[str] = []
     """Options for every ssh."""
-    lodgings: dict[str, Lodging] = {}
+    lodgings: dict[str, RemoteSetup] = {}
     """By host, what was brought there."""
     nodes: list[Handle] = []
     leaving: list[Handle] = []
@@ -53,13 +53,13 @@ class Group(msgspec.Struct, forbid_unknown_fields=True):
         return [*self.nodes, *self.leaving]
 
 
-class Started(msgspec.Struct, forbid_unknown_fields=True):
+class ClusterRecord(msgspec.Struct, forbid_unknown_fields=True):
     """What has been started for a cluster, and how."""
 
     head: Handle | None = None
     factory: Handle | None = None
     """The process that changes the number of nodes, of all groups that have bounds."""
-    groups: list[Group] = []
+    groups: list[GroupRecord] = []
 
     @property
     def handles(self) -> list[Handle]:
@@ -70,7 +70,7 @@ class Started(msgspec.Struct, forbid_unknown_fields=True):
     def has_bounds(self) -> bool:
         return any(group.bounds is not None for group in self.groups)
 
-    def group(self, name: str | None, *, even_closing: bool = False) -> Group:
+    def group(self, name: str | None, *, even_closing: bool = False) -> GroupRecord:
         """The group of a name; who has only one need not name it. Those that were removed are none any more."""
         groups = [group for group in self.groups if even_closing or not group.closing]
         known = ", ".join(group.name for group in groups)
@@ -110,33 +110,33 @@ class ClusterHome:
         finally:
             os.close(descriptor)
 
-    def read_started(self) -> Started:
+    def read_started(self) -> ClusterRecord:
         """What was started; nothing if there is no such cluster."""
         try:
             with open(self.started, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
-            return Started()
+            return ClusterRecord()
         try:
-            return msgspec.json.decode(data, type=Started)
+            return msgspec.json.decode(data, type=ClusterRecord)
         except msgspec.MsgspecError:
             return self._read_earlier(data)
 
-    def _read_earlier(self, data: bytes) -> Started:
+    def _read_earlier(self, data: bytes) -> ClusterRecord:
         """Earlier versions knew no groups; their list counts only if nothing is in it."""
         try:
             earlier = msgspec.json.decode(data, type=_Earlier)
         except msgspec.MsgspecError:
             raise InputError("the list of what was started is damaged", file=self.started) from None
         if earlier.head is None and not earlier.nodes:
-            return Started()
+            return ClusterRecord()
         raise InputError(
             f"the cluster {self.name!r} was started by an earlier version of Shoal",
             file=self.started,
             remedy="end it with that version, or end its processes by hand and remove this file",
         )
 
-    def write_started(self, started: Started) -> None:
+    def write_started(self, started: ClusterRecord) -> None:
         fresh = f"{self.started}.new"
         with open(fresh, "wb") as file:
             file.write(msgspec.json.encode(started))

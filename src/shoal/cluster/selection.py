@@ -8,15 +8,14 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.agent.about import Deed
+from shoal.cluster.agent.run_description import TaskSpec
+from shoal.core.graph import NO_TASK, Graph, files_for, files_read, ranks
+from shoal.core.resources import Resources
+from shoal.core.task import Call, Profile
+from shoal.core.work import EVERYWHERE, Work, bytes_read
 from shoal.errors import InputError
-from shoal.model.graph import NO_TASK, Graph, files_for, files_read
-from shoal.model.rank import ranks
-from shoal.model.resources import Resources
-from shoal.model.task import Call, Profile
-from shoal.model.work import EVERYWHERE, Work, bytes_read
-from shoal.plan.decide import Plan
-from shoal.plan.identity import Versions
+from shoal.ledger.identity import Versions
+from shoal.ledger.up_to_date import Plan
 
 
 class CallFiles(Protocol):
@@ -39,16 +38,16 @@ class Selection(msgspec.Struct):
     sources: list[int] = []
     """Of the selection's files those that none of its tasks makes: they are brought."""
 
-    def deeds(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[Deed]:
+    def deeds(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[TaskSpec]:
         """What each of them does; `before` says what stood where a task makes directories."""
         for number, task in enumerate(self.tasks):
             action = graph.actions[task]
             outputs = tuple(made_by(graph, task, calls))
             inputs = tuple(self.files[file] for file in self.work.inputs_of(number)) if self.files else ()
             if isinstance(action, Call):
-                yield Deed(calls.call_of(task), outputs, inputs, calls.value_of(task), before(task))
+                yield TaskSpec(calls.call_of(task), outputs, inputs, calls.value_of(task), before(task))
             else:
-                yield Deed(action or "", outputs, inputs, before=before(task))
+                yield TaskSpec(action or "", outputs, inputs, before=before(task))
 
 
 def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:

@@ -1,6 +1,6 @@
 """A session whose run is on a cluster: the same load, lock, plan and ledger as a local one, and coming back to it.
 
-What was brought is noted beside the ledger until all is known of it (see `shoal.engine.brought`).
+What was brought is noted beside the ledger until all is known of it (see `shoal.ledger.cluster_notes`).
 """
 
 from __future__ import annotations
@@ -13,46 +13,51 @@ from contextlib import contextmanager
 
 import msgspec
 
-from shoal.agent.about import ONE, About
-from shoal.agent.messages import (
-    Cancel,
-    ClusterAsked,
-    ClusterTold,
-    Entries,
-    Follow,
-    Forget,
-    Refused,
+from shoal.cluster.agent.messages import (
+    CancelCommand,
+    ClusterReply,
+    ClusterRequest,
+    ForgetCommand,
+    LogReply,
+    LogRequest,
+    RefusedReply,
     WireMessage,
     make_codec,
 )
-from shoal.agent.stranded import waiting_sentence
-from shoal.broker.dealing import ALL
-from shoal.cluster.callfiles import WorkspaceCalls
-from shoal.cluster.groups import told
-from shoal.cluster.remote import RemoteOptions, RemoteRun
+from shoal.cluster.agent.run_description import ONE, RunDescription
+from shoal.cluster.agent.unplaceable import waiting_sentence
+from shoal.cluster.input_staging import WorkspaceCalls
+from shoal.cluster.messaging.access import access_path, read
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.nodes.groups import told
+from shoal.cluster.remote_run import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection, select
-from shoal.engine.books import Listener
-from shoal.engine.brought import GIVE_UP, Note, is_brought, read_note
-from shoal.engine.brought_plan import BroughtPlan, forget_note, read_plan, write_brought
-from shoal.engine.given_up import drop_note, given_up_runs, note_given_up
-from shoal.engine.history import mend
-from shoal.engine.load import Workflow
-from shoal.engine.options import LARGER_NODE, RunOptions
-from shoal.engine.session import Run, Session, refuse_oversized
-from shoal.engine.workspace import Holder, Workspace
+from shoal.core.distribution import ALL
+from shoal.core.policies.stealing import DEFAULT_POLICY
+from shoal.core.resources import FRACTION, Resources, carrying, is_label, labels_as_text, parse_label, required_labels
+from shoal.core.store.directory import NodeInfo
+from shoal.core.work import Work
 from shoal.errors import InputError
+from shoal.execution.attempt_recorder import RunListener
+from shoal.execution.run_options import LARGER_NODE, RunOptions
+from shoal.execution.session import RunDriver, Session, refuse_oversized
+from shoal.execution.submitted_plan import SubmittedPlan, forget_note, read_plan, write_brought
+from shoal.execution.workflow_loader import Workflow
+from shoal.ledger.cluster_notes import (
+    GIVE_UP,
+    SubmissionNote,
+    drop_note,
+    given_up_runs,
+    is_brought,
+    note_given_up,
+    read_note,
+)
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.records import TaskEnded, printable
-from shoal.model.labels import carrying, labels_as_text, parse_label, required_labels
-from shoal.model.resources import FRACTION, Resources, is_label
-from shoal.model.work import Work
-from shoal.plan.decide import Plan
-from shoal.plan.identity import Versions, place_of
-from shoal.policy.balance import DEFAULT_POLICY
-from shoal.store.directory import NodeInfo
-from shoal.wire.access import read
-from shoal.wire.caller import Caller
-from shoal.wire.places import access_path
+from shoal.ledger.history import mend
+from shoal.ledger.identity import Versions, place_of
+from shoal.ledger.records import TaskEnded, decodable
+from shoal.ledger.up_to_date import Plan
+from shoal.ledger.workspace import LockHolder, Workspace
 
 LOOK_SECONDS = 3.0
 """For whoever only wants to know how a run stands."""
@@ -104,7 +109,7 @@ class ClusterSession(Session):
         workspace: Workspace,
         read_workflow: Callable[[], Workflow],
         options: RunOptions,
-        listener: Listener,
+        listener: RunListener,
         cluster: str,
         caller: Caller[WireMessage],
         *,
@@ -113,7 +118,7 @@ class ClusterSession(Session):
         to: str = ONE,
         managed: bool = False,
         detach: bool = False,
-        attach: Note | None = None,
+        attach: SubmissionNote | None = None,
         force: bool = False,
     ) -> None:
         self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
@@ -192,7 +197,7 @@ class ClusterSession(Session):
             forget_note(self.workspace)
         self.caller.close()
 
-    def _make_run(self, ledger: LedgerWriter) -> Run:
+    def _make_run(self, ledger: LedgerWriter) -> RunDriver:
         remote = RemoteOptions(
             self.options,
             self.cores,
@@ -211,8 +216,8 @@ class ClusterSession(Session):
             remote.selection = Selection(self.attach.tasks, nothing, self.attach.files)
             remote.returned = set(self.attach.returned)
             remote.known = self._known(self.attach.places)
-        about = About(
-            printable(self.workflow.graph.source),
+        about = RunDescription(
+            decodable(self.workflow.graph.source),
             self.workspace.base,
             0,
             self.options.order,
@@ -249,7 +254,7 @@ class ClusterSession(Session):
         """Before anything is brought, so that it can be found whenever we are ended."""
         if self.attach is None and run.has_work:
             tasks = run.selection.tasks
-            note = Note(
+            note = SubmissionNote(
                 self.cluster,
                 self.identity,
                 [place_of(run.graph, task) for task in tasks],
@@ -261,16 +266,16 @@ class ClusterSession(Session):
                 tasks,
                 self.options.by_content,
             )
-            write_brought(self.workspace, note, BroughtPlan(self.workflow, self.plan, self.versions))
+            write_brought(self.workspace, note, SubmittedPlan(self.workflow, self.plan, self.versions))
 
 
-def is_there(caller: Caller[WireMessage], note: Note) -> bool:
+def is_there(caller: Caller[WireMessage], note: SubmissionNote) -> bool:
     """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
-    told = caller.ask(Follow(note.run, 0))
-    return not isinstance(told, Entries) or told.state != "unknown"
+    told = caller.ask(LogRequest(note.run, 0))
+    return not isinstance(told, LogReply) or told.state != "unknown"
 
 
-class Brought(msgspec.Struct, frozen=True):
+class SubmittedRun(msgspec.Struct, frozen=True):
     """How a run that nobody follows stands on its cluster, as far as it can be known."""
 
     cluster: str
@@ -285,23 +290,23 @@ class Brought(msgspec.Struct, frozen=True):
     """Why the cluster could not be asked."""
 
 
-def ask_for_brought(workspace: Workspace) -> Brought | None:
+def ask_for_brought(workspace: Workspace) -> SubmittedRun | None:
     """Asks the cluster how the run stands; None if there is none any more."""
     note = read_note(workspace)
     if note is None:
         return None
     try:
         with Caller(read(access_path(note.cluster)), make_codec(), patience=LOOK_SECONDS) as caller:
-            found = caller.ask(ClusterAsked(), LOOK_SECONDS)
+            found = caller.ask(ClusterRequest(), LOOK_SECONDS)
     except InputError as error:
-        return Brought(note.cluster, note.began, trouble=error.message)
-    if not isinstance(found, ClusterTold):
-        why = found.why if isinstance(found, Refused) else ""
-        return Brought(note.cluster, note.began, trouble=f"the cluster does not say: {why}")
+        return SubmittedRun(note.cluster, note.began, trouble=error.message)
+    if not isinstance(found, ClusterReply):
+        why = found.why if isinstance(found, RefusedReply) else ""
+        return SubmittedRun(note.cluster, note.began, trouble=f"the cluster does not say: {why}")
     run = next((each for each in found.runs if each.run == note.run and each.state != "lost"), None)
     if run is None:
-        return Brought(note.cluster, note.began, len(note.places))
-    return Brought(note.cluster, note.began, run.tasks, run.left, run.ready)
+        return SubmittedRun(note.cluster, note.began, len(note.places))
+    return SubmittedRun(note.cluster, note.began, run.tasks, run.left, run.ready)
 
 
 def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
@@ -316,8 +321,8 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, b
         raise InputError("none of these tasks is on the cluster", remedy="'shoal status' shows what is")
     with reach(note.cluster) as caller:
         there = is_there(caller, note)
-        answer = caller.ask(Cancel(note.run, named)) if there else None
-    if isinstance(answer, Refused):
+        answer = caller.ask(CancelCommand(note.run, named)) if there else None
+    if isinstance(answer, RefusedReply):
         raise InputError(f"the cluster refuses: {answer.why}")
     if not there and tasks:
         raise InputError(
@@ -333,7 +338,7 @@ def forget_brought(workspace: Workspace) -> str:
     """Gives up a run whose cluster is gone for good; returns its name. One that has the run is asked itself."""
     if not is_brought(workspace):
         raise InputError(f"{os.path.basename(workspace.workflow)} is not on a cluster")
-    workspace.acquire(Holder(os.getpid(), os.uname().nodename, "", time.time()), attaching=True)
+    workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, "", time.time()), attaching=True)
     try:
         try:
             note = read_note(workspace)
@@ -352,7 +357,7 @@ def forget_brought(workspace: Workspace) -> str:
     return note.cluster if note is not None else ""
 
 
-def _note_given_up(workspace: Workspace, note: Note) -> None:
+def _note_given_up(workspace: Workspace, note: SubmissionNote) -> None:
     try:
         note_given_up(workspace, note.run, note.cluster)
     except OSError as error:
@@ -369,16 +374,16 @@ def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]
     run that is brought there takes one of these steps, so the note outlives all that nodes do because of it.
     """
     for run in given_up_runs(workspace, cluster):
-        found = caller.ask(Follow(run, 0))
-        if not isinstance(found, Entries):
+        found = caller.ask(LogRequest(run, 0))
+        if not isinstance(found, LogReply):
             continue
         if found.state == "unknown":
             drop_note(workspace, run)
         else:
-            caller.ask(Forget(run) if found.state == "ended" else Cancel(run, []))
+            caller.ask(ForgetCommand(run) if found.state == "ended" else CancelCommand(run, []))
 
 
-def _answers(note: Note) -> bool:
+def _answers(note: SubmissionNote) -> bool:
     """Whether the cluster is there, and has the run."""
     try:
         with call(note.cluster) as caller:

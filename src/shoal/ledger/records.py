@@ -249,7 +249,7 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     check: int = UNSAID
     """`BY_TIME` or `BY_CONTENT`: how `inputs` and `outputs` are to be compared with what is there later."""
     listing: bytes = b""
-    """What it made in directories, and links among its outputs: see `shoal.plan.ownership`. Empty if it made none."""
+    """What it made in directories, and links among its outputs: see `shoal.ledger.ownership`. Empty if it made none."""
 
 
 class TaskAdopted(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
@@ -282,7 +282,7 @@ class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
     task: int
     attempt: int
     points: bytes
-    """See `shoal.model.course`."""
+    """See `shoal.execution.processes.time_series`."""
 
 
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
@@ -329,7 +329,7 @@ class NetBegun(msgspec.Struct, frozen=True, array_like=True, tag="net"):
 
 
 class NetChanged(msgspec.Struct, frozen=True, array_like=True, tag="fire"):
-    """Records of `shoal.flow.net`, pickled together."""
+    """Records of `shoal.petri`, pickled together."""
 
     records: bytes
 
@@ -415,7 +415,7 @@ def encode(record: Record) -> bytes:
     except UnicodeEncodeError:
         if type(record) is RunStarted:
             record = msgspec.structs.replace(record, target_bytes=list(map(_bytes_of, record.targets)))
-        payload = _encoder.encode(printable_parts(msgspec.to_builtins(record, builtin_types=(bytes,))))
+        payload = _encoder.encode(decodable_parts(msgspec.to_builtins(record, builtin_types=(bytes,))))
     return framed(payload)
 
 
@@ -423,7 +423,7 @@ def _bytes_of(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half of a surrogate pair, which no file name and no word of a command line can hold
-        return printable(text).encode()
+        return decodable(text).encode()
 
 
 def framed(payload: bytes) -> bytes:
@@ -431,7 +431,7 @@ def framed(payload: bytes) -> bytes:
     return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
 
 
-def printable(text: str) -> str:
+def decodable(text: str) -> str:
     """The text as it can be stored and shown: bytes that are no UTF-8 become a replacement character."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -439,14 +439,14 @@ def printable(text: str) -> str:
         return text.encode("utf-8", "replace").decode("utf-8", "replace")
 
 
-def printable_parts(value: object) -> object:
+def decodable_parts(value: object) -> object:
     """The same for all texts in a list, or in the values of a dictionary."""
     if isinstance(value, str):
-        return printable(value)
+        return decodable(value)
     if isinstance(value, (list, tuple)):
-        return [printable_parts(part) for part in value]
+        return [decodable_parts(part) for part in value]
     if isinstance(value, dict):
-        return {key: printable_parts(part) for key, part in value.items()}
+        return {key: decodable_parts(part) for key, part in value.items()}
     return value
 
 

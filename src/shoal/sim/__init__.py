@@ -1,1 +1,4 @@
-"""The simulator: drives the real flow and the real broker over a virtual node, in virtual time, with seeded faults."""
+"""The same scheduler in virtual time: seeded runs with faults, predictions, workloads and bounds.
+
+Imports `shoal.cluster` and the layers below it. `python -m shoal.sim --seed N` repeats a run. Few users load it.
+"""

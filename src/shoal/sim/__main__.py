@@ -10,13 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
-from shoal.sim.cluster.beginning import BeginningScenario, draw_beginning, run_beginning_seed
+from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, run_cluster_seed
+from shoal.sim.cluster.run_starts import RunStartScenario, draw_beginning, run_beginning_seed
 from shoal.sim.cluster.scenario import ClusterScenario, draw_cluster
-from shoal.sim.cluster.strikes import ClusterSeedFailedError, run_cluster_seed
 from shoal.sim.cluster.trace import ClusterTrace
-from shoal.sim.run import SeedFailedError, run_seed
+from shoal.sim.run import SeedFailedError, SimulationTrace, run_seed
 from shoal.sim.scenario import draw_scenario
-from shoal.sim.trace import Trace
 
 MOST_SHOWN = 10
 """Seeds that broke a rule."""
@@ -47,7 +46,7 @@ def main() -> int:
         return 1
     if options.trace:
         show(trace)
-    used = f", utilisation {trace.utilisation:.0%}" if isinstance(trace, Trace) else f", met {trace.seen}"
+    used = f", utilisation {trace.utilisation:.0%}" if isinstance(trace, SimulationTrace) else f", met {trace.seen}"
     print(f"{len(trace.entries)} events, makespan {trace.makespan:g} s{used}")
     print(f"ends {trace.ends}, digest {trace.digest()}")
     return 0
@@ -61,7 +60,9 @@ def seed_range(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _family(*, cluster: bool, beginnings: bool) -> tuple[Callable[[int], str], Callable[[int], Trace | ClusterTrace]]:
+def _family(
+    *, cluster: bool, beginnings: bool
+) -> tuple[Callable[[int], str], Callable[[int], SimulationTrace | ClusterTrace]]:
     """What describes a seed, and what plays it."""
     if cluster:
         return (lambda seed: described_cluster(draw_cluster(seed))), run_cluster_seed
@@ -70,7 +71,7 @@ def _family(*, cluster: bool, beginnings: bool) -> tuple[Callable[[int], str], C
     return described, run_seed
 
 
-def play_many(seeds: range, play: Callable[[int], Trace | ClusterTrace]) -> int:
+def play_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace]) -> int:
     """Plays all of them; the first few that broke a rule are shown."""
     events = 0
     ends: Counter[str] = Counter()
@@ -112,10 +113,10 @@ def described_cluster(scenario: ClusterScenario) -> str:
         f"seed {scenario.seed}: {len(work)} tasks ({work.name}) on {spec.nodes} nodes with {spec.cores()} cores\n"
         f"{scenario.options}\n{scenario.faults}"
     )
-    return f"{found}\n{scenario.beginning}" if isinstance(scenario, BeginningScenario) else found
+    return f"{found}\n{scenario.beginning}" if isinstance(scenario, RunStartScenario) else found
 
 
-def show(trace: Trace | ClusterTrace) -> None:
+def show(trace: SimulationTrace | ClusterTrace) -> None:
     for line in trace.lines():
         print(line.decode())
 

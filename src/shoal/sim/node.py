@@ -7,22 +7,24 @@ the broker believes. It draws no faults by itself; `Fates` and the driver decide
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
 
 import msgspec
 
-from shoal.broker.messages import Start, TaskGrew, TaskResult
-from shoal.model.graph import Graph
-from shoal.model.resources import Resources
-from shoal.policy.retry import Outcome
-from shoal.policy.sizing.panel import NOTHING, SIZED, Amounts
-from shoal.sim.faults import Fate, Fates
+from shoal.core.graph import Graph
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.sizing.adviser import NOTHING, SIZED, Amounts
+from shoal.core.resources import Resources
+from shoal.core.scheduler_messages import Start, TaskGrew, TaskResult
+from shoal.sim.scenario import Fate, Fates
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not what it is called in Python
     """Something happened that must never happen: a defect of Shoal."""
 
 
-class Place(msgspec.Struct, eq=False):
+class SimulatedBundle(msgspec.Struct, eq=False):
     """One bundle at work: its first entry runs, the others wait behind it."""
 
     number: int
@@ -49,14 +51,14 @@ class VirtualNode:
         self.durations = durations
         self.fates = fates
         self.peaks = peaks
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, SimulatedBundle] = {}
         self.taken: dict[str, int] = {}
         self.place_of: dict[int, int] = {}
         self.busy = 0.0
         """Seconds of work so far, times cores."""
         self._numbers = 0
 
-    def start(self, now: float, command: Start) -> Place:
+    def start(self, now: float, command: Start) -> SimulatedBundle:
         """Takes the resources of one task of the bundle and sets the first to work."""
         requests = [self.graph.profile_of(task).resources for task in command.tasks]
         request = requests[0]
@@ -72,7 +74,7 @@ class VirtualNode:
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = Place(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.sizes)
+        place = SimulatedBundle(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.sizes)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
@@ -83,7 +85,7 @@ class VirtualNode:
     def _fate(self, task: int, attempt: int) -> Fate:
         return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
 
-    def growing(self, place: Place) -> list[str]:
+    def growing(self, place: SimulatedBundle) -> list[str]:
         """The resources of which the running task is going to use more than was expected of it."""
         if not self.peaks:
             return []
@@ -94,7 +96,7 @@ class VirtualNode:
             if peak > size > 0 and name != "cores"
         ]
 
-    def grow(self, place: Place, name: str) -> TaskGrew:
+    def grow(self, place: SimulatedBundle, name: str) -> TaskGrew:
         """The running task reaches its peak; that may be more than the node has."""
         task, attempt = place.tasks[0]
         peak = self.peaks[task][SIZED.index(name)]
@@ -102,24 +104,24 @@ class VirtualNode:
         place.request = Resources.of({**dict(place.request.amounts), name: peak})
         return TaskGrew(task, attempt, peak, resource=name)
 
-    def end_turn(self, now: float, place: Place) -> list[TaskResult]:
+    def end_turn(self, now: float, place: SimulatedBundle) -> list[TaskResult]:
         """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
         results = [self._end_first(now, place, place.fate.outcome)]
-        if place.fate.outcome in (Outcome.CRASHED, Outcome.TIMEOUT):
-            results += [self._end_first(now, place, Outcome.UNBEGUN) for _ in range(len(place.tasks))]
+        if place.fate.outcome in (AttemptOutcome.CRASHED, AttemptOutcome.TIMEOUT):
+            results += [self._end_first(now, place, AttemptOutcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
 
-    def lose_worker(self, now: float, place: Place) -> list[TaskResult]:
+    def lose_worker(self, now: float, place: SimulatedBundle) -> list[TaskResult]:
         """The worker dies under its bundle: the running call crashed, the others had not begun."""
-        results = [self._end_first(now, place, Outcome.CRASHED)]
-        results += [self._end_first(now, place, Outcome.UNBEGUN) for _ in range(len(place.tasks))]
+        results = [self._end_first(now, place, AttemptOutcome.CRASHED)]
+        results += [self._end_first(now, place, AttemptOutcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
 
     def kill(
-        self, now: float, task: int, attempt: int, latency: float, outcome: Outcome = Outcome.CANCELLED
-    ) -> Place | None:
+        self, now: float, task: int, attempt: int, latency: float, outcome: AttemptOutcome = AttemptOutcome.CANCELLED
+    ) -> SimulatedBundle | None:
         """A kill on its way: the attempt ends after `latency`, unless its own end comes first.
 
         Returns the place whose end has to be put on the agenda anew, or None if the task only waited in its bundle
@@ -137,16 +139,16 @@ class VirtualNode:
             place.turn += 1
         return place
 
-    def _end_first(self, now: float, place: Place, outcome: Outcome) -> TaskResult:
+    def _end_first(self, now: float, place: SimulatedBundle, outcome: AttemptOutcome) -> TaskResult:
         task, attempt = place.tasks.pop(0)
         del self.place_of[task]
         seconds = now - place.started
         self.busy += seconds * place.request.get("cores")
         place.started = now
-        used = self.peaks[task] if self.peaks and outcome is Outcome.OK else NOTHING
+        used = self.peaks[task] if self.peaks and outcome is AttemptOutcome.OK else NOTHING
         return TaskResult(task, attempt, outcome, seconds, used)
 
-    def _next_turn(self, now: float, place: Place) -> None:
+    def _next_turn(self, now: float, place: SimulatedBundle) -> None:
         place.turn += 1
         if place.tasks:
             place.started = now
@@ -155,3 +157,41 @@ class VirtualNode:
         del self.places[place.number]
         for name, amount in place.request.amounts:
             self.taken[name] -= amount
+
+
+Item = TypeVar("Item")
+
+
+class EventHeap(Generic[Item]):
+    """What is going to happen; `now` is the time of what was taken last and never goes back."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Item]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, when: float, item: Item) -> None:
+        """Puts an item on the agenda; a time that has passed means at once."""
+        self._serial += 1
+        heappush(self._heap, (max(when, self.now), self._serial, item))
+
+    def after(self, delay: float, item: Item) -> None:
+        self.at(self.now + delay, item)
+
+    def next(self) -> Item:
+        """Takes the earliest item and moves the clock to its time."""
+        self.now, _, item = heappop(self._heap)
+        return item
+
+    def due_now(self) -> Item | None:
+        """The next item if its time is `now`, left where it is."""
+        if self._heap and self._heap[0][0] == self.now:
+            return self._heap[0][2]
+        return None
+
+    def items(self) -> list[Item]:
+        """All that is to come, in no order."""
+        return [item for _, _, item in self._heap]

@@ -11,13 +11,18 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shoal.broker.messages import (
+from shoal.core.dependencies import TaskStatus
+from shoal.core.graph import Graph, topological_order
+from shoal.core.policies.retry import LONGEST_DELAY, MOST_LOSSES, AttemptOutcome
+from shoal.core.policies.sizing.adviser import SIZED
+from shoal.core.resources import Resources
+from shoal.core.scheduler_messages import (
     Accept,
-    CancelAsked,
+    CancelRequested,
     CapacityChanged,
     Command,
-    DrainAsked,
     DrainEnded,
+    DrainRequested,
     Event,
     GiveUp,
     Kill,
@@ -29,15 +34,10 @@ from shoal.broker.messages import (
     TasksReady,
     WakeAt,
 )
-from shoal.flow.dag import Status
-from shoal.model.graph import Graph, topological_order
-from shoal.model.resources import Resources
-from shoal.policy.retry import LONGEST_DELAY, MOST_LOSSES, Outcome
-from shoal.policy.sizing.panel import SIZED
 from shoal.sim.node import Violation
 
 
-class Life(msgspec.Struct):
+class TaskHistory(msgspec.Struct):
     """What the onlooker has seen of one task."""
 
     announced: bool = False
@@ -65,7 +65,7 @@ class Oracle:
         self.learned = learned
         self.capacity = capacity
         self.draining = False
-        self.lives = [Life() for _ in range(len(graph))]
+        self.lives = [TaskHistory() for _ in range(len(graph))]
         self.needs = direct_needs(graph)
         self.fresh: dict[int, TaskResult] = {}
         """Results of this event that are the first word about a current attempt."""
@@ -100,11 +100,11 @@ class Oracle:
                 if life.running and life.attempt == attempt:
                     life.sizes[name] = amount
                     self.grown[task] = (attempt, name)
-            case CancelAsked(tasks):
+            case CancelRequested(tasks):
                 self._note_cancels(tasks)
             case CapacityChanged(node):
                 self.capacity = node
-            case DrainAsked():
+            case DrainRequested():
                 self.draining = True
             case DrainEnded():
                 self.draining = False
@@ -145,7 +145,7 @@ class Oracle:
     def _on_accept(self, now: float, command: Accept) -> None:
         self._expect_open(command.task, "accepted")
         result = self.fresh.pop(command.task, None)
-        if result is None or result.attempt != command.attempt or result.outcome is not Outcome.OK:
+        if result is None or result.attempt != command.attempt or result.outcome is not AttemptOutcome.OK:
             raise Violation(f"{command} without a success of the current attempt: {result}")
         self.lives[command.task].end = "accepted"
 
@@ -163,7 +163,7 @@ class Oracle:
         self._expect_open(task, "given up")
         if life.running or command.attempt != life.attempt:
             raise Violation(f"{command} while attempt {life.attempt} is current, running: {life.running}")
-        if command.outcome is Outcome.CANCELLED:
+        if command.outcome is AttemptOutcome.CANCELLED:
             if task not in self.asked:
                 raise Violation(f"{command} although nobody cancelled it")
             self.fresh.pop(task, None)
@@ -175,7 +175,7 @@ class Oracle:
         life.end = command.outcome.value
 
     def _on_kill(self, now: float, command: Kill) -> None:
-        if command.outcome is Outcome.EXHAUSTED:
+        if command.outcome is AttemptOutcome.EXHAUSTED:
             attempt, name = self.grown.get(command.task, (0, ""))
             if attempt != command.attempt:
                 raise Violation(f"{command} of a task that did not grow")
@@ -183,19 +183,19 @@ class Oracle:
         elif self.to_kill.pop(command.task, None) != command.attempt:
             raise Violation(f"{command} that nobody asked for")
 
-    def _is_charged_off(self, task: int, attempt: int, outcome: Outcome) -> bool:
+    def _is_charged_off(self, task: int, attempt: int, outcome: AttemptOutcome) -> bool:
         """Takes the fresh result of the task into account; says whether that was its last attempt."""
         life, result = self.lives[task], self.fresh.pop(task, None)
-        if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is Outcome.OK:
+        if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is AttemptOutcome.OK:
             raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
-        if outcome is Outcome.UNBEGUN:
+        if outcome is AttemptOutcome.UNBEGUN:
             spent = False
-        elif outcome is Outcome.EXHAUSTED:
+        elif outcome is AttemptOutcome.EXHAUSTED:
             # The size was the broker's own choice: only who had all the node has of something has had enough.
             name = self.doomed_by[task]
             life.exhausted[name] = max(life.exhausted.get(name, 0), life.sizes[name])
             spent = any(size >= self.capacity.get(name) for name, size in life.exhausted.items())
-        elif outcome is Outcome.LOST:
+        elif outcome is AttemptOutcome.LOST:
             life.losses += 1
             spent = life.losses > MOST_LOSSES
         else:
@@ -220,7 +220,7 @@ class Oracle:
         if self.lives[task].announced:
             raise Violation(f"task {task} is cancelled in the flow although the broker has it")
         self.asked.add(task)
-        self.lives[task].end = Outcome.CANCELLED.value
+        self.lives[task].end = AttemptOutcome.CANCELLED.value
 
     def finish(self, status: bytearray) -> dict[str, int]:
         """Every task must be accounted for, by the oracle and by the flow alike; returns how many ended how."""
@@ -238,12 +238,12 @@ class Oracle:
                     raise Violation(f"task {task} never ended: {life}")
                 life.end = "queued"
             expected = {
-                "accepted": (Status.DONE,),
-                "doomed": (Status.DOOMED,),
-                "queued": (Status.READY, Status.WAITING),
+                "accepted": (TaskStatus.DONE,),
+                "doomed": (TaskStatus.DOOMED,),
+                "queued": (TaskStatus.READY, TaskStatus.WAITING),
             }
-            if status[task] not in expected.get(life.end, (Status.FAILED,)):
-                raise Violation(f"task {task} is {life.end} but {Status(status[task]).name} in the flow")
+            if status[task] not in expected.get(life.end, (TaskStatus.FAILED,)):
+                raise Violation(f"task {task} is {life.end} but {TaskStatus(status[task]).name} in the flow")
             if life.running or (life.end == "doomed" and life.attempt):
                 raise Violation(f"task {task} is {life.end} but ran or still runs: {life}")
             ends[life.end] = ends.get(life.end, 0) + 1

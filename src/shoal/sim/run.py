@@ -8,20 +8,25 @@ performs commands and reports what became of them; a decision about scheduling i
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
 from random import Random
 
 import msgspec
 
-from shoal.broker.broker import Broker
-from shoal.broker.check import check_broker
-from shoal.broker.messages import (
+from shoal.core.dependencies import DagFlow, TaskStatus
+from shoal.core.explain.answer import WaitCause
+from shoal.core.invariants import check_broker
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.resources import Resources
+from shoal.core.scheduler import Scheduler
+from shoal.core.scheduler_messages import (
     Accept,
-    CancelAsked,
+    CancelRequested,
     CapacityChanged,
     CapsChanged,
     Command,
-    DrainAsked,
     DrainEnded,
+    DrainRequested,
     Event,
     GiveUp,
     Kill,
@@ -32,17 +37,41 @@ from shoal.broker.messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.explain.answer import Cause
-from shoal.flow.dag import DagFlow, Status
-from shoal.model.resources import Resources
-from shoal.policy.retry import Outcome
-from shoal.sim.candour import check_one_node
-from shoal.sim.clock import Agenda
-from shoal.sim.faults import CALM, Fates
-from shoal.sim.node import Place, Violation, VirtualNode
+from shoal.sim.explain_oracle import check_one_node
+from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode
 from shoal.sim.oracle import Oracle
-from shoal.sim.scenario import Scenario, draw_scenario
-from shoal.sim.trace import Trace
+from shoal.sim.scenario import CALM, Fates, SimulationScenario, draw_scenario
+
+Entry = tuple[float, Event, list[Command]]
+
+
+class SimulationTrace(msgspec.Struct):
+    """Equal runs have equal digests, also in another process."""
+
+    seed: int
+    entries: list[Entry] = []
+    makespan: float = 0.0
+    """When the last attempt ended."""
+    utilisation: float = 0.0
+    """Share of the node's cores that was busy until then, whether or not the attempt succeeded."""
+    ends: dict[str, int] = {}
+    """How many tasks ended how."""
+    next_random: float = 0.0
+    """What the generator would have drawn next: equal only if the same number of draws was made."""
+
+    def lines(self) -> list[bytes]:
+        """One line of JSON per event: the canonical form."""
+        encode = msgspec.json.Encoder().encode
+        return [encode(entry) for entry in self.entries]
+
+    def digest(self) -> str:
+        whole = sha256()
+        for line in self.lines():
+            whole.update(line)
+            whole.update(b"\n")
+        whole.update(repr((self.makespan, self.next_random)).encode())
+        return whole.hexdigest()
+
 
 MOST_EVENTS_PER_TASK = 400
 KILL_LATENCY = 0.01
@@ -53,14 +82,14 @@ CAPS_PER_RUN = 15.0
 class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
     """The running attempt of a place ends, if that has not been overtaken."""
 
-    place: Place
+    place: SimulatedBundle
     turn: int
 
 
 class Growth(msgspec.Struct, frozen=True, eq=False):
     """A task reaches its peak of a resource, if that attempt still runs."""
 
-    place: Place
+    place: SimulatedBundle
     task: int
     attempt: int
     resource: str
@@ -79,21 +108,21 @@ class Heal(msgspec.Struct, frozen=True):
 Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
 
 
-class Run:
+class SimulatedRun:
     """One simulated run; `execute` may be called once. `trace` is complete up to the point where a check failed."""
 
-    def __init__(self, scenario: Scenario, asks_why: int = 0) -> None:
+    def __init__(self, scenario: SimulationScenario, asks_why: int = 0) -> None:
         """`asks_why`: after every so many events it is asked of all unfinished tasks why they do not run."""
         self.scenario = scenario
         self.asks_why = asks_why
-        self.answers: Counter[Cause] = Counter()
+        self.answers: Counter[WaitCause] = Counter()
         """How many there were of each kind."""
         self.faults = scenario.faults
         self.random = Random(2 * scenario.seed + 1)
         self.whims = Random(-1 - scenario.seed)
         """Of the throttle; they have nothing to do with what else happens."""
         self.flow = DagFlow(scenario.graph)
-        self.broker = Broker(
+        self.broker = Scheduler(
             scenario.node,
             scenario.columns(),
             scenario.lanes(),
@@ -104,12 +133,12 @@ class Run:
         self.fates = Fates(self.random, self.faults, len(scenario.graph))
         self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates, scenario.peaks)
         self.oracle = Oracle(scenario.graph, scenario.node, scenario.learned())
-        self.agenda: Agenda[Item] = Agenda()
-        self.trace = Trace(scenario.seed)
+        self.agenda: EventHeap[Item] = EventHeap()
+        self.trace = SimulationTrace(scenario.seed)
         self.drained_for_good = False
         self._wake: float | None = None
 
-    def execute(self) -> Trace:
+    def execute(self) -> SimulationTrace:
         self._plan_faults()
         self._tell(TasksReady(self.flow.ready()))
         taken = 0
@@ -169,16 +198,16 @@ class Run:
             elif ready.tasks:
                 self.agenda.after(self.random.choice((0.0, 0.005)), ready)
 
-    def _schedule(self, place: Place) -> None:
+    def _schedule(self, place: SimulatedBundle) -> None:
         for at, name in enumerate(self.node.growing(place), 2):
             when = place.started + place.fate.seconds * at / 4
             self.agenda.at(when, Growth(place, *place.tasks[0], name))
         self._schedule_end(place)
 
-    def _schedule_end(self, place: Place) -> None:
+    def _schedule_end(self, place: SimulatedBundle) -> None:
         self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
 
-    def _kill(self, task: int, attempt: int, outcome: Outcome) -> None:
+    def _kill(self, task: int, attempt: int, outcome: AttemptOutcome) -> None:
         if self.random.random() < self.faults.slow_kills:
             latency = 10.0 * self.scenario.durations[task]
         else:
@@ -238,8 +267,10 @@ class Run:
                     batch.append(result)
                 else:
                     self._report_later(result)
-            if result.outcome is not Outcome.OK and random.random() < faults.echoes:
-                self._report_later(TaskResult(result.task, result.attempt, Outcome.OK, result.duration, result.used))
+            if result.outcome is not AttemptOutcome.OK and random.random() < faults.echoes:
+                self._report_later(
+                    TaskResult(result.task, result.attempt, AttemptOutcome.OK, result.duration, result.used)
+                )
         self._tell(TasksEnded(batch, self._announces()))
 
     def _report_later(self, result: TaskResult) -> None:
@@ -317,15 +348,15 @@ class Run:
         if self.random.random() > 0.05:
             tasks = self.random.sample(tasks, min(len(tasks), self.random.randint(1, 3)))
         for task in tasks:
-            if self.flow.status[task] == Status.WAITING:
+            if self.flow.status[task] == TaskStatus.WAITING:
                 self.oracle.cancelled_waiting(task)
                 self.flow.fail([task])
-        self._tell(CancelAsked(tasks))
+        self._tell(CancelRequested(tasks))
 
     def _drain(self) -> None:
         if self.broker.draining:
             return
-        self._tell(DrainAsked())
+        self._tell(DrainRequested())
         if self.random.random() < self.faults.final_drain:
             self.drained_for_good = True
         else:
@@ -343,7 +374,7 @@ class Run:
 class SeedFailedError(AssertionError):
     """A simulated run broke a rule; says how to see it again, and keeps the trace up to there."""
 
-    def __init__(self, trace: Trace, problem: Exception) -> None:
+    def __init__(self, trace: SimulationTrace, problem: Exception) -> None:
         super().__init__(
             f"seed {trace.seed}: {type(problem).__name__}: {problem}\n"
             f"  to see it again: python -m shoal.sim --seed {trace.seed} --trace"
@@ -351,15 +382,15 @@ class SeedFailedError(AssertionError):
         self.trace = trace
 
 
-def run_seed(seed: int, asks_why: int = 0) -> Trace:
+def run_seed(seed: int, asks_why: int = 0) -> SimulationTrace:
     """Simulates the scenario of a seed; raises `SeedFailedError` if anything went wrong that must not."""
-    run = Run(draw_scenario(seed), asks_why)
+    run = SimulatedRun(draw_scenario(seed), asks_why)
     try:
         return run.execute()
     except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
         raise SeedFailedError(run.trace, problem) from problem
 
 
-def simulate(scenario: Scenario) -> Trace:
+def simulate(scenario: SimulationScenario) -> SimulationTrace:
     """Runs a scenario made by hand."""
-    return Run(scenario).execute()
+    return SimulatedRun(scenario).execute()

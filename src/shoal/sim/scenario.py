@@ -8,22 +8,106 @@ from random import Random
 
 import msgspec
 
-from shoal.broker.broker import PASSED_OVER_LIMIT, Lane
-from shoal.model.generate import CATEGORIES, SHAPES, Profiles, several_lanes
-from shoal.model.graph import Graph
-from shoal.model.rank import ranks, upward_lengths
-from shoal.model.resources import FRACTION, Resources
-from shoal.model.task import Profile
-from shoal.policy.order import ORDERS, TaskColumns
-from shoal.policy.sizing.panel import SIZED, Amounts, Panel, Part
-from shoal.policy.sizing.parts import new_part, open_resources
-from shoal.sim.faults import CALM, FaultMix, swarm
+from shoal.core.graph import Graph, ranks, upward_lengths
+from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.sizing.adviser import SIZED, Amounts, ResourceSizer, SizeAdviser
+from shoal.core.policies.sizing.undeclared import new_part, open_resources
+from shoal.core.resources import FRACTION, Resources
+from shoal.core.scheduler import PASSED_OVER_LIMIT, Lane
+from shoal.core.task import Profile
+from shoal.sim.synthetic_graphs import CATEGORIES, SHAPES, Profiles, several_lanes
+
+
+class FaultMix(msgspec.Struct, frozen=True):
+    """Probabilities per attempt or per result, and rates per virtual second; 0 switches a kind off."""
+
+    fails: float = 0.0
+    crashes: float = 0.0
+    hangs: float = 0.0
+    """A hanging attempt ends at its timeout."""
+    losses: float = 0.0
+    """The attempt comes back as lost, through no fault of its own."""
+    stubborn: float = 0.0
+    """Share of tasks whose first one or two attempts always fail."""
+    duplicates: float = 0.0
+    """Results that are reported twice, in the same batch or later."""
+    echoes: float = 0.0
+    """Attempts that ended badly, for which word of success comes later: it must change nothing."""
+    slow_kills: float = 0.0
+    """Kills that come too late: the attempt ends as it would have."""
+    worker_losses: float = 0.0
+    capacity_changes: float = 0.0
+    cancels: float = 0.0
+    drains: float = 0.0
+    final_drain: float = 0.0
+    """Chance that a drain is never ended: the disk stays full and the run stops with tasks queued."""
+    until: float = 0.0
+    """From this time on nothing goes wrong any more; what is left must finish."""
+
+
+CALM = FaultMix()
+
+_LARGEST = {
+    "fails": 0.25,
+    "crashes": 0.15,
+    "hangs": 0.15,
+    "losses": 0.5,
+    "stubborn": 0.5,
+    "duplicates": 0.5,
+    "echoes": 0.5,
+    "slow_kills": 0.5,
+}
+_MOST_PER_RUN = {"worker_losses": 20.0, "capacity_changes": 12.0, "cancels": 6.0, "drains": 3.0}
+
+
+def swarm(random: Random, horizon: float) -> FaultMix:
+    """A mix for a run that would take about `horizon` seconds without faults."""
+    chosen = {name: random.uniform(0.02, most) if random.random() < 0.5 else 0.0 for name, most in _LARGEST.items()}
+    for name, most in _MOST_PER_RUN.items():
+        chosen[name] = random.uniform(0.5, most) / horizon if random.random() < 0.4 else 0.0
+    chosen["final_drain"] = random.choice((0.0, 0.0, 0.5))
+    return FaultMix(**chosen, until=random.uniform(0.5, 3.0) * horizon)
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """How an attempt is going to end if nothing interferes, and after how long."""
+
+    outcome: AttemptOutcome
+    seconds: float
+
+
+class Fates:
+    """Draws the fate of every attempt."""
+
+    def __init__(self, random: Random, mix: FaultMix, tasks: int) -> None:
+        self.random = random
+        self.mix = mix
+        self.stubborn = [random.randint(1, 2) if random.random() < mix.stubborn else 0 for _ in range(tasks)]
+
+    def draw(self, task: int, attempt: int, seconds: float, timeout: float | None) -> Fate:
+        mix, random = self.mix, self.random
+        if mix is CALM:
+            return Fate(AttemptOutcome.OK, seconds)
+        if attempt <= self.stubborn[task]:
+            return Fate(AttemptOutcome.FAILED, seconds)
+        ends_early = seconds * random.random()
+        if random.random() < mix.fails:
+            return Fate(AttemptOutcome.FAILED, ends_early)
+        if random.random() < mix.crashes:
+            return Fate(AttemptOutcome.CRASHED, ends_early)
+        if timeout is not None and random.random() < mix.hangs:
+            return Fate(AttemptOutcome.TIMEOUT, timeout)
+        if random.random() < mix.losses:
+            return Fate(AttemptOutcome.LOST, ends_early)
+        return Fate(AttemptOutcome.OK, seconds)
+
 
 ONE_IN_THROTTLED = 4
 """Seeds in which a throttle limits how many run together."""
 
 
-class Scenario(msgspec.Struct):
+class SimulationScenario(msgspec.Struct):
     """Everything a simulated run depends on besides the code."""
 
     seed: int
@@ -66,13 +150,13 @@ class Scenario(msgspec.Struct):
             return [()] * len(self.graph.profiles)
         return [tuple(open_resources(profile, self.node)) for profile in self.graph.profiles]
 
-    def _adviser(self, profile: Profile) -> Panel | None:
+    def _adviser(self, profile: Profile) -> SizeAdviser | None:
         names = open_resources(profile, self.node) if self.peaks else []
-        parts: dict[str, Part] = {name: new_part(name, self.node.get(name)) for name in names}
-        return Panel(self.node, profile.resources.get("cores"), parts) if parts else None
+        parts: dict[str, ResourceSizer] = {name: new_part(name, self.node.get(name)) for name in names}
+        return SizeAdviser(self.node, profile.resources.get("cores"), parts) if parts else None
 
 
-def draw_scenario(seed: int) -> Scenario:
+def draw_scenario(seed: int) -> SimulationScenario:
     """The scenario of a seed: small on purpose, so that thousands can be run."""
     random = Random(2 * seed)
     node = _draw_node(random)
@@ -84,7 +168,7 @@ def draw_scenario(seed: int) -> Scenario:
     node, peaks = _draw_peaks(Random(3 * seed), node, len(graph)) if not bundled else (node, [])
     order = random.choice(list(ORDERS))
     faults = swarm(random, work) if random.random() < 0.95 else CALM
-    return Scenario(
+    return SimulationScenario(
         seed,
         graph,
         node,

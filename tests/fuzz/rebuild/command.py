@@ -109,7 +109,7 @@ class Command:
             os.chdir(directory)
             sys.path.insert(0, directory)
             importlib.invalidate_caches()
-            main = importlib.import_module("shoal.cli.main").main
+            main = importlib.import_module("shoal.ui.cli.main").main
             sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
             sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

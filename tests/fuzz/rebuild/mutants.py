@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from shoal.cluster import session as cluster_session
-from shoal.engine import asides, backups, clean, files, history, session, workspace
-from shoal.engine.attempt_journal import OutputBefore, Unit
-from shoal.frontend.rules import fingerprint
-from shoal.plan import decide, identity
+from shoal.execution import removal, session
+from shoal.execution.files import backups, files, moves
+from shoal.formats.rules import fingerprint
+from shoal.ledger import history, identity, up_to_date, workspace
+from shoal.ledger.attempt_journal import MovedUnit, OutputBefore
 
 from .__main__ import Worker
 from .generate import generate
@@ -42,20 +43,20 @@ def _no_file_is_unknown(stack: ExitStack) -> None:
 def _removed(name: str) -> OutputBefore:
     found = os.lstat(name)
     if stat.S_ISDIR(found.st_mode):
-        return OutputBefore(os.fsencode(name), [Unit(os.fsencode(name), b"", found.st_dev, found.st_ino, True)])
+        return OutputBefore(os.fsencode(name), [MovedUnit(os.fsencode(name), b"", found.st_dev, found.st_ino, True)])
     os.unlink(name)
     return OutputBefore(os.fsencode(name))
 
 
 def _everything_in_output_directories_is_removed(stack: ExitStack) -> None:
     """`shoal clean` takes what somebody else has put into an output directory."""
-    is_as_left = clean._is_as_left
-    _put(stack, clean, "_is_as_left", lambda made, relative, path: bool(relative) or is_as_left(made, "", path))
+    is_as_left = removal._is_as_left
+    _put(stack, removal, "_is_as_left", lambda made, relative, path: bool(relative) or is_as_left(made, "", path))
 
 
 def _half_made_outputs_stay(stack: ExitStack) -> None:
     """What a failed attempt has begun stays under its name."""
-    _put(stack, asides.Asides, "take_away", lambda self, before: {})
+    _put(stack, moves.OutputMoves, "take_away", lambda self, before: {})
 
 
 def _groups_are_as_new_as_their_newest(stack: ExitStack) -> None:
@@ -85,20 +86,22 @@ def _half_a_directory_is_a_result(stack: ExitStack) -> None:
     """An output directory of which a killed run has made a half counts as it was."""
     _interrupted_attempts_are_forgotten(stack)
     _put(stack, session, "restore_all", lambda *_: {})
-    outputs = decide._Comparison._outputs
+    outputs = up_to_date._Comparison._outputs
 
     def unless_directory(self: Any, *arguments: Any) -> Any:
         found = outputs(self, *arguments)
-        is_directory = found[0] is decide.Reason.OUTPUT_CHANGED and found[1] in self._versions.folders
-        return decide._HOLDS if is_directory else found
+        is_directory = found[0] is up_to_date.Reason.OUTPUT_CHANGED and found[1] in self._versions.folders
+        return up_to_date._HOLDS if is_directory else found
 
-    _put(stack, decide._Comparison, "_outputs", unless_directory)
+    _put(stack, up_to_date._Comparison, "_outputs", unless_directory)
 
 
 def _interrupted_attempts_are_forgotten(stack: ExitStack) -> None:
     """An attempt that began and never ended leaves the result before it valid, and what it has half made."""
-    take_away = asides.Asides.take_away
-    _put(stack, asides.Asides, "take_away", lambda self, before: {} if self._after_kill else take_away(self, before))
+    take_away = moves.OutputMoves.take_away
+    _put(
+        stack, moves.OutputMoves, "take_away", lambda self, before: {} if self._after_kill else take_away(self, before)
+    )
     _put(stack, history.History, "is_interrupted", lambda *_: False)
     _put(stack, backups, "_record_interrupted", lambda *_: None)
 
@@ -150,14 +153,14 @@ def _containers_count_by_length(stack: ExitStack) -> None:
 
 def _modules_count_by_name(stack: ExitStack) -> None:
     """Modules that a rules file imports do not count."""
-    from shoal.engine import modules
+    from shoal.execution import rules_loader
 
-    _put(stack, modules.ModuleVersions, "__call__", lambda _, name: name)
+    _put(stack, rules_loader.ModuleVersions, "__call__", lambda _, name: name)
 
 
 def _results_are_compared_as_asked(stack: ExitStack) -> None:
     """A result that was recorded in one way is compared in the other one."""
-    compare = decide._Comparison._compare
+    compare = up_to_date._Comparison._compare
 
     def as_asked(self: Any, task: int, result: Any, check: int, is_collected: bool) -> Any:
         import msgspec
@@ -165,7 +168,7 @@ def _results_are_compared_as_asked(stack: ExitStack) -> None:
         own = self._versions.check
         return compare(self, task, msgspec.structs.replace(result, check=own), own, is_collected)
 
-    _put(stack, decide._Comparison, "_compare", as_asked)
+    _put(stack, up_to_date._Comparison, "_compare", as_asked)
 
 
 STAND_IN = frozenset({"makeflow", "dropin", "kills", "failures", "outputs"})

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from shoal.cli.cells import printable
+from shoal.ui.cli.text import printable
 
 from .cleaning import clean
 from .command import Command, Said
@@ -54,7 +54,7 @@ class Player:
         self.signatures: dict[str, dict[tuple[int, int], bytes]] = {}
         """By file: the content with which it ever had a size and a time."""
         self.clock = _BEGIN
-        self.knows_adopt = importlib.util.find_spec("shoal.cli.adopt") is not None
+        self.knows_adopt = importlib.util.find_spec("shoal.ui.cli.adopt") is not None
         self.last: Said | None = None
         self.away: Run | None = None
         """What has been brought to a cluster and not been collected."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from shoal.cli.cells import printable
+from shoal.ui.cli.text import printable
 
 from . import cluster
 from .command import KILLED, Said

@@ -1,1 +1,1 @@
-"""A modelled cluster in virtual time, driven by the same brokers and the same store as a real one."""
+"""A modelled cluster in virtual time, with the schedulers and the store of a real one."""

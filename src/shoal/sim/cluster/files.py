@@ -4,14 +4,72 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from math import inf
+from typing import Generic, TypeVar
 
 import msgspec
 
-from shoal.model.work import EVERYWHERE, Work
-from shoal.sim.cluster.pipe import Pipe
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
-from shoal.store.memory import MemoryStore
+from shoal.core.store.memory import MemoryStore
+from shoal.core.work import EVERYWHERE, Work
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
+
+Item = TypeVar("Item")
+
+
+class Pipe(Generic[Item]):
+    """Flows of bytes, and what each of them is for."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.version = 0
+        """Changes whenever the next end does."""
+        self._flows: list[tuple[float, int, Item]] = []
+        self._given = 0.0
+        """Bytes that a flow would have got that has been there from the beginning."""
+        self._since = 0.0
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def _advance(self, now: float) -> None:
+        if self._flows:
+            self._given += (now - self._since) * self.rate / len(self._flows)
+        self._since = now
+
+    def add(self, now: float, amount: float, item: Item) -> None:
+        self._advance(now)
+        self._serial += 1
+        heappush(self._flows, (self._given + amount, self._serial, item))
+        self.version += 1
+
+    def next_end(self) -> float:
+        """When the first of the flows will be through, if nobody else comes."""
+        if not self._flows:
+            return inf
+        return self._since + max(0.0, self._flows[0][0] - self._given) * len(self._flows) / self.rate
+
+    def take(self, now: float) -> Item:
+        """The flow whose end has come."""
+        self._advance(now)
+        through, _, item = heappop(self._flows)
+        self._given = max(self._given, through)
+        if not self._flows:
+            self._given = 0.0  # so that it stays exact
+        self.version += 1
+        return item
+
+    def drop(self, now: float, items: set[int]) -> None:
+        """Flows whose item's `id` is named are no longer there."""
+        self._advance(now)
+        self._flows = sorted(flow for flow in self._flows if id(flow[2]) not in items)
+        self.version += 1
+
+    def set_rate(self, now: float, rate: float) -> None:
+        self._advance(now)
+        self.rate = rate
+        self.version += 1
 
 
 class Leg(msgspec.Struct):
@@ -53,7 +111,7 @@ WRITTEN_AT_ONCE = 2**26
 """Bytes: a large file is written in pieces, so that it needs room for one of them at a time."""
 
 
-class Disk(Pipe[Activity]):
+class ModelledDisk(Pipe[Activity]):
     """A disk behind a page cache: what is written waits in memory, and one flow brings it to the disk.
 
     A task goes on as soon as its bytes are in memory. Beyond `limit` bytes that wait it does not: it waits for room, as
@@ -99,7 +157,7 @@ class Disk(Pipe[Activity]):
         self._writers = deque(each for each in self._writers if id(each[1]) not in items)
 
 
-class Shelf:
+class FileCache:
     """Files that are kept up to so many bytes, those used last."""
 
     def __init__(self, room: float) -> None:
@@ -141,9 +199,9 @@ class NodeFiles:
         self.link: Pipe[Activity] = Pipe(kind.link)
         self.disk: Pipe[Activity] | None = None
         if kind.disk_rate < inf:
-            self.disk = Disk(kind.disk_rate, kind.dirty) if kind.dirty else Pipe(kind.disk_rate)
-        self.in_memory = Shelf(kind.page_cache or inf)
-        self.copies = Shelf(kind.cache or inf)
+            self.disk = ModelledDisk(kind.disk_rate, kind.dirty) if kind.dirty else Pipe(kind.disk_rate)
+        self.in_memory = FileCache(kind.page_cache or inf)
+        self.copies = FileCache(kind.cache or inf)
         self.keeps = kind.cache >= 0
         self.spool = kind.spool
         self.arriving: dict[int, list[Activity]] = {}
@@ -152,7 +210,7 @@ class NodeFiles:
         """Bytes that tasks have written here."""
 
 
-class Files:
+class ModelledFiles:
     """All files of one simulated run."""
 
     def __init__(self, work: Work, spec: ClusterSpec, store: MemoryStore) -> None:
@@ -319,7 +377,7 @@ class Files:
         pipe = self.common if self.spec.shared_files else here.disk
         if pipe is None or not size:
             return []
-        if not isinstance(pipe, Disk):
+        if not isinstance(pipe, ModelledDisk):
             return [Leg(pipe, size)]
         whole, rest = divmod(size, WRITTEN_AT_ONCE)
         return [Leg(pipe, WRITTEN_AT_ONCE)] * whole + ([Leg(pipe, rest)] if rest else [])

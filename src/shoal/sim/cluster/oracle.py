@@ -11,7 +11,7 @@ agrees with itself; here it is asked whether all of them together do (design §5
 - What a node says that was declared dead changes nothing in the store.
 - A task is pushed at most once per generation, and is not handed about without end.
 - No task is without a holder for longer than finding a dead node and repeating a parcel take.
-- A node that could run a task which a peer has to give does not stay idle beside it (`shoal.sim.cluster.idleness`).
+- A node that could run a task which a peer has to give does not stay idle beside it (`shoal.sim.cluster.oracle`).
 - Nobody gives up without a cause. In the end each task is done, failed, cancelled, or doomed by another.
 """
 
@@ -21,26 +21,105 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.broker.check import check_broker
-from shoal.broker.member import Event, Member, MemberCommand
-from shoal.broker.messages import GiveUp, TasksEnded, TimePassed, WakeAt
-from shoal.broker.parcels import LONGEST_PAUSE
-from shoal.broker.peers import Got, Heard, LoadAsked, LoadTold, Parcel, Send, Ticket, Woken
-from shoal.broker.states import State
-from shoal.model.labels import required_labels
-from shoal.model.work import Work
-from shoal.policy.order import LaneQueue
-from shoal.policy.retry import MOST_LOSSES, Outcome
-from shoal.sim.cluster.faults import CALM
+from shoal.core.invariants import check_broker
+from shoal.core.peer_messages import (
+    LONGEST_PAUSE,
+    LoadReply,
+    LoadRequest,
+    PeerMessageReceived,
+    ReadyTask,
+    Send,
+    StealRequest,
+    TaskTransfer,
+    TransferReceivedReply,
+    WorkAvailableEvent,
+)
+from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
+from shoal.core.policies.order import LaneQueue
+from shoal.core.policies.retry import MOST_LOSSES, AttemptOutcome
+from shoal.core.resources import required_labels
+from shoal.core.scheduler import TaskState
+from shoal.core.scheduler_messages import GiveUp, TasksEnded, TimePassed, WakeAt
+from shoal.core.store.memory import GONE, STRIDE, ReadyBatch, TaskStanding
+from shoal.core.work import Work
 from shoal.sim.cluster.files import Activity
-from shoal.sim.cluster.idleness import Idleness
+from shoal.sim.cluster.scenario import CALM
 from shoal.sim.node import Violation
-from shoal.store.memory import GONE, STRIDE, Placeable, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.sim.cluster.faulty import FaultyRun
+    from shoal.sim.cluster.faulty_run import FaultyRun
+
+
+WAYS = 6
+"""Messages that follow each other until a task has come: a question and its answer twice, once more for one that came
+when nothing was there, and the word that the peer is there at all."""
+ROUNDING = 1e-6
+
+
+class Idleness:
+    """One for each run."""
+
+    def __init__(self, run: FaultyRun) -> None:
+        self.run = run
+        self._idle: dict[int, tuple[float, tuple[int, ...]]] = {}
+        """By node that looks for work: since when, and what it can start nothing of all that time."""
+        self._rich: dict[int, dict[int, float]] = {}
+        """By node and lane of its Shared tasks: since when there are some."""
+        self.longest = 0.0
+        """The largest part of what is allowed that a member has been idle beside a task."""
+
+    def after(self, node: int) -> None:
+        """A member has heard something, and what it said has been done."""
+        member, now = self.run.members.get(node), self.run.now
+        if member is None:
+            self._idle.pop(node, None)
+            self._rich.pop(node, None)
+            return
+        if member.rounds.is_searching(member.roster):
+            unable = member.rounds.unable()
+            if node not in self._idle or self._idle[node][1] != unable:
+                self._idle[node] = now, unable
+            self._expect_alarm(node, member)
+        else:
+            self._idle.pop(node, None)
+        origin, before = member.broker.origin, self._rich.get(node, {})
+        lanes = {origin(lane) for lane in member.tiers.shared.lanes()}
+        self._rich[node] = {lane: before.get(lane, now) for lane in lanes}
+
+    def _expect_alarm(self, node: int, member: PeerScheduler) -> None:
+        rounds, alarm = member.rounds, self.run.alarms[node]
+        goes_on = rounds.deadline if rounds.is_open else rounds.next_try
+        if alarm.when > max(goes_on, self.run.now) + ROUNDING:
+            raise Violation(f"node {node} looks for work until {goes_on:g} and is woken at {alarm.when:g}")
+
+    def look_around(self, since: float) -> None:
+        """From the moment `since` on nothing goes wrong any more."""
+        for node, (idle, unable) in self._idle.items():
+            if node in self.run.known and node in self.run.members:
+                self._look_at(node, max(idle, since), unable)
+
+    def _look_at(self, node: int, since: float, unable: tuple[int, ...]) -> None:
+        run, member = self.run, self.run.members[node]
+        others = sum(1 for other in run.known if other != node)
+        allowed = member.rounds.longest_search(others) + WAYS * run.spec.latency
+        if run.now - since <= allowed * self.longest:
+            return
+        asked = StealRequest(0, unable, member.rounds.near())
+        for other in run.known:
+            if other == node or other not in run.members:
+                continue
+            broker, rich = run.members[other].broker, self._rich.get(other, {})
+            lanes = {broker.origin(broker.columns.lane[task]) for task in run.members[other].chosen_for(node, asked)}
+            beside = max((run.now - max(since, rich[lane]) for lane in lanes if lane in rich), default=0.0)
+            self.longest = max(self.longest, beside / allowed)
+            if beside > allowed:
+                raise Violation(
+                    f"node {node} has been idle for {beside:g} s beside tasks that node {other} would give to it;"
+                    f" {allowed:g} s are allowed"
+                )
+
 
 MOST_MOVES = 50
 """Of one task in one generation."""
@@ -48,12 +127,12 @@ LONGEST_UNHELD = 60.0
 """Seconds that a task may be with nobody while messages get lost."""
 
 
-CHAT = (LoadAsked, LoadTold, Got, Woken)
+CHAT = (LoadRequest, LoadReply, TransferReceivedReply, WorkAvailableEvent)
 ONE_IN = 16
 """Of events at which nothing should change so many are looked at all the same."""
 
 
-class Life(msgspec.Struct):
+class ClusterTaskHistory(msgspec.Struct):
     """What the onlooker has seen of one task."""
 
     generation: int = 0
@@ -78,7 +157,7 @@ class ClusterOracle:
 
     def __init__(self, run: FaultyRun) -> None:
         self.run, self.store, self.work = run, run.store, run.work
-        self.lives = [Life() for _ in range(len(self.work))]
+        self.lives = [ClusterTaskHistory() for _ in range(len(self.work))]
         self.needs = needs_of(self.work)
         self.holder: dict[int, int] = {}
         self._held: dict[int, list[int]] = {}
@@ -108,12 +187,12 @@ class ClusterOracle:
         for result in event.results:
             task = result.task
             is_current = task in broker.running and broker.attempt[task] == result.attempt and task not in seen
-            if not is_current or broker.state[task] is State.ENDING:
+            if not is_current or broker.state[task] is TaskState.ENDING:
                 continue
             seen.add(task)
-            if result.outcome is Outcome.LOST:
+            if result.outcome is AttemptOutcome.LOST:
                 self.lives[task].losses += 1
-            elif result.outcome in (Outcome.FAILED, Outcome.CRASHED):
+            elif result.outcome in (AttemptOutcome.FAILED, AttemptOutcome.CRASHED):
                 self.lives[task].failures += 1
 
     def after(self, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
@@ -128,10 +207,10 @@ class ClusterOracle:
             for command in commands:
                 if isinstance(command, GiveUp):
                     self._expect_cause(command)
-                    if command.outcome is Outcome.NO_ROOM:
+                    if command.outcome is AttemptOutcome.NO_ROOM:
                         self._expect_no_room(member, command)
 
-    def _note_holders(self, node: int, member: Member) -> None:
+    def _note_holders(self, node: int, member: PeerScheduler) -> None:
         state, holder = member.broker.state, self.holder
         for task in self._held.get(node, ()):
             if task not in state and holder.get(task) == node:
@@ -147,18 +226,18 @@ class ClusterOracle:
     def _expect_cause(self, command: GiveUp) -> None:
         life = self.lives[command.task]
         match command.outcome:
-            case Outcome.CANCELLED:
+            case AttemptOutcome.CANCELLED:
                 is_just = life.cancelled
-            case Outcome.FAILED | Outcome.CRASHED:
+            case AttemptOutcome.FAILED | AttemptOutcome.CRASHED:
                 is_just = life.failures > self.work.profiles[self.work.category[command.task]].retries
-            case Outcome.LOST:
+            case AttemptOutcome.LOST:
                 is_just = life.losses > MOST_LOSSES
             case _:
-                is_just = command.outcome in (Outcome.MISSING, Outcome.NO_ROOM)
+                is_just = command.outcome in (AttemptOutcome.MISSING, AttemptOutcome.NO_ROOM)
         if not is_just:
             raise Violation(f"{command} without a cause: {life}")
 
-    def _expect_no_room(self, member: Member, command: GiveUp) -> None:
+    def _expect_no_room(self, member: PeerScheduler, command: GiveUp) -> None:
         """No node that the broker knows of has ever had room for what the task reads."""
         assert command.cramped is not None
         need = sum(self.work.file_bytes[file] for file in set(self.work.inputs_of(command.task)))
@@ -175,8 +254,8 @@ class ClusterOracle:
         if node not in self.run.known:
             return
         life, standing = self.lives[task], self.store.standing[task]
-        if standing != Standing.READY and not life.cancelled:
-            raise Violation(f"task {task} starts on node {node} although it is {Standing(standing).name}")
+        if standing != TaskStanding.READY and not life.cancelled:
+            raise Violation(f"task {task} starts on node {node} although it is {TaskStanding(standing).name}")
         if attempt <= life.attempt or attempt // STRIDE != self.store.generation[task]:
             raise Violation(f"task {task}: attempt {attempt} after {life.attempt}, generation {life.generation}")
         life.attempt = attempt
@@ -231,7 +310,7 @@ class ClusterOracle:
 
     # ---- what is asked of the store ------------------------------------------------------------------------------
 
-    def complete(self, node: int, ended: list[tuple[int, int]]) -> tuple[list[int], Placeable]:
+    def complete(self, node: int, ended: list[tuple[int, int]]) -> tuple[list[int], ReadyBatch]:
         before = self._books(node)
         accepted, placeable = self.store.complete(node, ended)
         self._expect_unchanged(node, before)
@@ -246,11 +325,11 @@ class ClusterOracle:
             refused = [task for task, _ in ended if task not in accepted and not self.lives[task].cancelled]
             if refused:
                 raise Violation(f"results of {refused} by node {node} do not count")
-        if self.store.complete(node, ended) != ([], Placeable([], [])):
+        if self.store.complete(node, ended) != ([], ReadyBatch([], [])):
             raise Violation(f"{ended} counted twice")
         return accepted, placeable
 
-    def missing(self, node: int, ticket: Ticket) -> Placeable:
+    def missing(self, node: int, ticket: ReadyTask) -> ReadyBatch:
         before = self._books(node)
         placeable = self.store.missing(ticket)
         self._expect_unchanged(node, before)
@@ -265,7 +344,7 @@ class ClusterOracle:
         if node in self.run.known:
             self.lives[command.task].cause = command.outcome.value
 
-    def hand_back(self, node: int, ticket: Ticket) -> Ticket | None:
+    def hand_back(self, node: int, ticket: ReadyTask) -> ReadyTask | None:
         before = self._books(node)
         again = self.store.hand_back(ticket)
         self._expect_unchanged(node, before)
@@ -279,12 +358,14 @@ class ClusterOracle:
         self.run.trace.saw("handed back")
         return again
 
-    def is_current(self, ticket: Ticket) -> bool:
+    def is_current(self, ticket: ReadyTask) -> bool:
         """Whether the books still want it."""
         task = ticket.task
-        return self.store.standing[task] == Standing.READY and ticket.attempt == self.store.generation[task] * STRIDE
+        return (
+            self.store.standing[task] == TaskStanding.READY and ticket.attempt == self.store.generation[task] * STRIDE
+        )
 
-    def lose(self, node: int) -> tuple[Placeable, dict[int, list[Ticket]]]:
+    def lose(self, node: int) -> tuple[ReadyBatch, dict[int, list[ReadyTask]]]:
         self.gone(node)
         found = self.store.lose(node)
         self._follow()
@@ -294,7 +375,7 @@ class ClusterOracle:
         self.run.trace.saw("lost")
         return found
 
-    def claim(self, node: int, tickets: list[Ticket]) -> Placeable:
+    def claim(self, node: int, tickets: list[ReadyTask]) -> ReadyBatch:
         before = self._books(node)
         placeable = self.store.claim(node, tickets)
         self._expect_unchanged(node, before)
@@ -305,7 +386,7 @@ class ClusterOracle:
         self.run.trace.saw("claimed" if placeable.tickets else "claimed in vain")
         return placeable
 
-    def move(self, giver: int, node: int, parcel: Parcel) -> Placeable:
+    def move(self, giver: int, node: int, parcel: TaskTransfer) -> ReadyBatch:
         before = self._books(giver)
         is_new = parcel.number > self.store.recorded(giver)
         again = self.store.moved(parcel.tickets, giver, node, parcel.number)
@@ -318,7 +399,7 @@ class ClusterOracle:
             self.run.trace.saw("refused")
         return again
 
-    def _expect_few_moves(self, ticket: Ticket, parcel: Parcel) -> None:
+    def _expect_few_moves(self, ticket: ReadyTask, parcel: TaskTransfer) -> None:
         life = self.lives[ticket.task]
         life.moves += 1
         life.pushes += not parcel.round
@@ -349,7 +430,7 @@ class ClusterOracle:
             generation = self.store.generation[task]
             if life.generation != generation:
                 life.generation, life.failures, life.losses, life.moves, life.pushes = generation, 0, 0, 0, 0
-            if life.counted and self.store.standing[task] != Standing.DONE:
+            if life.counted and self.store.standing[task] != TaskStanding.DONE:
                 life.counted = False
                 self.run.trace.saw("made again")
                 made = self.work.outputs_of(task)
@@ -369,7 +450,7 @@ class ClusterOracle:
         waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
         most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0
         for task, life in enumerate(self.lives):
-            if self.store.standing[task] != Standing.READY or task in self.holder or task in waiting:
+            if self.store.standing[task] != TaskStanding.READY or task in self.holder or task in waiting:
                 life.unheld_since = None
             elif life.unheld_since is None:
                 life.unheld_since = now
@@ -383,17 +464,17 @@ class ClusterOracle:
         """Where the tasks are that are not over, for whoever looks for a defect."""
         found = {}
         for task, standing in enumerate(self.store.standing):
-            if standing <= Standing.READY:
+            if standing <= TaskStanding.READY:
                 node = self.holder.get(task)
                 state = self.run.members[node].broker.state[task].name if node is not None else "with nobody"
-                found[task] = f"{Standing(standing).name}, node {node}, {state}, pending {self.store.pending[task]}"
+                found[task] = f"{TaskStanding(standing).name}, node {node}, {state}, pending {self.store.pending[task]}"
         return found
 
     def finish(self) -> dict[str, int]:
         """How the tasks ended; each of them must have."""
         ends: dict[str, int] = {}
         for task, life in enumerate(self.lives):
-            end = Standing(self.store.standing[task]).name.lower()
+            end = TaskStanding(self.store.standing[task]).name.lower()
             if end in ("waiting", "ready"):
                 raise Violation(f"task {task} is {end} in the end")
             if end == "failed":
@@ -410,16 +491,16 @@ class ClusterOracle:
         return ends
 
 
-def is_quiet(member: Member, event: Event, commands: Sequence[MemberCommand]) -> bool:
+def is_quiet(member: PeerScheduler, event: Event, commands: Sequence[MemberCommand]) -> bool:
     """Whether it is a word between brokers that moves no task, or a timer after which only words follow."""
-    if isinstance(event, Heard):
+    if isinstance(event, PeerMessageReceived):
         return isinstance(event.message, CHAT) and not member.tiers.local
     if not isinstance(event, TimePassed) or member.broker.resting:
         return False
     return all(isinstance(command, Send | WakeAt) for command in commands)
 
 
-def check_tiers(member: Member) -> None:
+def check_tiers(member: PeerScheduler) -> None:
     """The Local queue has exactly the tasks that are marked as local."""
     tiers = member.tiers
     own = tiers.own

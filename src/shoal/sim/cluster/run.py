@@ -1,8 +1,8 @@
 """Runs a workflow on a modelled cluster: real members and a real store, virtual nodes, links and time.
 
 The loop takes what is next from a heap, hands it to the member concerned, and does what the member says. Nothing here
-decides about scheduling. With a fault plan (`shoal.sim.cluster.faults`) messages get lost, nodes die and come back; the
-methods that it needs are at the end of `ClusterRun`. Same seed, same run.
+decides about scheduling. With a fault plan (`shoal.sim.cluster.scenario`) messages get lost, nodes die and come back;
+the methods that it needs are at the end of `ClusterRun`. Same seed, same run.
 """
 
 from __future__ import annotations
@@ -16,27 +16,37 @@ from typing import Any
 
 import msgspec
 
-from shoal.broker.broker import Broker, Lane
-from shoal.broker.member import Event, Member, MemberCommand
-from shoal.broker.messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
-from shoal.broker.peers import HandBack, Heard, LittleLeft, Message, Parcel, Prefetch, Roster, Send, TasksPlaced, Ticket
-from shoal.broker.tiers import Tiers
-from shoal.model.resources import Resources
-from shoal.model.work import Work
-from shoal.policy.balance import DEFAULT_POLICY, THRESHOLD, Stealing
-from shoal.policy.gathering import Gathering, is_of_use
-from shoal.policy.order import DEFAULT_ORDER, ORDERS, TaskColumns
-from shoal.policy.retry import Outcome
-from shoal.sim.cluster.files import Activity, Files
-from shoal.sim.cluster.pipe import Pipe
-from shoal.sim.cluster.result import Played, Tally
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
-from shoal.store.memory import MemoryStore, Placeable
+from shoal.core.peer_messages import (
+    HandBack,
+    Message,
+    PeerMessageReceived,
+    Prefetch,
+    QueueNearlyEmpty,
+    ReadyTask,
+    Roster,
+    Send,
+    TasksPlaced,
+    TaskTransfer,
+)
+from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
+from shoal.core.policies.order import DEFAULT_ORDER, ORDERS, TaskColumns
+from shoal.core.policies.placement import Gathering, is_of_use
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.stealing import DEFAULT_POLICY, THRESHOLD, Stealing
+from shoal.core.resources import Resources
+from shoal.core.scheduler import Lane, Scheduler
+from shoal.core.scheduler_messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
+from shoal.core.store.memory import MemoryStore, ReadyBatch
+from shoal.core.two_level_queue import TwoLevelQueue
+from shoal.core.work import Work
+from shoal.sim.cluster.files import Activity, ModelledFiles, Pipe
+from shoal.sim.cluster.result import RunCounters, SimulationResult
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 
 SUBMISSIONS = ("all", "one")
 
 
-class Options(msgspec.Struct, frozen=True):
+class SimulationOptions(msgspec.Struct, frozen=True):
     """How the cluster is scheduled; the same names as in a live run."""
 
     policy: str = DEFAULT_POLICY
@@ -66,8 +76,8 @@ def mean_seconds(work: Work) -> list[float | None]:
 class ClusterRun:
     """One simulated run; `execute` plays it to the end."""
 
-    def __init__(self, work: Work, spec: ClusterSpec, options: Options | None = None) -> None:
-        self.work, self.spec, self.options = work, spec.check(), options or Options()
+    def __init__(self, work: Work, spec: ClusterSpec, options: SimulationOptions | None = None) -> None:
+        self.work, self.spec, self.options = work, spec.check(), options or SimulationOptions()
         self.random = Random(self.options.seed)
         self.now = 0.0
         self.heap: list[tuple[float, int, Callable[..., None], Any, Any]] = []
@@ -75,18 +85,18 @@ class ClusterRun:
         """Messages that are all under way for as long: in the order of their arrival, so they need no heap."""
         self._serial = 0
         self.store = MemoryStore(work, spec.nodes, shared_files=spec.shared_files)
-        self.files = Files(work, spec, self.store)
+        self.files = ModelledFiles(work, spec, self.store)
         self.columns = TaskColumns(
             lane=array("i", iter(work.category)),
             rank=work.rank if any(work.rank) else (),
             input_bytes=work.weight,
             upward_length=work.upward_length,
         )
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, PeerScheduler] = {}
         self.kinds: dict[int, NodeSpec] = {}
         self.activities: dict[int, dict[int, Activity]] = {}
         """By node and task: what runs."""
-        self.tally = Tally(work, spec)
+        self.tally = RunCounters(work, spec)
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
@@ -116,9 +126,9 @@ class ClusterRun:
             for profile, mean in zip(work.profiles, self._means, strict=True)
         ]
         order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
-        tiers = Tiers(lambda: order(self.columns, cores, random), work.weight)
-        broker = Broker(capacity, self.columns, lanes, queue=tiers)
-        self.members[node] = Member(
+        tiers = TwoLevelQueue(lambda: order(self.columns, cores, random), work.weight)
+        broker = Scheduler(capacity, self.columns, lanes, queue=tiers)
+        self.members[node] = PeerScheduler(
             node,
             broker,
             self.roster,
@@ -141,7 +151,7 @@ class ClusterRun:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def execute(self) -> Played:
+    def execute(self) -> SimulationResult:
         """Plays until all is done and nothing is under way any more that counts."""
         self.submit(self.store.begin())
         heap, post = self.heap, self.post
@@ -160,7 +170,7 @@ class ClusterRun:
         self._serial += 1
         heappush(self.heap, (when, self._serial, action, one, other))
 
-    def submit(self, placeable: Placeable) -> None:
+    def submit(self, placeable: ReadyBatch) -> None:
         """Hands the first tasks to the brokers."""
         tickets, holdings = placeable.tickets, placeable.holdings
         nodes, to = sorted(self.members), self.options.submission
@@ -210,8 +220,8 @@ class ClusterRun:
     def _obey_seldom(self, node: int, command: MemberCommand) -> None:
         match command:
             case GiveUp(task, attempt, outcome):
-                if outcome is Outcome.MISSING:
-                    self.place_anew(self.store.missing(Ticket(task, attempt)), node)
+                if outcome is AttemptOutcome.MISSING:
+                    self.place_anew(self.store.missing(ReadyTask(task, attempt)), node)
                 else:
                     self.store.give_up(task)
             case Kill(task, attempt):
@@ -256,9 +266,9 @@ class ClusterRun:
         if little != self._little_left:
             self._little_left = little
             for node in list(self.members):
-                self.at(self.now + self.spec.latency, self.tell, node, LittleLeft(little))
+                self.at(self.now + self.spec.latency, self.tell, node, QueueNearlyEmpty(little))
 
-    def place_anew(self, placeable: Placeable, node: int) -> None:
+    def place_anew(self, placeable: ReadyBatch, node: int) -> None:
         """Tasks that no broker has: some broker that lives is asked to place them."""
         if placeable.tickets:
             nodes = sorted(self.members)
@@ -269,7 +279,7 @@ class ClusterRun:
             self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
             self.tell(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def find_another(self, node: int, ticket: Ticket) -> None:
+    def find_another(self, node: int, ticket: ReadyTask) -> None:
         """A node that is large enough for a task; if there is none it fails."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [
@@ -288,11 +298,13 @@ class ClusterRun:
 
     def send(self, sender: int, receiver: int, message: Message) -> None:
         self.tally.messages += 1
-        if type(message) is Parcel and message.tickets:
+        if type(message) is TaskTransfer and message.tickets:
             self.tally.parcel(message)
             self.store.moved(message.tickets, sender, receiver)
         self._serial += 1
-        self.post.append((self.now + self.spec.latency, self._serial, self.tell, receiver, Heard(sender, message)))
+        self.post.append(
+            (self.now + self.spec.latency, self._serial, self.tell, receiver, PeerMessageReceived(sender, message))
+        )
 
     # ---- what runs -----------------------------------------------------------------------------------------------
 
@@ -306,8 +318,8 @@ class ClusterRun:
             tally.began(self.now)
         if self.files.any:
             need, most, now = self.files.room(node, task, running)
-            outcome = Outcome.NO_ROOM if need > now else Outcome.MISSING
-            if outcome is Outcome.NO_ROOM or not self.files.fetch(activity):
+            outcome = AttemptOutcome.NO_ROOM if need > now else AttemptOutcome.MISSING
+            if outcome is AttemptOutcome.NO_ROOM or not self.files.fetch(activity):
                 del running[task]
                 activity.over = True
                 tally.stopped(self.now, activity)
@@ -392,11 +404,11 @@ class ClusterRun:
         self.tally.ended(self.now, activity)
         first = self.work.child_start
         follows = not self._waiting_for_store and first[task] != first[task + 1]
-        result = TaskResult(task, activity.attempt, Outcome.OK, activity.computing)
+        result = TaskResult(task, activity.attempt, AttemptOutcome.OK, activity.computing)
         member = self.members[node]
         if self.files.any:
             member.placement.moved(self.now - activity.started - activity.computing, activity.computing)
         self.obey(node, member.handle(self.now, TasksEnded([result], follows)))
 
-    def report(self, activity: Activity, outcome: Outcome) -> None:
+    def report(self, activity: Activity, outcome: AttemptOutcome) -> None:
         self.tell(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))

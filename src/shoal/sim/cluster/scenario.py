@@ -10,17 +10,103 @@ from random import Random
 
 import msgspec
 
-from shoal.model.generate import CATEGORIES, SHAPES, several_lanes
-from shoal.model.labels import requiring
-from shoal.model.resources import FRACTION, Resources
-from shoal.model.task import Profile
-from shoal.model.work import Work, bytes_read, from_graph
-from shoal.policy.balance import POLICIES, Stealing
-from shoal.policy.order import ORDERS
-from shoal.sim.cluster.faults import CALM, ClusterFaults, swarm
-from shoal.sim.cluster.run import SUBMISSIONS, Options
-from shoal.sim.cluster.spec import ClusterSpec, NodeSpec
+from shoal.core.policies.order import ORDERS
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.stealing import POLICIES, Stealing
+from shoal.core.resources import FRACTION, Resources, requiring
+from shoal.core.task import Profile
+from shoal.core.work import Work, bytes_read, from_graph
+from shoal.sim.cluster.run import SUBMISSIONS, SimulationOptions
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
+from shoal.sim.synthetic_graphs import CATEGORIES, SHAPES, several_lanes
 from shoal.sim.workloads.registry import make_workload
+
+
+class ClusterFaults(msgspec.Struct, frozen=True):
+    """Probabilities per message, attempt or result, and rates per virtual second; 0 switches a kind off."""
+
+    loses: float = 0.0
+    """Messages between brokers that never arrive."""
+    doubles: float = 0.0
+    """Messages that arrive twice."""
+    delays: float = 0.0
+    """Messages that take much longer than others, so that later ones overtake them."""
+    fails: float = 0.0
+    attempts_lost: float = 0.0
+    """Attempts that come back as lost, through no fault of their own."""
+    echoes: float = 0.0
+    """Results that are reported a second time, later."""
+    slow_kills: float = 0.0
+    deaths: float = 0.0
+    """A node dies; it is noticed after a lease."""
+    suspicions: float = 0.0
+    """A node is declared dead although it lives, and goes on for a while."""
+    slow_nodes: float = 0.0
+    outages: float = 0.0
+    """The store does not answer for a while."""
+    full_disks: float = 0.0
+    stays_full: float = 0.0
+    """Chance that a full disk stays full until the end of the run."""
+    capacity_changes: float = 0.0
+    cancels: float = 0.0
+    policy_changes: float = 0.0
+    stalls: float = 0.0
+    """The loop of a node is busy for a while: what comes meanwhile is taken together, messages before timers."""
+    lease: float = 0.5
+    """Seconds after which a silent node is declared dead."""
+    until: float = 0.0
+    """From this time on nothing goes wrong any more; what is left must finish."""
+
+
+CALM = ClusterFaults()
+STRIKES = (
+    *("deaths", "suspicions", "slow_nodes", "outages", "full_disks", "capacity_changes", "cancels"),
+    *("policy_changes", "stalls"),
+)
+"""The kinds that strike at a moment of their own."""
+
+_LARGEST = {
+    "loses": 0.3,
+    "doubles": 0.3,
+    "delays": 0.3,
+    "fails": 0.25,
+    "attempts_lost": 0.3,
+    "echoes": 0.5,
+    "slow_kills": 0.5,
+}
+_MOST_PER_RUN = {
+    "deaths": 6.0,
+    "suspicions": 4.0,
+    "slow_nodes": 4.0,
+    "outages": 3.0,
+    "full_disks": 3.0,
+    "capacity_changes": 6.0,
+    "cancels": 4.0,
+    "policy_changes": 3.0,
+}
+
+
+def swarm(random: Random, horizon: float) -> ClusterFaults:
+    """A mix for a run that would take about `horizon` seconds without faults."""
+    chosen = {name: random.uniform(0.02, most) if random.random() < 0.5 else 0.0 for name, most in _LARGEST.items()}
+    for name, most in _MOST_PER_RUN.items():
+        chosen[name] = random.uniform(0.5, most) / horizon if random.random() < 0.4 else 0.0
+    return ClusterFaults(
+        **chosen,
+        stays_full=random.choice((0.0, 0.5)),
+        lease=random.uniform(0.1, 1.0),
+        until=random.uniform(0.5, 3.0) * horizon,
+    )
+
+
+def fate(random: Random, mix: ClusterFaults) -> AttemptOutcome:
+    """How an attempt ends if nothing interferes."""
+    if mix.fails and random.random() < mix.fails:
+        return random.choice((AttemptOutcome.FAILED, AttemptOutcome.CRASHED))
+    if mix.attempts_lost and random.random() < mix.attempts_lost:
+        return AttemptOutcome.LOST
+    return AttemptOutcome.OK
+
 
 NAMED = (
     *("bag:tasks={}", "fan-out:tasks={},degree=3", "fan-in:tasks={},degree=3", "pipeline:tasks={},degree=4"),
@@ -42,7 +128,7 @@ class ClusterScenario(msgspec.Struct):
     seed: int
     work: Work
     spec: ClusterSpec
-    options: Options = Options()
+    options: SimulationOptions = SimulationOptions()
     faults: ClusterFaults = CALM
     direct: bool = True
     """The store answers at once; otherwise its answers take time, and what a broker asks of it waits in line."""
@@ -61,7 +147,7 @@ def draw_cluster(seed: int) -> ClusterScenario:
         spec, work = _draw_labels(Random(~seed), spec, work)
     if seed % ONE_IN_CRAMPED == 2:
         spec = _draw_spools(Random(~seed), spec, work)
-    options = Options(
+    options = SimulationOptions(
         policy=random.choice(list(POLICIES)),
         order=random.choice(list(ORDERS)),
         stealing=Stealing(

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.broker.member import Event, MemberCommand
-from shoal.broker.peers import Roster
+from shoal.core.peer_messages import Roster
+from shoal.core.peer_scheduler import Event, MemberCommand
 
 
 class ClusterTrace(msgspec.Struct):

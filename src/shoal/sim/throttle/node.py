@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from random import Random
 
 import msgspec
 
 
-class Phase(msgspec.Struct, frozen=True):
+class TaskPhase(msgspec.Struct, frozen=True):
     """A part of a task: its share of the task's time, and its use of each resource at full speed."""
 
     share: float
     use: Mapping[str, float]
 
 
-class Kind(msgspec.Struct, frozen=True):
+class TaskKind(msgspec.Struct, frozen=True):
     """What the tasks of a category are like."""
 
     name: str
-    phases: Sequence[Phase]
+    phases: Sequence[TaskPhase]
     seconds: float = 2.0
     """The mean time of a task that nothing slows down."""
     spread: float = 0.2
@@ -72,7 +73,7 @@ class _Task(msgspec.Struct):
     mark: int
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedTask(msgspec.Struct, frozen=True):
     """A task that is over."""
 
     at: float
@@ -85,7 +86,7 @@ class Ended(msgspec.Struct, frozen=True):
 class FluidNode:
     """Tasks under way, and what they use."""
 
-    def __init__(self, kinds: Sequence[Kind], supplies: Mapping[str, Supply], random: Random) -> None:
+    def __init__(self, kinds: Sequence[TaskKind], supplies: Mapping[str, Supply], random: Random) -> None:
         self.kinds = kinds
         self.random = random
         self.now = 0.0
@@ -152,7 +153,7 @@ class FluidNode:
                 used[kind][name] += count * amount * seen
         return speeds, used
 
-    def advance(self, until: float) -> list[Ended]:
+    def advance(self, until: float) -> list[EndedTask]:
         """Lets time pass until the first task ends, or until then; tasks that go on to another phase do so."""
         while True:
             speeds, used = self._speeds()
@@ -173,7 +174,7 @@ class FluidNode:
                 self._enter(task)
                 continue
             self.running[task.kind] -= 1
-            return [Ended(self.now, task.kind, self.now - task.begin, task.mark)]
+            return [EndedTask(self.now, task.kind, self.now - task.begin, task.mark)]
 
     def _pass(self, seconds: float, speeds: Sequence[float], used: Sequence[Mapping[str, float]]) -> None:
         self.now += seconds
@@ -185,3 +186,127 @@ class FluidNode:
         for mine, rates in zip(self.used, used, strict=True):
             for name, rate in rates.items():
                 mine[name] += rate * seconds
+
+
+CORES = 16
+LIMIT = 400
+"""How many tasks of a category the contract admits together, if nothing else is said."""
+AFTER = 15
+"""Control periods until a controller has to be there."""
+PERIODS = 90
+
+
+class Party(msgspec.Struct, frozen=True):
+    """A run of its own: it sees and throttles only its own categories."""
+
+    kinds: Sequence[int]
+    begins: int = 0
+    """The control period in which it comes."""
+
+
+class ThrottleScenario(msgspec.Struct, frozen=True):
+    """Kinds of tasks, what there is for them, and when that changes."""
+
+    name: str
+    kinds: Sequence[TaskKind]
+    supplies: Mapping[str, Supply]
+    changes: Sequence[tuple[int, Mapping[str, Supply]]] = ()
+    """Control periods from which there is something else."""
+    noise: float = 0.01
+    """Standard deviation of each sensed share."""
+    periods: int = PERIODS
+    limits: Mapping[str, int] = {}
+    """What the contract admits, where it is not `LIMIT`."""
+    amounts: Mapping[str, int] = {}
+    """How many tasks a category has, where there is an end to them."""
+    parties: Sequence[Party] = ()
+    """Empty if all is one run."""
+
+    def segments(self) -> list[tuple[int, int]]:
+        """Stretches of periods between changes."""
+        edges = [0, *(period for period, _ in self.changes), self.periods]
+        return list(pairwise(edges))
+
+
+def plain(name: str, seconds: float = 2.0, spread: float = 0.2, tail: float = 0.0, **use: float) -> TaskKind:
+    """Tasks that use the same all the time."""
+    return TaskKind(name, (TaskPhase(1.0, use),), seconds, spread, tail)
+
+
+def _network(capacity: float, thrashing: float = 0.0, honest: bool = True) -> dict[str, Supply]:
+    return {"cpu": Supply(), "network": Supply(capacity, thrashing, honest=honest)}
+
+
+def _changing() -> ThrottleScenario:
+    return ThrottleScenario(
+        "capacity 60-30-60 %",
+        (plain("fetch", network=0.06, cpu=0.005),),
+        _network(0.6, 0.1),
+        ((50, _network(0.3, 0.1)), (100, _network(0.6, 0.1))),
+        periods=150,
+    )
+
+
+def _bursty() -> ThrottleScenario:
+    phases = (TaskPhase(0.5, {"network": 0.12}), TaskPhase(0.5, {"cpu": 0.01}))
+    return ThrottleScenario("bursty, duty 0.5", (TaskKind("fetch", phases, 3.0, rounds=3),), _network(0.6, 0.1))
+
+
+def _together(count: int) -> ThrottleScenario:
+    kinds = (
+        plain("compute", cpu=1 / CORES),
+        plain("fetch", network=0.06, cpu=0.01, seconds=1.5),
+        plain("write", disk=0.1, cpu=0.005, seconds=3.0),
+    )
+    supplies = {"cpu": Supply(1.0, 0.05), "network": Supply(0.6, 0.1), "disk": Supply(0.95, 0.1)}
+    return ThrottleScenario(f"{('two', 'three')[count - 2]} categories together", kinds[:count], supplies)
+
+
+def scenarios() -> list[ThrottleScenario]:
+    """Those of the bar."""
+    return [
+        ThrottleScenario("CPU-bound", (plain("compute", cpu=1 / CORES),), {"cpu": Supply(1.0, 0.05)}),
+        ThrottleScenario("network plateau at 60 %", (plain("fetch", network=0.06, cpu=0.005),), _network(0.6)),
+        ThrottleScenario("thrashing beyond the knee", (plain("fetch", network=0.06, cpu=0.005),), _network(0.6, 0.3)),
+        ThrottleScenario("tiny tasks of 0.6 %", (plain("fetch", network=0.006),), _network(0.6, 0.1), noise=0.005),
+        _bursty(),
+        _changing(),
+        _together(2),
+        _together(3),
+        ThrottleScenario(
+            "heavy-tailed times", (plain("fetch", tail=1.5, network=0.06, cpu=0.005),), _network(0.6, 0.1)
+        ),
+    ]
+
+
+def further() -> list[ThrottleScenario]:
+    """More than the bar asks for: where use says nothing, or lies."""
+    server = {"cpu": Supply(), "server": Supply(outside=True)}
+    return [
+        ThrottleScenario("server outside, unseen", (plain("call", server=0.1, cpu=0.001),), server),
+        ThrottleScenario(
+            "thrashing that looks busy", (plain("fetch", network=0.06, cpu=0.005),), _network(0.6, 0.3, honest=False)
+        ),
+        ThrottleScenario(
+            "tasks of 10 ms", (plain("fetch", network=0.06, cpu=0.005, seconds=0.01),), _network(0.6), periods=45
+        ),
+        ThrottleScenario(
+            "tasks of two minutes", (plain("fetch", network=0.06, cpu=0.005, seconds=120.0),), _network(0.6)
+        ),
+        ThrottleScenario("knee of three", (plain("fetch", network=0.2, cpu=0.01),), _network(0.6, 0.1)),
+        ThrottleScenario(
+            "contract below the knee", (plain("compute", cpu=1 / CORES),), {"cpu": Supply()}, limits={"compute": 6}
+        ),
+    ]
+
+
+def shared(
+    seen: bool = False, seconds: float = 2.0, capacity: float = 20, later: int = 12, periods: int = 150
+) -> ThrottleScenario:
+    """Two runs that share a server; the second comes later. `seen`: its use is a plateau of the link."""
+    use = {"server": 1 / capacity, **({"network": 0.02} if seen else {}), "cpu": 0.001}
+    kinds = (plain("first", seconds, **use), plain("second", seconds, **use))
+    supplies = {"cpu": Supply(), "network": Supply(), "server": Supply(outside=True)}
+    parties = (Party((0,)), Party((1,), later))
+    name = f"two runs, one server, {'seen on the link' if seen else 'unseen'}"
+    return ThrottleScenario(name, kinds, supplies, periods=periods, parties=parties)

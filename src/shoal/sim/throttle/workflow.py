@@ -12,25 +12,24 @@ from random import Random
 
 import msgspec
 
-from shoal.broker.broker import Broker, Lane, whole_cores
-from shoal.broker.governor import Governor
-from shoal.broker.messages import Accept, Command, Start, TaskResult, TasksEnded, TasksReady
-from shoal.flow.dag import DagFlow
-from shoal.model.graph import Graph
-from shoal.model.rank import ranks, upward_lengths
-from shoal.model.resources import FRACTION, Resources
-from shoal.policy.order import DEFAULT_ORDER, TaskColumns
-from shoal.policy.retry import Outcome
-from shoal.policy.throttle.readings import COMPRESSIBLE, CPU, SAMPLE_SECONDS, Sample
-from shoal.policy.throttle.regime import Regime
-from shoal.sim.throttle.node import FluidNode, Kind, Phase, Supply
+from shoal.core.dependencies import DagFlow
+from shoal.core.graph import Graph, ranks, upward_lengths
+from shoal.core.policies.order import DEFAULT_ORDER, TaskColumns
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.throttle.readings import COMPRESSIBLE, CPU, SAMPLE_SECONDS, NodeSample
+from shoal.core.policies.throttle.registry import Regime
+from shoal.core.resources import FRACTION, Resources
+from shoal.core.scheduler import Lane, Scheduler, whole_cores
+from shoal.core.scheduler_messages import Accept, Command, Start, TaskResult, TasksEnded, TasksReady
+from shoal.core.throttle_controller import ThrottleController
+from shoal.sim.throttle.node import FluidNode, Supply, TaskKind, TaskPhase
 
 _OUTSIDE = "outside "
 _LEAST_CORES = FRACTION // 100
 NEVER = float("inf")
 
 
-class Demand(msgspec.Struct, frozen=True):
+class TaskDemand(msgspec.Struct, frozen=True):
     """What one task of a category uses while nothing slows it down."""
 
     use: Mapping[str, float]
@@ -41,7 +40,7 @@ class Demand(msgspec.Struct, frozen=True):
     """How much shorter its tasks are undisturbed than the durations given."""
 
 
-class Throttled(msgspec.Struct, frozen=True):
+class ThrottledSimulation(msgspec.Struct, frozen=True):
     """A run under one throttle."""
 
     throttle: str
@@ -63,7 +62,7 @@ class ThrottledRun:
         durations: Sequence[float],
         node: Resources,
         regime: Regime,
-        demands: Mapping[str, Demand],
+        demands: Mapping[str, TaskDemand],
         *,
         wanted: bytearray | None = None,
         order: str = DEFAULT_ORDER,
@@ -74,8 +73,8 @@ class ThrottledRun:
         counted = [action is not None and (wanted is None or wanted[task]) for task, action in enumerate(graph.actions)]
         seconds = [length if counts else 0.0 for length, counts in zip(durations, counted, strict=True)]
         columns = TaskColumns(graph.profile, ranks(graph), (), upward_lengths(graph, seconds))
-        self.broker = Broker(node, columns, lanes_under(graph, regime), order=order)
-        self.governor = Governor(regime, self.broker, whole_cores(node))
+        self.broker = Scheduler(node, columns, lanes_under(graph, regime), order=order)
+        self.governor = ThrottleController(regime, self.broker, whole_cores(node))
         categories = list(dict.fromkeys(profile.category for profile in graph.profiles))
         number = {name: at for at, name in enumerate(categories)}
         self.categories = categories
@@ -93,7 +92,7 @@ class ThrottledRun:
         self._held = [0.0] * len(categories)
         self._busy = [0.0] * len(categories)
 
-    def execute(self) -> Throttled:
+    def execute(self) -> ThrottledSimulation:
         node, broker, governor = self.node, self.broker, self.governor
         ready = self.flow.ready()
         self._settle(broker.handle(0.0, governor.begin(ready)))
@@ -111,7 +110,7 @@ class ThrottledRun:
             for name, held, busy in zip(self.categories, self._held, self._busy, strict=True)
             if busy > 0
         }
-        return Throttled(self.regime.name, node.now, cpu / node.now if node.now else 0.0, together, self.most)
+        return ThrottledSimulation(self.regime.name, node.now, cpu / node.now if node.now else 0.0, together, self.most)
 
     def _advance(self, until: float) -> None:
         """Until a task ends, or until then."""
@@ -123,7 +122,9 @@ class ThrottledRun:
                 self._held[kind] += count * (node.now - before)
                 self._busy[kind] += node.now - before
         if ended:
-            results = [TaskResult(one.mark, self.attempts.pop(one.mark), Outcome.OK, one.seconds) for one in ended]
+            results = [
+                TaskResult(one.mark, self.attempts.pop(one.mark), AttemptOutcome.OK, one.seconds) for one in ended
+            ]
             self.governor.ended(node.now, results)
             self._settle(self.broker.handle(node.now, TasksEnded(results, ready_follows=True)))
 
@@ -136,7 +137,7 @@ class ThrottledRun:
         if caps is not None:
             self._settle(self.broker.handle(now, caps))
 
-    def _sense(self) -> Sample:
+    def _sense(self) -> NodeSample:
         seconds = self.node.now - self._sampled
         shares = {
             name: min(
@@ -146,7 +147,7 @@ class ThrottledRun:
             for name in COMPRESSIBLE
         }
         self._seen, self._sampled = [dict(used) for used in self.node.used], self.node.now
-        return Sample(
+        return NodeSample(
             user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.governor.running()
         )
 
@@ -181,7 +182,7 @@ def lanes_under(graph: Graph, regime: Regime) -> list[Lane]:
     return lanes
 
 
-def _model(categories: Sequence[str], demands: Mapping[str, Demand]) -> tuple[list[Kind], dict[str, Supply]]:
+def _model(categories: Sequence[str], demands: Mapping[str, TaskDemand]) -> tuple[list[TaskKind], dict[str, Supply]]:
     supplies = {name: Supply() for name in COMPRESSIBLE}
     kinds = []
     for category in categories:
@@ -190,5 +191,5 @@ def _model(categories: Sequence[str], demands: Mapping[str, Demand]) -> tuple[li
         if demand.bears:
             supplies[_OUTSIDE + category] = Supply(outside=True)
             use[_OUTSIDE + category] = 1.0 / demand.bears
-        kinds.append(Kind(category, (Phase(1.0, use),)))
+        kinds.append(TaskKind(category, (TaskPhase(1.0, use),)))
     return kinds, supplies

@@ -1,1 +1,1 @@
-"""The workloads of the papers, rebuilt from what they print: `registry` names them, a module per family makes them."""
+"""The workloads of the papers by name; `registry` lists them."""

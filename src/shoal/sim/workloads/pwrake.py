@@ -20,9 +20,9 @@ from array import array
 from collections.abc import Iterator
 from random import Random
 
-from shoal.model.task import Profile
-from shoal.model.work import EVERYWHERE, Work, assemble
-from shoal.sim.workloads.stages import StageBuilder
+from shoal.core.task import Profile
+from shoal.core.work import EVERYWHERE, Work, assemble
+from shoal.sim.workloads.swift import StageBuilder
 
 FILES = 100
 FILE_BYTES = 3 * 2**30

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from shoal.core.resources import parse_size
+from shoal.core.work import Work
 from shoal.errors import InputError
-from shoal.model.resources import parse_size
-from shoal.model.work import Work
 
 MOST_TASKS = 100_000_000
 """What fits into the memory of a large machine."""
@@ -48,7 +48,7 @@ class Parameter(msgspec.Struct, frozen=True):
         return value
 
 
-class Given:
+class WorkloadValues:
     """The values of all parameters of a workload, given or default."""
 
     def __init__(self, seed: int, values: Mapping[str, Value]) -> None:
@@ -72,12 +72,12 @@ class Given:
         return float(value)
 
 
-class Description(msgspec.Struct, frozen=True):
+class WorkloadDescription(msgspec.Struct, frozen=True):
     """What there is to know about a workload before it is made."""
 
     summary: str
     parameters: tuple[Parameter, ...]
-    make: Callable[[Given], Work]
+    make: Callable[[WorkloadValues], Work]
 
 
 def make_workload(text: str, seed: int) -> Work:
@@ -100,7 +100,7 @@ def make_workload(text: str, seed: int) -> Work:
         values[key] = known[key].read(value, name)
     chosen = values.pop(SEED.name, None)
     defaults = {parameter.name: parameter.default for parameter in description.parameters}
-    work = description.make(Given(seed if chosen is None else int(chosen), {**defaults, **values}))
+    work = description.make(WorkloadValues(seed if chosen is None else int(chosen), {**defaults, **values}))
     return msgspec.structs.replace(work, name=f"{name}:{rest}" if rest else name)
 
 
@@ -119,71 +119,71 @@ def _listed(parameters: Iterable[Parameter]) -> str:
     return ", ".join(each.name if each.default is None else f"{each.name}={each.default}" for each in parameters)
 
 
-def _bag(given: Given) -> Work:
+def _bag(given: WorkloadValues) -> Work:
     from shoal.sim.workloads import matrix
 
     return matrix.bag(given.seed, _tasks(given), given.number("seconds"))
 
 
-def _fan_out(given: Given) -> Work:
+def _fan_out(given: WorkloadValues) -> Work:
     from shoal.sim.workloads import matrix
 
     return matrix.fan_out(given.seed, _tasks(given), *_shape(given))
 
 
-def _fan_in(given: Given) -> Work:
+def _fan_in(given: WorkloadValues) -> Work:
     from shoal.sim.workloads import matrix
 
     return matrix.fan_in(given.seed, _tasks(given), *_shape(given))
 
 
-def _pipeline(given: Given) -> Work:
+def _pipeline(given: WorkloadValues) -> Work:
     from shoal.sim.workloads import matrix
 
     return matrix.pipeline(given.seed, _tasks(given), *_shape(given))
 
 
-def _tasks(given: Given) -> int:
+def _tasks(given: WorkloadValues) -> int:
     return given.perhaps("tasks") or TASKS_PER_CORE * given.count("cores")
 
 
-def _shape(given: Given) -> tuple[int, float, int]:
+def _shape(given: WorkloadValues) -> tuple[int, float, int]:
     return given.count("degree"), given.number("seconds"), given.count("output")
 
 
-def _stacking(given: Given) -> Work:
-    from shoal.sim.workloads.stacking import stacking
+def _stacking(given: WorkloadValues) -> Work:
+    from shoal.sim.workloads.data_aware import stacking
 
     tasks, nodes = given.perhaps("tasks"), given.perhaps("nodes")
     return stacking(given.seed, given.number("locality"), tasks, nodes, bool(given.count("aggregate")))
 
 
-def _all_pairs(given: Given) -> Work:
-    from shoal.sim.workloads.allpairs import all_pairs
+def _all_pairs(given: WorkloadValues) -> Work:
+    from shoal.sim.workloads.data_aware import all_pairs
 
     return all_pairs(given.count("side"), given.number("seconds"), given.count("file"), given.perhaps("nodes"))
 
 
-def _copyfile(given: Given) -> Work:
+def _copyfile(given: WorkloadValues) -> Work:
     from shoal.sim.workloads.pwrake import copyfile
 
     return copyfile(given.seed, given.count("files"), given.count("file"))
 
 
-def _montage(given: Given) -> Work:
+def _montage(given: WorkloadValues) -> Work:
     from shoal.sim.workloads.pwrake import montage
 
     return montage(given.seed, given.number("scale"))
 
 
-def _fmri(given: Given) -> Work:
-    from shoal.sim.workloads.science import fmri
+def _fmri(given: WorkloadValues) -> Work:
+    from shoal.sim.workloads.swift import fmri
 
     return fmri(given.seed, given.count("volumes"))
 
 
-def _moldyn(given: Given) -> Work:
-    from shoal.sim.workloads.science import moldyn
+def _moldyn(given: WorkloadValues) -> Work:
+    from shoal.sim.workloads.swift import moldyn
 
     return moldyn(given.seed, given.count("molecules"))
 
@@ -205,24 +205,24 @@ def _degree(least: int, meaning: str) -> Parameter:
     return Parameter("degree", 10, meaning, least)
 
 
-WORKLOADS: dict[str, Description] = {
-    "bag": Description("independent tasks without files", (_TASKS, _CORES, _LONGEST), _bag),
-    "fan-out": Description(
+WORKLOADS: dict[str, WorkloadDescription] = {
+    "bag": WorkloadDescription("independent tasks without files", (_TASKS, _CORES, _LONGEST), _bag),
+    "fan-out": WorkloadDescription(
         "a tree from one task to many",
         (_TASKS, _CORES, _degree(2, "tasks that read the output of one"), _LONGEST, _OUTPUT),
         _fan_out,
     ),
-    "fan-in": Description(
+    "fan-in": WorkloadDescription(
         "a tree from many tasks to one",
         (_TASKS, _CORES, _degree(2, "outputs that one task reads"), _LONGEST, _OUTPUT),
         _fan_in,
     ),
-    "pipeline": Description(
+    "pipeline": WorkloadDescription(
         "chains beside each other",
         (_TASKS, _CORES, _degree(1, "tasks in a chain"), _LONGEST, _OUTPUT),
         _pipeline,
     ),
-    "stacking": Description(
+    "stacking": WorkloadDescription(
         "image stacking: each task reads one of the images that lie on the nodes",
         (
             Parameter("locality", 30, "tasks per image: 1, 1.38, 2, 3, 4, 5, 10, 20 or 30", most=30, kind="number"),
@@ -232,7 +232,7 @@ WORKLOADS: dict[str, Description] = {
         ),
         _stacking,
     ),
-    "all-pairs": Description(
+    "all-pairs": WorkloadDescription(
         "each file of one set compared with each of another",
         (
             Parameter("side", 500, "number of files in each set", most=10_000),
@@ -242,7 +242,7 @@ WORKLOADS: dict[str, Description] = {
         ),
         _all_pairs,
     ),
-    "copyfile": Description(
+    "copyfile": WorkloadDescription(
         "files that are copied, and the copies copied again; all reading and writing",
         (
             Parameter("files", 100, "number of files", most=1_000_000),
@@ -250,17 +250,17 @@ WORKLOADS: dict[str, Description] = {
         ),
         _copyfile,
     ),
-    "montage-pwrake": Description(
+    "montage-pwrake": WorkloadDescription(
         "a mosaic of 421 images in 2,707 tasks",
         (Parameter("scale", 1, "how much taller the mosaic is", 0.01, 1000, "number"),),
         _montage,
     ),
-    "fmri": Description(
+    "fmri": WorkloadDescription(
         "brain volumes through four stages, aligned with the first",
         (Parameter("volumes", 120, "number of volumes", most=1_000_000),),
         _fmri,
     ),
-    "moldyn": Description(
+    "moldyn": WorkloadDescription(
         "molecular dynamics: a fan of 84 tasks for each molecule",
         (Parameter("molecules", 50, "number of molecules", most=100_000),),
         _moldyn,

@@ -1,1 +1,0 @@
-"""The scheduler of one node: events in, commands out."""

@@ -1,0 +1,159 @@
+"""Why tasks of a run are where they are, as one agent knows it: from its own share of the run, and from the store.
+
+`shoal.explain` finds the reasons; this module says which part is asked for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from shoal.cluster.agent.messages import RunExplainReply, TaskReply, TaskStatesReply
+from shoal.cluster.agent.run_description import decode_about
+from shoal.core.dependencies import TaskStatus
+from shoal.core.explain.answer import Answer, RunAnswer, WaitCause, WaitingGroup
+from shoal.core.explain.store_source import explain_in_member, explain_placed, explain_stranded, whole_member
+
+if TYPE_CHECKING:
+    from shoal.cluster.agent.run_share import RunShare
+    from shoal.core.store.directory import NodeInfo, RunInfo
+    from shoal.core.store.interface import Store
+
+MOST_STANDINGS = 5_000
+"""How many tasks one request for states may name."""
+LASTING_SECONDS = 1.0
+MOST_LASTING = 256
+"""How many attempts a node names that have run for at least `LASTING_SECONDS`."""
+TOO_LATE = "this node is released before the task could end"
+
+
+class ExplainCache:
+    """When the tasks of a share were started, as far as the launcher has reported it; short tasks end before that."""
+
+    def __init__(self) -> None:
+        self._moments: dict[int, float] = {}
+        self._attempts: dict[int, int] = {}
+
+    def hear(self, rows: Iterable[tuple[Any, ...]], running: Mapping[int, Any]) -> None:
+        """Takes reports of the launcher; now and then it drops tasks that no longer run."""
+        for row in rows:
+            if row[0] == "running":
+                task, attempt, moment = row[1:4]
+                self._moments[task], self._attempts[task] = moment, attempt
+        if len(self._moments) > 2 * len(running) + 64:
+            self._moments = self.of(running)
+            self._attempts = {task: self._attempts[task] for task in self._moments}
+
+    def of(self, running: Mapping[int, Any]) -> dict[int, float]:
+        return {task: moment for task, moment in self._moments.items() if task in running}
+
+    def lasting(self, attempts: Mapping[int, int], now: float) -> list[tuple[int, int, float]]:
+        """Task, attempt and age of long attempts, the oldest first; `attempts` are those that run. A task that has come
+        back may be queued while the launcher has reported only its earlier attempt."""
+        known = ((moment, task) for task, moment in self.of(attempts).items() if attempts[task] == self._attempts[task])
+        oldest = sorted((moment, task) for moment, task in known if now - moment >= LASTING_SECONDS)
+        return [(task, attempts[task], round(now - moment, 3)) for moment, task in oldest[:MOST_LASTING]]
+
+
+def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer:
+    """Of a task of this node."""
+    if task in share.stranded:
+        return _why_stranded(share, task)
+    answer = explain_in_member(
+        share.member,
+        task,
+        share.clock(),
+        since=share.since.of(share.member.broker.running),
+        reasons=share.limiting.throttling.governor.reasons(),
+        is_coming=_coming(share),
+        foresees=foresees,
+    )
+    if answer.cause is WaitCause.STOPPING and not share.ending.leaving:
+        answer.detail = TOO_LATE
+    return answer
+
+
+def _coming(share: RunShare) -> Callable[[int], bool]:
+    return share.goods.is_coming if share.goods is not None else lambda task: False
+
+
+def _why_stranded(share: RunShare, task: int) -> Answer:
+    request = share.work.profiles[share.work.category[task]].resources
+    return explain_stranded(task, request, [node.capacity() for node in share.nodes.values()])
+
+
+def whole_share(share: RunShare, name: str) -> RunAnswer:
+    """The tasks that run and wait here, and what for; and those that no node can run, which this one keeps."""
+    whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
+    whole.groups += _stranded_groups(share)
+    if share.idle.told:
+        whole.notes.append(share.idle.told)
+    for group in whole.groups:
+        group.example.node = name
+    return whole
+
+
+def _stranded_groups(share: RunShare) -> list[WaitingGroup]:
+    """Tasks that no node can run, by category: those of one category lack the same."""
+    stranded, work = share.stranded, share.work
+    found: dict[int, WaitingGroup] = {}
+    for task in islice((task for task in range(len(work)) if task in stranded), len(stranded)):
+        group = found.get(work.category[task])
+        if group is None:
+            example = _why_stranded(share, task)
+            group = found[work.category[task]] = WaitingGroup(example.cause, 0, example)
+        group.count += 1
+    return list(found.values())
+
+
+def why_by_books(
+    store: Store, info: RunInfo, nodes: Mapping[int, NodeInfo], task: int, here: Answer | None, first: str
+) -> TaskReply:
+    """Of any task; `here` is the answer of this agent's own share, if the task is there.
+
+    `first`: the name of another run that is served before this one, if there is one.
+    """
+    if not 0 <= task < decode_about(info.about).tasks:
+        return TaskReply(problem="the run has no such task")
+    standing, _, owner = store.whereabouts(task)
+    status = int(standing)
+    if status != TaskStatus.READY:
+        return TaskReply(status)
+    if here is not None:
+        return TaskReply(status, here)
+    if first and nodes:
+        return TaskReply(status, Answer(task, WaitCause.ANOTHER_RUN, detail=first))
+    elsewhere: list[str] = []
+
+    def ask(node: int, _: int) -> Answer | None:
+        elsewhere.append(nodes[node].address)
+        return None
+
+    answer = explain_placed(task, owner, {number: node.name for number, node in nodes.items()}, ask)
+    return TaskReply(status, answer, elsewhere[0] if elsewhere else "")
+
+
+def standings(store: Store, tasks: list[int]) -> TaskStatesReply:
+    """The states of tasks, one byte each."""
+    return TaskStatesReply(bytes(int(store.whereabouts(task)[0]) for task in tasks[:MOST_STANDINGS]))
+
+
+def served_first(runs: Iterable[RunInfo], run: str) -> str:
+    """The name of the run that is served before this one; empty if this run is served, or has ended."""
+    going = [each for each in runs if each.state != "ended"]
+    if not going or going[0].run == run or all(each.run != run for each in going):
+        return ""
+    return decode_about(going[0].about).name
+
+
+def whole_run(store: Store, here: Callable[[], RunAnswer | None], gone: list[int], first: str) -> RunExplainReply:
+    """What the store and this agent's own share say of a whole run."""
+    standings = store.standings()
+    said = here() or RunAnswer()
+    said.ready = max(0, standings.count(TaskStatus.READY) - said.running)
+    said.waiting = standings.count(TaskStatus.WAITING)
+    said.done = standings.count(TaskStatus.DONE)
+    said.failed = standings.count(TaskStatus.FAILED)
+    said.doomed = standings.count(TaskStatus.DOOMED)
+    return RunExplainReply(said, gone, first)

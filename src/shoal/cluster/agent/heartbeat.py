@@ -1,0 +1,227 @@
+"""What a node tells of itself with every beat: its queues, what it runs, and what it has got from others.
+
+Nothing here is asked while tasks start and end: once a second the figures are taken from where they are kept anyway.
+Those that only grow are counted over all runs of the node; whoever wants those of one run takes off what was before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shoal.cluster.agent.messages import ClusterNodeFacts
+from shoal.core.quantities import show_seconds
+from shoal.core.resources import FRACTION
+from shoal.execution.processes.kernel_counters import parse_number
+from shoal.execution.processes.process_table import read_small
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.cluster.agent.run_share import RunShare
+
+
+MOST_NAMED = 4
+"""Categories of running tasks that are told by name."""
+MOST_LANES = 16
+"""Categories of queued tasks that are told by number."""
+
+
+class Heartbeats:
+    """One node, for as long as it lives."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._idle_since = clock()
+        self._joined = clock()
+        self._before = (0, 0, 0, 0, 0)
+        """Tasks stolen and pushed, files fetched, hits and their bytes, in runs that are over here."""
+
+    def joined(self) -> None:
+        """The node has become one of the cluster."""
+        self._joined = self._clock()
+
+    def share_ends(self, share: RunShare) -> None:
+        """What was done for a run is kept; the share goes."""
+        self._before = self._grown(share)
+
+    def note(
+        self,
+        share: RunShare | None,
+        *,
+        calls: int,
+        draining: bool,
+        ahead: float,
+        fetched: int,
+        memory: str,
+        memory_plain: bool,
+    ) -> ClusterNodeFacts:
+        """How the node is doing; `calls` are Python calls that it runs, `fetched` bytes of files that came to it."""
+        now = self._clock()
+        held = calls + (len(share.member.broker.state) if share is not None else 0)
+        if held:
+            self._idle_since = now
+        stolen, pushed, files, hits, hit_bytes = self._grown(share)
+        queues = _queues(share) if share is not None else {"running": calls, "held": calls}
+        return ClusterNodeFacts(
+            idle_seconds=None if held else now - self._idle_since,
+            draining=draining or (share is not None and share.member.broker.draining),
+            ahead=ahead,
+            fetched=fetched,
+            memory=memory,
+            memory_plain=memory_plain,
+            stolen=stolen,
+            pushed=pushed,
+            up_seconds=now - self._joined,
+            memory_used=memory_used(),
+            fetched_files=files,
+            hits=hits,
+            hit_bytes=hit_bytes,
+            **queues,
+        )
+
+    def _grown(self, share: RunShare | None) -> tuple[int, int, int, int, int]:
+        if share is None:
+            return self._before
+        parcels, reads = share.member.parcels, share.goods.reads if share.goods is not None else None
+        stolen, pushed, files, hits, hit_bytes = self._before
+        stolen, pushed = stolen + parcels.stolen, pushed + parcels.pushed
+        if reads is None:
+            return stolen, pushed, files, hits, hit_bytes
+        return stolen, pushed, files + reads.fetched, hits + reads.hits, hit_bytes + reads.hit_bytes
+
+
+def _queues(share: RunShare) -> dict[str, Any]:
+    """Tasks of a share by where they are, and what those that run hold."""
+    broker, tiers = share.member.broker, share.member.tiers
+    own, running = len(tiers.local), len(broker.running)
+    fetching = share.goods.coming() if share.goods is not None else 0
+    # Tasks of one bundle run one after another, in the same place.
+    places = {bundle.place: task for task, bundle in broker.running.items()}
+    elastic = sum(broker.lanes[broker.running[task].lane].elastic for task in places.values())
+    names = Counter(share.work.profiles[share.work.category[task]].category for task in places.values())
+    contract = broker.contract
+    at = contract.names.index("cores") if "cores" in contract.names else None
+    held = contract.total[at] - contract.free[at] if at is not None else 0
+    return {
+        "lasting": tuple(share.since.lasting({task: broker.attempt[task] for task in broker.running}, share.clock())),
+        "running": running,
+        "shared": len(tiers) - own,
+        "local": own,
+        "held": len(broker.state),
+        "throttle": share.limiting.words(),
+        "run": share.run,
+        "places": len(places),
+        "fetching": fetching,
+        "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.stranded),
+        "cores_held": min(contract.total[at], held + elastic * FRACTION) if at is not None else 0,
+        "doing": tuple(names.most_common(MOST_NAMED)),
+        "lanes": tuple(sorted({broker.origin(lane) for lane in tiers.shared.lanes()})[:MOST_LANES]),
+    }
+
+
+def memory_used() -> float:
+    """The share of the machine's memory that is in use, by whomever; 0 where that is not known."""
+    text = read_small("/proc/meminfo")
+    total, available = parse_number(text, b"MemTotal:"), parse_number(text, b"MemAvailable:")
+    return round(1 - available / total, 4) if total and available is not None else 0.0
+
+
+TOLERATED = 2.0
+"""Seconds; less hardly shows in a record."""
+
+
+def ahead(before: float, after: float, theirs: float) -> float:
+    """Seconds by which our clock is ahead of one that showed `theirs` at some moment between; 0: not worth a word."""
+    found = (before + after) / 2 - theirs
+    return found if abs(found) > TOLERATED + (after - before) / 2 else 0.0
+
+
+def skew_sentence(name: str, seconds: float) -> str:
+    """What is told of a clock that is wrong."""
+    where = "ahead of" if seconds > 0 else "behind"
+    return (
+        f"the clock of {name} is {show_seconds(round(abs(seconds)))} {where} the cluster's, "
+        "and so are the times of its tasks; let it be set by NTP"
+    )
+
+
+FIRST_LOOK = 5.0
+LONGEST_PAUSE = 60.0
+"""Seconds after which an idle node looks at what all nodes tell: doubling as long as there is nothing for it."""
+SLACK = 3.0
+"""Seconds by which what is told may be old, and in which loops may be busy."""
+
+
+class BusyPeer(msgspec.Struct, frozen=True):
+    """A peer with tasks that this node could run."""
+
+    peer: int
+    shared: int
+    seconds: float
+    """For how long both has been so: this node idle, that one with tasks for it."""
+    lasts: bool
+    """That is longer than it may be."""
+
+
+class IdleWatch:
+    """One for each share of a run."""
+
+    def __init__(self) -> None:
+        self._next_look = inf
+        self._pause = FIRST_LOOK
+        self._beside: dict[int, float] = {}
+        """Peers that had tasks for us whenever we looked, and since when."""
+        self.told = ""
+        """What there is to say of it, as long as it lasts."""
+
+    def is_time(self, now: float, *, is_searching: bool) -> bool:
+        """Whether to look at what the others tell. To be asked with every beat."""
+        if not is_searching:
+            self._next_look, self._pause = inf, FIRST_LOOK
+            self._beside.clear()
+            self.told = ""
+        elif self._next_look == inf:
+            self._next_look = now + self._pause
+        return now >= self._next_look
+
+    def look(
+        self,
+        now: float,
+        run: str,
+        allowed: float,
+        unable: Sequence[int],
+        notes: Mapping[int, ClusterNodeFacts],
+        declined: Mapping[int, float],
+    ) -> BusyPeer | None:
+        """`notes` are of the others; `unable` are lanes of which nothing could start here, and `declined` tells when
+        peers that were asked have given nothing."""
+        waits = {
+            peer
+            for peer, note in notes.items()
+            if note.run == run
+            and any(lane not in unable for lane in note.lanes)
+            and now - declined.get(peer, -inf) > allowed + SLACK
+        }
+        self._beside = {peer: self._beside.get(peer, now) for peer in waits}
+        if not waits:
+            self.told = ""
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._next_look = now + self._pause
+            return None
+        self._pause = FIRST_LOOK
+        self._next_look = now + self._pause
+        peer, since = min(self._beside.items(), key=lambda each: each[1])
+        return BusyPeer(peer, notes[peer].shared, now - since, now - since > allowed + SLACK)
+
+
+def idle_sentence(name: str, other: str, beside: BusyPeer) -> str:
+    """What is told of it; with the name of this node and that of the other one."""
+    return (
+        f"{name} has been idle for {show_seconds(round(beside.seconds))} "
+        f"beside {beside.shared} queued tasks of {other}, some of which it could run; it asks again"
+    )

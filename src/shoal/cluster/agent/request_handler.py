@@ -1,0 +1,329 @@
+"""The desk of an agent: what clients and viewers ask for, answered from the books of the cluster.
+
+Every agent has one, and so has the head: it does not matter which of them is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from shoal.cluster.agent.explain_source import served_first, standings, whole_run, why_by_books
+from shoal.cluster.agent.messages import (
+    MAY_ASK,
+    NO_RUN,
+    CancelCommand,
+    ClusterReply,
+    ClusterRequest,
+    ClusterRunFacts,
+    DoneReply,
+    FilesReply,
+    FilesRequest,
+    ForgetCommand,
+    LogReply,
+    LogRequest,
+    RefusedReply,
+    RunExplainRequest,
+    SourcePart,
+    StagedFileFacts,
+    StopCommand,
+    SubmissionPiece,
+    SubmitCommand,
+    TaskReply,
+    TaskRequest,
+    TaskStatesRequest,
+    WireMessage,
+    read_note,
+)
+from shoal.cluster.agent.node_cache import NodeCache
+from shoal.cluster.agent.run_description import ONE, LogEntry, RunDescription, decode_about, encode
+from shoal.cluster.agent.run_store import ClusterStores
+from shoal.cluster.agent.submission import IncompleteError, Submissions
+from shoal.cluster.agent.task_files import SOURCE, object_name
+from shoal.cluster.call_protocol import CallServersReply, CallServersRequest, CallsRequest, EndCallsCommand
+from shoal.cluster.memory_access import MemoryReply, MemoryRequest
+from shoal.cluster.messaging.access import Role
+from shoal.cluster.messaging.envelope import BadFrame
+from shoal.cluster.messaging.messenger import Messenger, Received, Route
+from shoal.core.distribution import ALL
+from shoal.core.explain.answer import Answer, RunAnswer
+from shoal.core.policies.order import ORDERS
+from shoal.core.policies.stealing import policy_named
+from shoal.core.resources import parse_label
+from shoal.core.store.directory import Directory, RunInfo
+from shoal.core.store.interface import GoneError, Store, UnknownRunError
+from shoal.data.memory.protocol import MemoryNode
+from shoal.errors import InputError, ShoalError
+
+if TYPE_CHECKING:
+    from shoal.cluster.agent.call_server import CallServer
+
+MOST_ENTRIES = 2_000
+MOST_ENTRY_BYTES = 4 << 20
+CANCELLED_AT_ONCE = 5_000
+LOST = (GoneError, UnknownRunError)
+"""What a store raises that has not got the books of a run."""
+MOST_READ = 16
+"""Runs into whose books one desk looks at a time."""
+
+
+class RequestHandlerOwner(Protocol):
+    """Whose desk it is."""
+
+    def hear(self, message: WireMessage) -> WireMessage | None:
+        """What another agent says."""
+
+    def runs_changed(self) -> None:
+        """A run was brought or forgotten."""
+
+    def unwanted(self, run: str, tasks: list[int]) -> None:
+        """Tasks were cancelled that some broker has."""
+
+    def running_of(self, run: str) -> int:
+        """How many tasks of a run run here."""
+
+    def explain(self, run: str, task: int) -> Answer | None:
+        """Why a task is where it is, if it is here."""
+
+    def explain_run(self, run: str) -> RunAnswer | None:
+        """What of a run is here, and why it waits."""
+
+    def leave(self, *, at_once: bool) -> None:
+        """It is to end."""
+
+
+class RequestHandler:
+    """Takes what arrives, sees to it that nobody asks for what is not theirs, and answers."""
+
+    def __init__(
+        self,
+        owner: RequestHandlerOwner,
+        post: Messenger[WireMessage],
+        books: ClusterStores,
+        depot: NodeCache,
+        *,
+        keeps_sources: bool,
+    ) -> None:
+        """`keeps_sources`: files that clients bring are kept in the depot, for all agents."""
+        self.owner, self.post, self.books, self.depot = owner, post, books, depot
+        self._keeps_sources = keeps_sources
+        self._submissions = Submissions()
+        self.farm: CallServer | None = None
+        """Who runs the Python calls of clients; the head has none."""
+        self._read: dict[str, Store] = {}
+        """Books of runs that somebody looked into, the latest last; each may be a connection."""
+
+    def serve(self, now: float) -> None:
+        """Everything that has arrived."""
+        for received in self.post.receive():
+            self._take(received, now)
+
+    def _take(self, received: Received[WireMessage], now: float) -> None:
+        may = MAY_ASK[received.role]
+        for message in received.messages:
+            if type(message) in may:
+                answer = self._answered(message, received.route, now)
+            elif type(message) in MAY_ASK[Role.WORKER]:
+                answer = RefusedReply(f"a {received.role} may not ask for that")
+            else:
+                continue  # an answer to something that we have not asked
+            if answer is not None:
+                try:
+                    self.post.answer(received.route, answer)
+                except BadFrame as error:
+                    self.post.answer(received.route, RefusedReply(str(error)))
+
+    def _answered(self, message: WireMessage, route: Route, now: float) -> WireMessage | None:
+        try:
+            if isinstance(message, CallsRequest) and self.farm is not None:
+                return self.farm.hear(message, route)
+            if isinstance(message, EndCallsCommand) and self.farm is not None:
+                return self.farm.end_client(message.client)
+            return self._answer(message, now)
+        except (ShoalError, msgspec.MsgspecError) as error:
+            return RefusedReply(str(error), isinstance(error, IncompleteError))
+        except (OSError, ValueError, LookupError, TypeError) as error:  # a full disk, or what no client of ours sends
+            return RefusedReply(f"{type(error).__name__}: {error}")
+
+    def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
+        match message:
+            case SubmissionPiece():
+                self._submissions.take(message, now)
+            case SubmitCommand(run, about):
+                if self._info_of(run) is None:  # it may have been asked for twice
+                    self._bring(run, decode_about(about))
+            case SourcePart(run, file, at, data, size, checksum, executable):
+                self.depot.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
+            case FilesRequest(run, files):
+                return self._files(run, files)
+            case LogRequest(run, start):
+                return self._entries(run, start)
+            case TaskRequest(run, task):
+                return self._why(run, task)
+            case TaskStatesRequest(run, tasks):
+                return standings(self._known(run)[0], tasks)
+            case RunExplainRequest(run):
+                gone = self.books.directory.expired()
+                first = served_first(self.books.directory.runs(), run)
+                return whole_run(self._known(run)[0], lambda: self.owner.explain_run(run), gone, first)
+            case CancelCommand(run, tasks):
+                self._cancel(run, tasks)
+            case ForgetCommand(run):
+                self._forget(run)
+            case ClusterRequest():
+                directory = self.books.directory
+                notes = {number: read_note(note) for number, note in directory.notes().items()}
+                runs = [self._told(run) for run in directory.runs()]
+                return ClusterReply(directory.nodes(), runs, notes, self.books.outlive_head)
+            case CallServersRequest():
+                return CallServersReply(self.books.directory.nodes())
+            case MemoryRequest():
+                return MemoryReply(memory_places(self.books.directory), self.depot.token)
+            case StopCommand(at_once):
+                self.owner.leave(at_once=at_once)
+            case _:
+                return self.owner.hear(message)
+        return DoneReply()
+
+    def _bring(self, run: str, about: RunDescription) -> None:
+        if about.managed:
+            if not self._keeps_sources:
+                raise InputError("this agent does not keep what clients bring", remedy="ask the head of the cluster")
+            about = msgspec.structs.replace(about, origin=self.depot.address)
+        if about.order not in ORDERS:
+            raise InputError(f"there is no order {about.order!r}")
+        policy_named(about.policy)
+        if about.to not in (ONE, ALL):
+            parse_label(about.to, "where the first tasks go")
+        self._submissions.bring(run, about, self.books, self._has_source)
+        self.books.directory.submit(run, encode(about))
+        self.owner.runs_changed()
+
+    def _has_source(self, run: str, file: int) -> bool:
+        return self.depot.cache.has(object_name(run, file, SOURCE))
+
+    def _files(self, run: str, files: list[int]) -> FilesReply:
+        """Where files are, for a client that wants to have them."""
+        store, nodes = self._store_of(run), self.books.directory.nodes()
+        told = []
+        for file in files:
+            made = store.about_of(file)
+            places = [nodes[node].data for node in store.copies(file) if node in nodes]
+            told.append(StagedFileFacts(made or b"", places))
+        return FilesReply(told, self.depot.token, self.depot.encrypted)
+
+    def _store_of(self, run: str) -> Store:
+        """Books to look into, apart from those of a share."""
+        store = self._read.pop(run, None) or self.books.open(run)
+        self._read[run] = store
+        if len(self._read) > MOST_READ:
+            self._read.pop(next(iter(self._read))).close()
+        return store
+
+    def _info_of(self, run: str) -> RunInfo | None:
+        return next((each for each in self.books.directory.runs() if each.run == run), None)
+
+    def _entries(self, run: str, start: int) -> LogReply:
+        info = self._info_of(run)
+        if info is None:
+            return LogReply(start, [], 0, "unknown")
+        try:
+            store = self._store_of(run)
+            left = store.left  # both before the log: when nothing is left, all entries are there
+            found = store.log(start, MOST_ENTRIES)
+            if not found and not left:
+                left = store.left  # an error if the books were lost in between: then the log is not over, but gone
+        except LOST:
+            self._drop(run)
+            return LogReply(start, [], 0, "unknown")
+        size = 0
+        for at, entry in enumerate(found):
+            size += len(entry)
+            if size > MOST_ENTRY_BYTES:
+                found = found[: at + 1]
+                break
+        return LogReply(start, found, left, info.state, self.owner.running_of(run))
+
+    def _told(self, run: RunInfo) -> ClusterRunFacts:
+        about = decode_about(run.about)
+        try:
+            store = self._store_of(run.run)
+            return ClusterRunFacts(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
+        except LOST:  # an agent takes it off the list soon
+            self._drop(run.run)
+            return ClusterRunFacts(run.run, about.name, "lost", about.tasks, about.tasks)
+
+    def _known(self, run: str) -> tuple[Store, RunInfo]:
+        """The books of a run, and what is known of it; an error if there is none."""
+        info = self._info_of(run)
+        if info is None:
+            raise InputError(NO_RUN)
+        return self._store_of(run), info
+
+    def _why(self, run: str, task: int) -> TaskReply:
+        """Why a task is where it is, as far as can be told from here."""
+        store, info = self._known(run)
+        directory = self.books.directory
+        gone = directory.expired()
+        nodes = {number: node for number, node in directory.nodes().items() if number not in gone}
+        return why_by_books(
+            store, info, nodes, task, self.owner.explain(run, task), served_first(directory.runs(), run)
+        )
+
+    def _cancel(self, run: str, tasks: list[int]) -> None:
+        info = self._info_of(run)
+        if info is None:
+            return
+        store = self._store_of(run)
+        held: list[int] = []
+        for some in batches(tasks or range(decode_about(info.about).tasks), CANCELLED_AT_ONCE):
+            held += store.cancel(some)
+        self.owner.unwanted(run, held)
+        if not store.left:
+            self.books.directory.end(run, "cancelled")
+            self.owner.runs_changed()
+
+    def end_given_up(self, run: str, name: str, why: str) -> None:
+        """Ends a run that its user has given up, whatever nodes have of it: they drop it when they see that."""
+        try:
+            self._store_of(run).note(encode(LogEntry(-1, 0, "note", "", name, message=why)))
+        except LOST:
+            self._drop(run)
+        self.books.directory.end(run, "cancelled")
+        self.owner.runs_changed()
+
+    def _forget(self, run: str) -> None:
+        info = self._info_of(run)
+        if info is not None:
+            try:
+                self._store_of(run).forget()
+            except LOST:
+                pass
+            self.books.directory.forget(run)
+            self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
+            self.owner.runs_changed()
+        self._drop(run)
+
+    def _drop(self, run: str) -> None:
+        """Nobody looks into these books any more."""
+        store = self._read.pop(run, None)
+        if store is not None:
+            store.close()
+
+
+def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """All of them, so many at a time."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+def memory_places(directory: Directory) -> dict[int, MemoryNode]:
+    """By number, the nodes that have said where their shared memory is."""
+    notes = {number: read_note(note) for number, note in directory.notes().items()}
+    return {
+        number: MemoryNode(node.name, notes[number].memory, not notes[number].memory_plain)
+        for number, node in directory.nodes().items()
+        if number in notes and notes[number].memory
+    }

@@ -1,0 +1,679 @@
+"""One node's share of a run: the driver around its member, its launcher and the run's books.
+
+It decides nothing: what happened is told to the member, what the member answers is done. The books are asked in the
+order in which the member caused it, and a parcel goes out only after they have recorded it. Everything that a result
+means is in the books before anything that follows from it is started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shoal.cluster.agent.explain_source import ExplainCache
+from shoal.cluster.agent.heartbeat import BusyPeer, IdleWatch
+from shoal.cluster.agent.messages import (
+    AgentClock,
+    ClusterNodeFacts,
+    MessageSender,
+    PeersChangedEvent,
+    PeerSchedulerMessage,
+    PieceReceivedReply,
+)
+from shoal.cluster.agent.node_cache import NodeCache
+from shoal.cluster.agent.node_throttle import NodeThrottle
+from shoal.cluster.agent.run_description import JOINED, LEFT, ONE, LogEntry, RunDescription, Seen, TaskSpecs, encode
+from shoal.cluster.agent.task_files import (
+    SOURCES,
+    NoRoomError,
+    TaskFiles,
+    checksums_of,
+    decode_sources,
+    no_room_sentence,
+)
+from shoal.cluster.agent.task_setup import TaskSetup
+from shoal.cluster.agent.unplaceable import UnplaceableTasks
+from shoal.core.peer_messages import (
+    HandBack,
+    Message,
+    PeerMessageReceived,
+    PeersChanged,
+    Prefetch,
+    QueueNearlyEmpty,
+    ReadyTask,
+    Roster,
+    Send,
+    TasksPlaced,
+    TaskTransfer,
+    WorkAvailableEvent,
+)
+from shoal.core.peer_scheduler import Alarm, Event, MemberCommand, PeerScheduler
+from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.placement import Gathering, is_of_use
+from shoal.core.policies.retry import NOTICE, AttemptOutcome, can_finish, typical_duration
+from shoal.core.policies.throttle.registry import Regime, regime
+from shoal.core.quantities import show_seconds
+from shoal.core.resources import FRACTION, Resources
+from shoal.core.scheduler import Lane, Scheduler
+from shoal.core.scheduler_messages import (
+    Accept,
+    CancelRequested,
+    DrainEnded,
+    DrainRequested,
+    GiveUp,
+    Kill,
+    Retry,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TimePassed,
+    WakeAt,
+)
+from shoal.core.store.directory import NodeInfo
+from shoal.core.store.interface import NOBODY, ReadyBatch, Store
+from shoal.core.task import Profile
+from shoal.core.two_level_queue import TwoLevelQueue
+from shoal.core.work import Work
+from shoal.execution.files.trees import remove_quietly
+from shoal.execution.processes.launcher_client import LauncherClient
+from shoal.execution.processes.orders import seating_for
+from shoal.execution.processes.wakeup import Wakeup
+from shoal.ledger.records import Usage
+
+_LEAST_CORES = 100
+
+
+def make_member(here: int, about: RunDescription, work: Work, capacity: Resources, roster: Roster) -> PeerScheduler:
+    """The scheduler of one node. Where nodes share no files, tasks are started one by one: each waits for its own."""
+    rank = work.rank if any(work.rank) else ()
+    columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
+    throttle = regime(about.throttle)
+    lanes = [_lane(profile, throttle, alone=about.managed) for profile in work.profiles]
+    cores, random = max(1, capacity.get("cores") // FRACTION), Random(here)
+    tiers = TwoLevelQueue(lambda: ORDERS[about.order](columns, cores, random), work.weight)
+    broker = Scheduler(capacity, columns, lanes, queue=tiers, retry_pause=about.retry_pause)
+    return PeerScheduler(
+        here,
+        broker,
+        roster,
+        policy=about.policy,
+        look_ahead=cores if about.managed else 0,
+        seed=here,
+        gathering=Gathering(work) if about.managed and is_of_use(work) else None,
+    )
+
+
+def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
+    """A task that asks for nothing takes a hundredth of a core, so that not all of them start at once."""
+    request, elastic = profile.resources, throttle.limits and not profile.declares("cores")
+    if elastic:
+        request = request.without("cores")
+    elif not request.amounts:
+        request = Resources((("cores", _LEAST_CORES),))
+    lane = Lane(request, profile.retries, bundled=not alone, refilled=not alone, prefers=profile.prefers)
+    lane.cap, lane.elastic = throttle.cap_for(profile.category), elastic
+    return lane
+
+
+DOUBT_SECONDS = 1.0
+"""How long the end of a task by SIGTERM may be that of the whole node."""
+DRAIN_LOOK_SECONDS = 1.0
+_TERMINATED = (signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM)
+_SUSPECT = (AttemptOutcome.CRASHED.value, AttemptOutcome.FAILED.value)
+_OUTCOME, _STATUS = 3, 4
+"""Places in what the launcher tells of a task that has ended."""
+
+
+class NodeEnding:
+    """When the node ends, and what is thought of tasks that end with it."""
+
+    def __init__(self, ends_at: float | None) -> None:
+        self.ends_at = ends_at
+        self.leaving = False
+        """The agent was told to end."""
+        self._doubtful: list[tuple[float, tuple[Any, ...]]] = []
+        self._next_look = 0.0
+
+    # ---- tasks that end with their node --------------------------------------------------------------------------
+
+    def sift(self, rows: Sequence[tuple[Any, ...]], now: float) -> list[tuple[Any, ...]]:
+        """Of tasks that have ended, those of which it is known how; also those of earlier ones."""
+        clear = []
+        for row in rows:
+            if self.leaving or row[_OUTCOME] not in _SUSPECT or row[_STATUS] not in _TERMINATED:
+                clear.append(self._excused(row))
+            else:
+                self._doubtful.append((now + DOUBT_SECONDS, row))
+        return clear + self.settled(now)
+
+    def settled(self, now: float) -> list[tuple[Any, ...]]:
+        """Those of which it has become known how they ended."""
+        if not self._doubtful:
+            return []
+        known = [row for until, row in self._doubtful if self.leaving or until <= now]
+        self._doubtful = [each for each in self._doubtful if not self.leaving and each[0] > now]
+        return [self._excused(row) for row in known]
+
+    def _excused(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.leaving and row[_OUTCOME] in _SUSPECT:
+            return (*row[:_OUTCOME], AttemptOutcome.LOST.value, *row[_OUTCOME + 1 :])
+        return row
+
+    def doubts_until(self) -> float | None:
+        """When the first of those in doubt is settled at the latest."""
+        return self._doubtful[0][0] if self._doubtful else None
+
+    # ---- a time that is known ------------------------------------------------------------------------------------
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is worth looking again whether what is queued fits."""
+        if self.ends_at is None or self.leaving or now < self._next_look:
+            return False
+        self._next_look = now + DRAIN_LOOK_SECONDS
+        return True
+
+    def expected(self, broker: Scheduler) -> float | None:
+        """How long the next tasks take: those that are queued; if there are none, the longest kind there was."""
+        lanes = [(broker.queue.queued_in(lane), broker.lanes[lane].mean_duration) for lane in broker.queue.lanes()]
+        known = [lane.mean_duration for lane in broker.lanes if lane.mean_duration is not None]
+        return typical_duration(lanes) if lanes else max(known, default=None)
+
+    def is_too_late(self, broker: Scheduler, now: float) -> bool:
+        """Whether what would be started now could not finish here."""
+        return not can_finish(self.ends_at, now, self.expected(broker))
+
+
+def longest_time(nodes: dict[int, NodeInfo], now: float) -> float | None:
+    """Seconds that the node which stays longest is there for tasks; None: one of them has no end."""
+    ends = [node.ends_at for node in nodes.values()]
+    if any(end is None for end in ends):
+        return None
+    return max((end for end in ends if end is not None), default=now) - now - NOTICE
+
+
+OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
+LOOK_SECONDS = 5.0
+"""Who has had nothing to do for so long asks the books whether there is something that nobody has."""
+
+
+class RunShare:
+    """What one node does for one run."""
+
+    def __init__(
+        self,
+        run: str,
+        about: RunDescription,
+        work: Work,
+        store: Store,
+        deeds: TaskSpecs,
+        here: int,
+        nodes: dict[int, NodeInfo],
+        spool: str,
+        post: MessageSender,
+        clock: AgentClock,
+        wakeup: Wakeup,
+        depot: NodeCache | None = None,
+    ) -> None:
+        """With a `depot` the nodes share no files. What the launcher says wakes whoever waits with `wakeup`."""
+        self._watch, self._unwatch = wakeup.add, wakeup.discard
+        self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
+        self.post, self.clock = post, clock
+        self.nodes = nodes
+        self.name = nodes[here].name
+        self.mark = f"{here}.{run}"
+        """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
+        self.chores = TaskSetup(run, about, work.profiles, deeds)
+        self._depot = depot
+        self.goods = self._make_goods(depot, spool) if depot is not None else None
+        self._places: dict[int, int] = {}
+        """Of tasks that wait for their inputs: in whose place they will run."""
+        self._fetching: dict[int, float] = {}
+        """When they began to wait."""
+        self._made: dict[int, list[tuple[int, int, bytes]]] = {}
+        """By task: the files that its last attempt made."""
+        self._absent: set[int] = set()
+        """Nodes that are there, but take no part in this run."""
+        self.stranded = UnplaceableTasks(work)
+        self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
+        capacity = nodes[here].capacity()
+        self.limiting = NodeThrottle(about, self.member.broker, capacity, store, self.name, clock())
+        self.alarm = Alarm()
+        self.results: list[TaskResult] = []
+        """What came about while commands were done; it is told at the next turn."""
+        self._ended: dict[int, LogEntry] = {}
+        self._courses: dict[tuple[int, int], bytes] = {}
+        """Of attempts that have ended, by task and number."""
+        """Attempts that have ended and that the broker has not judged yet."""
+        self.since = ExplainCache()
+        self._idle_since = clock()
+        self.idle = IdleWatch()
+        self._little_left = False
+        self.ending = NodeEnding(nodes[here].ends_at)
+        self._has_told_of_time = False
+        self.launcher = self._make_launcher(spool, clock.offset)
+        self.limiting.throttling.exclude(self.launcher.pid)
+
+    def _roster(self) -> Roster:
+        capacity = {number: node.capacity() for number, node in self.nodes.items() if number not in self._absent}
+        return Roster(capacity, capacity)
+
+    def _make_goods(self, depot: NodeCache, spool: str) -> TaskFiles:
+        listed = self.store.get_piece(SOURCES)
+        sources = decode_sources(listed) if listed else {}
+        sandboxes = os.path.join(spool, self.mark, "tasks")
+        return TaskFiles(
+            self.run,
+            self.here,
+            self.work,
+            self.store,
+            depot.cache,
+            depot.fetcher,
+            sandboxes,
+            lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None,
+            sources,
+            depot.origin,
+            self.clock,
+        )
+
+    def _make_launcher(self, spool: str, offset: float) -> LauncherClient:
+        folder = self._folder = os.path.join(spool, self.mark)
+        running = os.path.join(folder, "running")
+        os.makedirs(running, exist_ok=True)
+        self.output = os.path.join(folder, "output")
+        os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
+        launcher = LauncherClient(self.mark)
+        launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
+        launcher.seating = seating_for(self.work.profiles, self.work.category.__getitem__)
+        self.chores.read_output_from(self.output)
+        return launcher
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
+        resources = self.nodes[self.here].resources.amounts
+        self.store.note(encode(LogEntry(-1, 0, JOINED, "", self.name, started=self.clock(), resources=resources)))
+        placeable = self.store.unowned(self.here)
+        self.tell(self.limiting.begin([ticket.task for ticket in placeable.tickets]))
+        to = "" if self.about.to == ONE else self.about.to
+        self.tell(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
+
+    def turn(self, launcher_has_news: bool) -> None:
+        """Tells the member what has happened since the last one."""
+        now = self.clock()
+        if self.goods is not None:
+            self._take_arrivals(self.goods)
+        results, self.results = self.results, []
+        if launcher_has_news:
+            results += self._hear_launcher()
+        results += [self._process_ended(row) for row in self.ending.settled(now)]
+        if self.ending.is_due(now):
+            self._mind_the_time(now)
+        if results:
+            self.limiting.ended(now, results)
+            self.tell(TasksEnded(results, ready_follows=True))
+        caps = self.limiting.look(now)
+        if caps is not None:
+            self.tell(caps)
+        if self.alarm.goes_off(now):
+            self.tell(TimePassed())
+        if self.member.tiers or not self.member.idle_cores():
+            self._idle_since = now
+        elif now - self._idle_since > LOOK_SECONDS:
+            self._idle_since = now
+            self.look_around()
+
+    def look_around(self) -> None:
+        placeable = self.store.unowned(self.here)
+        if placeable.tickets:
+            self.place(placeable)
+
+    def beside(self, now: float, notes: Callable[[], Mapping[int, ClusterNodeFacts]]) -> BusyPeer | None:
+        """A peer with tasks that could run here, where a core has been idle for long; `notes` of all nodes are costly.
+
+        It is asked at once, whatever the member knows of it.
+        """
+        member = self.member
+        rounds, others = member.rounds, member.roster.others()
+        if not self.idle.is_time(now, is_searching=rounds.is_searching(member.roster)):
+            return None
+        told = {number: note for number, note in notes().items() if number in self.nodes and number != self.here}
+        allowed = rounds.longest_search(others)
+        found = self.idle.look(now, self.run, allowed, rounds.unable(), told, rounds.declined)
+        if found is not None:
+            self.tell(PeersChanged(self._roster()))
+            self.tell(PeerMessageReceived(found.peer, WorkAvailableEvent(found.shared)))
+        return found
+
+    def patience(self) -> float:
+        """Seconds until something is to be done."""
+        if self.results:
+            return 0.0
+        soonest = min(self._idle_since + LOOK_SECONDS, self.alarm.when)
+        soonest = min(soonest, self.ending.doubts_until() or soonest, self.limiting.due() or soonest)
+        return soonest - self.clock()
+
+    def tell(self, event: Event) -> None:
+        """The member hears of something, and what it says is done; also what follows from that."""
+        waiting: list[Event] = [event]
+        while waiting:
+            waiting += self._obey(self.member.handle(self.clock(), waiting.pop(0)))
+
+    def place(self, placeable: ReadyBatch) -> None:
+        if placeable.tickets:
+            self.tell(TasksPlaced(placeable.tickets, placeable.holdings))
+
+    def _obey(self, commands: Sequence[MemberCommand]) -> list[Event]:
+        """Does what the member says; returns what it must hear because of that."""
+        accepted: list[tuple[int, int]] = []
+        follows: list[Event] = []
+        for command in commands:
+            match command:
+                case Start():
+                    self._start(command)
+                case Accept(task, attempt):
+                    accepted.append((task, attempt))
+                case Send(peer, message):
+                    follows += self._send(peer, message)
+                case WakeAt(when):
+                    self.alarm.set(when)
+                case GiveUp():
+                    follows += self._give_up(command)
+                case Retry(task, attempt, outcome):
+                    entry = self._ended.pop(task, None)
+                    if entry is not None and outcome is not AttemptOutcome.UNBEGUN:
+                        self.store.note(encode(msgspec.structs.replace(entry, verdict="retry")))
+                case Kill(task, attempt, outcome):
+                    self._kill(task, attempt, outcome)
+                case HandBack():
+                    follows += self._hand_back(command)
+                case Prefetch(task):
+                    if self.goods is not None:
+                        self.goods.fetch_ahead(task)
+        if accepted or self.member.broker.awaiting_ready:
+            follows += self._complete(accepted)
+        return follows
+
+    def _complete(self, ended: list[tuple[int, int]]) -> list[Event]:
+        placeable = ReadyBatch([], [])
+        if ended:
+            entries = [encode(self._ended.pop(task)) for task, _ in ended]
+            made = [self._made.pop(task, []) for task, _ in ended] if self.goods is not None else ()
+            _, placeable = self.store.complete(self.here, ended, entries, made)
+        return [TasksPlaced(placeable.tickets, placeable.holdings), *self._what_is_left()]
+
+    def _what_is_left(self) -> list[Event]:
+        """When there is less to do than there are cores, data does not decide any more; that is told once."""
+        ready = self.store.seen_ready
+        cores = sum(node.resources.get("cores") for node in self.nodes.values()) // FRACTION
+        little = ready < cores if self._little_left else ready < cores // 2
+        if little == self._little_left:
+            return []
+        self._little_left = little
+        return [QueueNearlyEmpty(little)]
+
+    def _give_up(self, command: GiveUp) -> list[Event]:
+        task = command.task
+        if command.outcome is AttemptOutcome.MISSING:
+            placeable = self.store.missing(ReadyTask(task, command.attempt), self.here)
+            return [TasksPlaced(placeable.tickets, placeable.holdings)] if placeable.tickets else []
+        entry = self._ended.pop(task, None)
+        if command.cramped is not None:
+            now, why = self.clock(), no_room_sentence(self.chores.deed(task).inputs, command.cramped)
+            entry = LogEntry(task, command.attempt, "failed", "failed", self.name, 127, now, now, message=why)
+        if entry is None:
+            entry = LogEntry(task, command.attempt, "failed", command.outcome.value, self.name)
+        self.store.give_up(task, command.attempt, encode(msgspec.structs.replace(entry, verdict="failed")))
+        return []
+
+    def _hand_back(self, command: HandBack) -> list[Event]:
+        """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
+        lacking = command.lacking
+        if command.for_room:
+            again = self.store.hand_back(command.ticket, self.here)
+            ticket = again and msgspec.structs.replace(again, cramped=command.ticket.cramped)
+            return [TasksPlaced([ticket])] if ticket is not None else []
+        able = [node for node in self.member.roster.able(lacking) if node != self.here] if lacking else []
+        if lacking is not None and not able:
+            told = self.stranded.keep(command.ticket, self._capacities())
+            if told is not None:
+                self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=told)))
+        elif self.store.hand_back(command.ticket, NOBODY) is not None and able:
+            self.post.send(self.nodes[able[0]].address, PeersChangedEvent(self.run))
+        return []
+
+    def _capacities(self) -> list[Resources]:
+        """Of all nodes that take part."""
+        return [node.capacity() for number, node in self.nodes.items() if number not in self._absent]
+
+    # ---- others --------------------------------------------------------------------------------------------------
+
+    def _send(self, peer: int, message: Message) -> list[Event]:
+        if type(message) is TaskTransfer and message.tickets:
+            again = self.store.moved(message.tickets, self.here, peer, message.number)
+            if again.tickets:
+                self.member.parcels.settle(message.number)
+                self._absent.add(peer)  # the books count it as lost: it must not be sent the same again
+                return [PeersChanged(self._roster()), TasksPlaced(again.tickets, again.holdings)]
+            if self.store.recorded(self.here) < message.number:
+                return []  # we were declared lost: what we had is placed anew by others
+        node = self.nodes.get(peer)
+        if node is not None:
+            self.post.send(node.address, PeerSchedulerMessage(self.run, self.here, message))
+        return []
+
+    def hear(self, said: PeerSchedulerMessage) -> None:
+        self.tell(PeerMessageReceived(said.sender, said.message))
+
+    def promised(self, tickets: Sequence[ReadyTask]) -> None:
+        """What was on its way from a lost node: what has not arrived is claimed."""
+        lacking = [ticket for ticket in tickets if not self.has(ticket.task)]
+        if lacking:
+            self.place(self.store.claim(self.here, lacking))
+
+    def peers_changed(self, nodes: dict[int, NodeInfo]) -> None:
+        self.nodes = nodes
+        self.tell(PeersChanged(self._roster()))
+        found = self.stranded.take(self._capacities())
+        if found:
+            self.tell(TasksPlaced(found))
+
+    def lose(self, node: int) -> None:
+        """A node's lease is over: what it had is placed anew from here."""
+        placeable, promised = self.store.lose(node, self.here)
+        for owner, tickets in promised.items():
+            if owner == self.here:
+                self.promised(tickets)
+            elif owner in self.nodes:
+                self.post.send(self.nodes[owner].address, PieceReceivedReply(self.run, tickets))
+        self.place(placeable)
+
+    def cancel(self, tasks: Sequence[int]) -> None:
+        self.stranded.drop(tasks)
+        self.tell(CancelRequested(list(tasks)))
+
+    def note_gone(self, name: str) -> None:
+        """Says in the log that a node takes part no more."""
+        self.store.note(encode(LogEntry(-1, 0, LEFT, "", name, ended=self.clock())))
+
+    # ---- what runs -----------------------------------------------------------------------------------------------
+
+    def _start(self, command: Start) -> None:
+        orders = []
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            if self.goods is not None:
+                self._want(self.goods, task, attempt, command.place)
+                continue
+            order, obstacle = self.chores.order(task, attempt, self.work.category[task])
+            if obstacle is None:
+                orders.append(order)
+            else:
+                self._could_not_start(task, attempt, obstacle)
+        if orders:
+            self.launcher.start(command.place, orders)
+        self._tell_notes()
+
+    def _tell_notes(self) -> None:
+        while self.chores.notes:
+            self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=self.chores.notes.pop())))
+
+    def _could_not_start(self, task: int, attempt: int, why: str) -> None:
+        now = self.clock()
+        self._ended[task] = LogEntry(task, attempt, "failed", "failed", self.name, 127, now, now, message=why)
+        self.results.append(TaskResult(task, attempt, AttemptOutcome.FAILED))
+
+    def _want(self, goods: TaskFiles, task: int, attempt: int, place: int) -> None:
+        """Starts a task when all that it reads is here."""
+        self._places[task] = place
+        self._fetching[task] = self.clock()
+        is_here = goods.want(task, attempt)
+        if is_here is True:
+            self._start_in_folder(goods, task, attempt)
+        elif is_here is not False:
+            self._never_began(task, attempt, is_here)
+
+    def _never_began(self, task: int, attempt: int, no_room: NoRoomError | None) -> None:
+        """What it reads is not there any more, or does not fit here."""
+        outcome = AttemptOutcome.MISSING if no_room is None else AttemptOutcome.NO_ROOM
+        need, room = (no_room.need, no_room.room) if no_room is not None else (0, 0)
+        self.results.append(TaskResult(task, attempt, outcome, need=need, room=room))
+
+    def _start_in_folder(self, goods: TaskFiles, task: int, attempt: int) -> None:
+        self._fetching[task] = self.clock() - self._fetching[task]
+        folder, obstacle = goods.furnish(task, attempt, self.chores.deed(task))
+        if obstacle is None:
+            order = self.chores.order_in(folder, task, attempt, self.work.category[task])
+            self.launcher.start(self._places.pop(task), [order])
+            self._tell_notes()
+        else:
+            goods.clear(task, attempt)
+            self._could_not_start(task, attempt, obstacle)
+
+    def _take_arrivals(self, goods: TaskFiles) -> None:
+        ready, failed = goods.arrived()
+        if goods.inflow.rate is not None:
+            self.member.links_measured(goods.inflow.rate)
+        for task, attempt in ready:
+            self._start_in_folder(goods, task, attempt)
+        for task, attempt, no_room in failed:
+            self._never_began(task, attempt, no_room)
+
+    def _remember_sizes(self, made: Sequence[tuple[int, int, bytes]]) -> None:
+        if self.member.gathering is not None:
+            for file, size, _ in made:
+                self.member.gathering.made(file, size)
+
+    def _kill(self, task: int, attempt: int, outcome: AttemptOutcome) -> None:
+        if self.goods is not None and self.goods.is_coming(task):
+            self.goods.forget(task)
+            self.results.append(TaskResult(task, attempt, outcome))
+        else:
+            self.launcher.kill(task, outcome, "cancelled")
+
+    def _hear_launcher(self) -> list[TaskResult]:
+        told = self.launcher.collect()
+        if told is None:
+            return self._replace_launcher()
+        self.since.hear(told, self.member.broker.running)
+        self._courses |= {row[1:3]: row[3] for row in told if row[0] == "course"}
+        ended = self.ending.sift([row for row in told if row[0] == "ended"], self.clock())
+        return [self._process_ended(row) for row in ended]
+
+    def _replace_launcher(self) -> list[TaskResult]:
+        self._unwatch(self.launcher.descriptor)
+        lost = self.launcher.replace()
+        self._watch(self.launcher.descriptor)
+        self.limiting.throttling.exclude(self.launcher.pid)
+        now = self.clock()
+        for task, attempt in lost:
+            if self.goods is not None:
+                self.goods.clear(task, attempt)
+            self._ended[task] = LogEntry(task, attempt, "failed", "lost", self.name, 0, now, now, message="lost")
+        return [TaskResult(task, attempt, AttemptOutcome.LOST) for task, attempt in lost]
+
+    def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
+        _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
+        outcome = OUTCOMES[ended_as]
+        made: list[tuple[int, int, bytes]] = []
+        seen: tuple[Seen, ...] = ()
+        listing = b""
+        if outcome is AttemptOutcome.OK:
+            if self.goods is None:
+                seen, listing, missing = self.chores.look(task)
+            else:
+                made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
+                self._made[task] = made
+                self._remember_sizes(made)
+            if missing is not None:
+                outcome, message = AttemptOutcome.FAILED, missing
+        if self.goods is None and outcome not in (AttemptOutcome.OK, AttemptOutcome.UNBEGUN):
+            message = "; ".join(filter(None, (message, self._take_away(task))))
+        if self.goods is not None:
+            self.goods.clear(task, attempt)
+            self.member.placement.moved(self._fetching.pop(task, 0.0), ended - started)
+        self.limiting.weigh(task, max(max_rss, Usage(*used).tree_memory))
+        verdict = "done" if outcome is AttemptOutcome.OK else "failed"
+        figures = (status, started, ended, user, system, max_rss, message)
+        output = self.chores.output_of(at, size, tail)
+        sizes = tuple(size for _, size, _ in made)
+        self._ended[task] = LogEntry(
+            *(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes),
+            course=self._courses.pop((task, attempt), b""),
+            seen=seen,
+            listing=listing,
+            checksums=checksums_of(made),
+        )
+        return TaskResult(task, attempt, outcome, ended - started)
+
+    def _take_away(self, task: int) -> str:
+        """Nothing half-made stays under its final name. If this node was taken for lost, what stands there may be of
+        the attempt that another one has begun."""
+        if not self.chores.has_half_made(task) or self.store.whereabouts(task)[2] != self.here:
+            return ""
+        return self.chores.take_away(task)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Starts nothing more; others may have what waits here."""
+        self.ending.leaving = True
+        self.tell(DrainRequested())
+
+    def _mind_the_time(self, now: float) -> None:
+        """Starts nothing that could not finish before the node is taken away."""
+        broker = self.member.broker
+        too_late = self.ending.is_too_late(broker, now)
+        if too_late != broker.draining:
+            self.tell(DrainRequested() if too_late else DrainEnded())
+        expected, most = self.ending.expected(broker), longest_time(self.nodes, now)
+        if self._has_told_of_time or not too_late or not broker.queue or min(self.nodes) != self.here:
+            return
+        if expected is not None and most is not None and expected > most:
+            self._has_told_of_time = True
+            about = show_seconds(round(expected))
+            why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
+            self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=why)))
+
+    def why_stranded(self, task: int) -> str:
+        return self.stranded.why(task, self._capacities())
+
+    def has(self, task: int) -> bool:
+        return task in self.member.broker.state or task in self.stranded or task in self._ended
+
+    def running(self) -> int:
+        return len(self.member.broker.running)
+
+    def close(self) -> None:
+        """Ends whatever still runs here."""
+        self.launcher.close()
+        self.limiting.close()
+        self.chores.close()
+        if self.goods is not None:
+            self.goods.close()
+        remove_quietly(self._folder)

@@ -1,0 +1,142 @@
+"""The books of a cluster, wherever they are: in Redis, with the head, or right here because this is the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.cluster.agent.messages import RefusedReply, StoreReply, StoreRequest, WireMessage, make_codec
+from shoal.cluster.call_protocol import CallServersRequest
+from shoal.cluster.messaging.access import Access, Role
+from shoal.cluster.messaging.caller import Caller, VersionError
+from shoal.cluster.stores.redis import RedisDirectory, RedisLink, RedisStore, key_of
+from shoal.cluster.stores.remote import RemoteDirectory, RemoteStore, Transport
+from shoal.core.store.directory import Directory
+from shoal.core.store.interface import Store
+from shoal.core.work import Work
+from shoal.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from shoal.cluster.stores.server import StoreServer
+
+ANSWER_SECONDS = 10.0
+GREETING_SECONDS = 2.0
+
+
+class ClusterStores(Protocol):
+    """Who is there, what is being run, and the books of each run."""
+
+    directory: Directory
+    outlive_head: bool
+    """Whether they are there without the head, so that every agent can answer clients."""
+
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        """Opens the books of a new run; `managed`: they say where its files are."""
+
+    def attach(self, run: str) -> tuple[Store, Work]:
+        """The books of a run and its work, for whoever takes a share in it."""
+
+    def open(self, run: str) -> Store:
+        """The books of a run, for whoever only looks or cancels."""
+
+
+class RedisStores:
+    """In Redis or Valkey; every run has a connection of its own."""
+
+    outlive_head = True
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self._addresses = url.split(",")
+        self.directory: Directory = RedisDirectory(self._link(cluster), cluster)
+
+    def _link(self, tag: str) -> RedisLink:
+        return RedisLink(self._addresses, key_of(tag, "summary"))
+
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        store = RedisStore.bring(self._link(run), run, work, 1, shared_files=not managed)
+        for name, data in pieces.items():
+            store.put_piece(name, data)
+        store.close()
+
+    def attach(self, run: str) -> tuple[Store, Work]:
+        store = RedisStore.attach(self._link(run), run)
+        return store, store.work()
+
+    def open(self, run: str) -> Store:
+        return RedisStore.attach(self._link(run), run)
+
+
+class ServedStores:
+    """With the head, reached through a transport."""
+
+    outlive_head = False
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.directory: Directory = RemoteDirectory(transport)
+
+    def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
+        store = RemoteStore.bring(self._transport, run, work, 1, shared_files=not managed)
+        for name, data in pieces.items():
+            store.put_piece(name, data)
+
+    def attach(self, run: str) -> tuple[Store, Work]:
+        store = RemoteStore.attach(self._transport, run)
+        return store, store.work()
+
+    def open(self, run: str) -> Store:
+        return RemoteStore.attach(self._transport, run)
+
+
+class HeadTransport:
+    """Requests to the head's store, over the wire; a head that does not answer in time is asked again by the store."""
+
+    def __init__(self, caller: Caller[WireMessage]) -> None:
+        self._caller = caller
+
+    def ask(self, request: bytes) -> bytes:
+        try:
+            answer = self._caller.ask(StoreRequest(request), ANSWER_SECONDS)
+        except VersionError:
+            raise
+        except InputError as error:
+            raise TimeoutError(str(error)) from None
+        if isinstance(answer, StoreReply):
+            return answer.answer
+        why = answer.why if isinstance(answer, RefusedReply) else "it answers something else"
+        raise RunError(f"the head of the cluster refuses: {why}")
+
+
+class LocalTransport:
+    """Requests to a store in this very process."""
+
+    def __init__(self, server: StoreServer, now: Callable[[], float]) -> None:
+        self._server = server
+        self._now = now
+
+    def ask(self, request: bytes) -> bytes:
+        return self._server.perform(request, self._now())
+
+
+def check_version(access: Access) -> None:
+    """Whether the others speak our version of the protocol: `VersionError` if not.
+
+    With the head's store every agent finds out when it joins; with Redis nobody would, so somebody is asked. If nobody
+    answers now, the agents are not there, and what they speak does not matter yet.
+    """
+    if access.store is None:
+        return
+    with Caller(access, make_codec(), role=Role.WORKER, patience=GREETING_SECONDS) as caller:
+        try:
+            caller.ask(CallServersRequest(), GREETING_SECONDS)
+        except VersionError:
+            raise
+        except InputError:
+            pass
+
+
+def books_of(access: Access) -> ClusterStores:
+    """The books of a cluster, as its agents reach them."""
+    if access.store is not None:
+        return RedisStores(access.store, access.cluster)
+    return ServedStores(HeadTransport(Caller(access, make_codec(), role=Role.WORKER)))

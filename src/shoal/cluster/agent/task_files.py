@@ -1,0 +1,403 @@
+"""The files of a run on one node where nothing is shared: fetched before a task starts, kept after it has ended.
+
+Every attempt has a folder of its own. What it reads is linked into it from the node's cache, what it was to make is
+taken into the cache when it has ended well, and only then do the books say that it is here. Files of the workflow that
+no task makes are with the head, where the client has brought them.
+
+A version of a file is an object; its name tells run, file and the attempt that made it, so a file that had to be made
+again is another object. What the books know of it (`FileVersion`) is recorded with the result that it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from shoal.cluster.agent.run_description import TaskSpec
+from shoal.core.quantities import show_bytes
+from shoal.core.scheduler_messages import Cramped
+from shoal.core.store.interface import Store
+from shoal.core.work import Work
+from shoal.data.cache import Cache
+from shoal.data.fetch import Fetched, Fetcher, FetchFailureCause
+from shoal.data.handshake import DataGrant
+from shoal.data.shelf import AbsentError
+from shoal.errors import ShoalError
+from shoal.execution.files.trees import remove_quietly
+
+PERIOD = 0.5
+LEAST = 1 << 20
+"""Bytes; less says more about how long a request takes than about the link."""
+FRESH = 0.3
+"""What a new measurement counts beside all earlier ones."""
+
+
+class ArrivalRate:
+    """Measures while something is on its way."""
+
+    def __init__(self) -> None:
+        self.rate: float | None = None
+        """Bytes a second; None: not enough has come yet."""
+        self._since: float | None = None
+        self._bytes = 0
+
+    def begins(self, now: float) -> None:
+        """Something is on its way from now on."""
+        if self._since is None:
+            self._since = now
+
+    def arrived(self, now: float, size: int, under_way: int) -> None:
+        """Something has come, and so many are still on their way."""
+        if self._since is None:
+            return
+        self._bytes += size
+        seconds = now - self._since
+        if under_way and seconds < PERIOD:
+            return
+        if self._bytes >= LEAST and seconds > 0:
+            seen = self._bytes / seconds
+            self.rate = seen if self.rate is None else (1 - FRESH) * self.rate + FRESH * seen
+        self._since = now if under_way else None
+        self._bytes = 0
+
+
+class ReadCounters:
+    """The readings of one run on one node."""
+
+    def __init__(self) -> None:
+        self.fetched = 0
+        """Files that came from others."""
+        self.hits = 0
+        self.hit_bytes = 0
+        self._new: set[str] = set()
+
+    def arrived(self, name: str) -> None:
+        """A file has come from another node, or from the head."""
+        self.fetched += 1
+        self._new.add(name)
+
+    def read(self, name: str, size: int) -> None:
+        """A task that is about to start reads it."""
+        if name in self._new:
+            self._new.discard(name)
+        else:
+            self.hits += 1
+            self.hit_bytes += size
+
+
+SOURCE = 0
+"""The attempt that stands for what the client has brought."""
+
+
+class FileVersion(msgspec.Struct, frozen=True, array_like=True):
+    """A version of a file."""
+
+    attempt: int
+    size: int
+    checksum: int
+
+
+_decode = msgspec.msgpack.Decoder(FileVersion).decode
+decode_sources = msgspec.msgpack.Decoder(dict[int, FileVersion]).decode
+encode_made = msgspec.msgpack.Encoder().encode
+SOURCES = "sources"
+"""The piece of a run that tells what the client has brought: a version for each such file."""
+
+
+_NAMED = 3
+"""Files that a sentence names."""
+
+
+def no_room_sentence(files: Sequence[str], cramped: Cramped) -> str:
+    """Why a task cannot run anywhere."""
+    named = ", ".join(repr(file) for file in files[:_NAMED])
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return (
+        f"what it reads fits on the disk of no node: {named}{more} take {show_bytes(cramped.need)}, and the largest "
+        f"room that a node has for them is {show_bytes(max(0, cramped.most))}"
+    )
+
+
+def checksums_of(found: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    """Of each file that `TaskFiles.collect` has taken in."""
+    return tuple(_decode(about).checksum for _, _, about in found)
+
+
+def object_name(run: str, file: int, attempt: int) -> str:
+    return f"{run}/{file}/{attempt}"
+
+
+class NoRoomError(msgspec.Struct, frozen=True):
+    """What a task reads does not fit here."""
+
+    need: int
+    """Bytes of all of it."""
+    room: int
+    """The most that could be here for it when nothing else ran; less than `need`: it never fits."""
+
+
+class _Wanted(msgspec.Struct):
+    """A task whose inputs are on their way."""
+
+    attempt: int
+    missing: dict[str, int]
+    """Objects that have not arrived, with their files."""
+    pinned: list[str]
+    need: int
+    """Bytes of all that it reads."""
+
+
+class TaskFiles:
+    """The files of one run on one node."""
+
+    def __init__(
+        self,
+        run: str,
+        here: int,
+        work: Work,
+        store: Store,
+        cache: Cache,
+        fetcher: Fetcher,
+        sandboxes: str,
+        grant_of: Callable[[int], DataGrant | None],
+        sources: Mapping[int, FileVersion],
+        origin: Callable[[], DataGrant | None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`grant_of` says how to get at what a node has; `origin` likewise for the `sources`, which the head has."""
+        self._run, self._here, self._work, self._store = run, here, work, store
+        self._cache, self._fetcher = cache, fetcher
+        self._sandboxes = sandboxes
+        self._grant_of, self._sources, self._origin = grant_of, sources, origin
+        self._wanted: dict[int, _Wanted] = {}
+        """By task."""
+        self._waiting: dict[str, list[int]] = {}
+        """By object: tasks that wait for it; none if it is fetched ahead."""
+        self._files: dict[str, int] = {}
+        """By object: its file, while it is on its way."""
+        self._coming: dict[str, int] = {}
+        """By object: its size, likewise."""
+        self._pins: dict[int, list[str]] = {}
+        self._here_already: dict[int, str] = {}
+        """By file: its object, if that was here when somebody looked. As long as it is, nobody makes the file anew."""
+        self._clock = clock
+        self.inflow = ArrivalRate()
+        self.reads = ReadCounters()
+
+    # ---- before a task -------------------------------------------------------------------------------------------
+
+    def want(self, task: int, attempt: int) -> bool | NoRoomError | None:
+        """Whether all that a task reads is here; False: it is on its way. None: something does not exist any more."""
+        missing: dict[str, int] = {}
+        lacking: dict[str, FileVersion] = {}
+        pinned: list[str] = []
+        for file in self._work.inputs_of(task):
+            name = self._here_already.get(file)
+            if name is not None and self._cache.pin(name):  # there is no need to ask the books
+                pinned.append(name)
+                continue
+            made = self._version(file)
+            if made is None:
+                self._unpin(pinned)
+                return None
+            name = object_name(self._run, file, made.attempt)
+            if self._cache.pin(name):
+                pinned.append(name)
+                self._here_already[file] = name
+            else:
+                missing[name], lacking[name] = file, made
+        if not missing:
+            self._furnished(task, pinned)
+            return True
+        absent = sum(made.size for made in lacking.values())
+        need = absent + sum(self._cache.size(name) for name in pinned)
+        most, now = self._cache.room_for({*pinned, *missing}, absent, self._coming)
+        if absent and need > now:
+            self._unpin(pinned)
+            return NoRoomError(need, int(min(most, need)))
+        self._wanted[task] = _Wanted(attempt, missing, pinned, need)
+        for name, file in missing.items():
+            self._waiting.setdefault(name, []).append(task)
+            self._fetch(name, file, lacking[name])
+        return False
+
+    def fetch_ahead(self, task: int) -> None:
+        """It will probably start here soon."""
+        for file in self._work.inputs_of(task):
+            here = self._here_already.get(file)
+            made = self._version(file) if here is None or not self._cache.has(here) else None
+            if made is not None:
+                name = object_name(self._run, file, made.attempt)
+                if not self._cache.has(name) and made.size <= self._cache.room_for((), made.size, self._coming)[1]:
+                    self._fetch(name, file, made)
+
+    def _version(self, file: int) -> FileVersion | None:
+        source = self._sources.get(file)
+        if source is not None:
+            return source
+        about = self._store.about_of(file)
+        return _decode(about) if about is not None else None
+
+    def _fetch(self, name: str, file: int, made: FileVersion) -> None:
+        if name in self._files:
+            return
+        self._files[name], self._coming[name] = file, made.size
+        self.inflow.begins(self._clock())
+        found = [self._grant_of(node) for node in self._store.copies(file) if node != self._here]
+        if made.attempt == SOURCE:
+            found.append(self._origin())
+        self._fetcher.fetch(name, [grant for grant in found if grant is not None], made.size, made.checksum)
+
+    def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, NoRoomError | None]]]:
+        """Tasks with their attempts: those that can start now, and those for which something cannot be had, or has no
+        room here."""
+        ready: list[tuple[int, int]] = []
+        failed: list[tuple[int, int, NoRoomError | None]] = []
+        for fetched in self._fetcher.finished():
+            file = self._files.pop(fetched.name, None)
+            self._coming.pop(fetched.name, None)
+            if file is None:
+                continue  # of a run that is over
+            if fetched.description is not None:
+                self.inflow.arrived(self._clock(), fetched.description.size, len(self._files))
+                self._here_already[file] = fetched.name
+                self.reads.arrived(fetched.name)
+                self._store.copied(file, self._here)
+            self._report_absent(file, fetched)
+            for task in self._waiting.pop(fetched.name, ()):
+                self._settle(task, fetched, ready, failed)
+        return ready, failed
+
+    def _report_absent(self, file: int, fetched: Fetched) -> None:
+        """Nodes that the books say have a file, and that have not: if it was the last one, it is made again."""
+        if not any(
+            trouble.cause in (FetchFailureCause.ABSENT, FetchFailureCause.CORRUPT) for trouble in fetched.troubles
+        ):
+            return
+        made = self._version(file)
+        if made is None or made.attempt == SOURCE or object_name(self._run, file, made.attempt) != fetched.name:
+            return
+        absent = [
+            trouble.grant
+            for trouble in fetched.troubles
+            if trouble.cause in (FetchFailureCause.ABSENT, FetchFailureCause.CORRUPT)
+        ]
+        for node in self._store.copies(file):
+            if node != self._here and self._grant_of(node) in absent:
+                self._store.dropped(file, node)
+
+    def _settle(
+        self,
+        task: int,
+        fetched: Fetched,
+        ready: list[tuple[int, int]],
+        failed: list[tuple[int, int, NoRoomError | None]],
+    ) -> None:
+        wanted = self._wanted.get(task)
+        if wanted is None:
+            return
+        if fetched.description is not None and self._cache.pin(fetched.name):
+            wanted.pinned.append(fetched.name)
+            del wanted.missing[fetched.name]
+            if not wanted.missing:
+                del self._wanted[task]
+                self._furnished(task, wanted.pinned)
+                ready.append((task, wanted.attempt))
+        else:
+            is_full = any(trouble.cause is FetchFailureCause.FULL for trouble in fetched.troubles)
+            no_room = self._no_room(wanted) if is_full else None
+            self.forget(task)
+            failed.append((task, wanted.attempt, no_room))
+
+    def _no_room(self, wanted: _Wanted) -> NoRoomError:
+        """The disk was full before its time: somebody else uses it, or tasks that run. If none does, it stays full."""
+        others = len(self._wanted) > 1 or self._pins
+        here = sum(self._cache.size(name) for name in wanted.pinned)
+        return NoRoomError(
+            wanted.need, wanted.need if others else min(wanted.need - 1, here + self._cache.free_bytes())
+        )
+
+    def _furnished(self, task: int, pinned: list[str]) -> None:
+        """All that a task reads is here, and is kept for it."""
+        self._pins[task] = pinned
+        for name in pinned:
+            try:
+                self.reads.read(name, self._cache.size(name))
+            except AbsentError:
+                pass  # somebody has tidied up; whoever prepares the folder says so
+
+    def is_coming(self, task: int) -> bool:
+        return task in self._wanted
+
+    def coming(self) -> int:
+        """How many tasks wait for what they read."""
+        return len(self._wanted)
+
+    def forget(self, task: int) -> None:
+        """It does not start after all, or has ended."""
+        wanted = self._wanted.pop(task, None)
+        if wanted is not None:
+            self._unpin(wanted.pinned)
+            for name in wanted.missing:
+                if task in self._waiting.get(name, ()):
+                    self._waiting[name].remove(task)
+        self._unpin(self._pins.pop(task, ()))
+
+    def _unpin(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._cache.unpin(name)
+
+    # ---- its folder ----------------------------------------------------------------------------------------------
+
+    def furnish(self, task: int, attempt: int, deed: TaskSpec) -> tuple[str, str | None]:
+        """A folder with everything that a task reads; or why that failed."""
+        folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
+        try:
+            remove_quietly(folder)
+            os.makedirs(folder)
+            for name, where in zip(self._pins[task], self._places(task, deed), strict=True):
+                target = os.path.join(folder, where)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                self._cache.link(name, target)
+            for where in deed.outputs:
+                os.makedirs(os.path.dirname(os.path.join(folder, where)), exist_ok=True)
+        except (OSError, ShoalError) as error:
+            return folder, f"cannot prepare its folder: {error}"
+        return folder, None
+
+    def _places(self, task: int, deed: TaskSpec) -> list[str]:
+        """Where what is pinned for a task belongs, in that order."""
+        where = dict(zip(self._work.inputs_of(task), deed.inputs, strict=True))
+        return [where[int(name.rsplit("/", 2)[1])] for name in self._pins[task]]
+
+    def collect(
+        self, task: int, attempt: int, deed: TaskSpec, seconds: float
+    ) -> tuple[list[tuple[int, int, bytes]], str | None]:
+        """Takes in what a task has made: file, bytes and what the books shall know of each; or what is not there."""
+        folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
+        found: list[tuple[int, int, bytes]] = []
+        for file, where in zip(self._work.outputs_of(task), deed.outputs, strict=True):
+            path = os.path.join(folder, where)
+            if os.path.isdir(path):
+                return [], f"{where!r} is a directory, which is not passed on between nodes that share no files"
+            if not os.path.lexists(path):
+                return [], f"exit status 0, but it did not make {where!r}"
+            try:
+                made = self._cache.adopt(path, object_name(self._run, file, attempt), seconds_to_get=seconds)
+            except (OSError, ShoalError) as error:
+                return [], f"cannot keep {where!r}: {error}"
+            found.append((file, made.size, encode_made(FileVersion(attempt, made.size, made.checksum))))
+        return found, None
+
+    def clear(self, task: int, attempt: int) -> None:
+        """The attempt is over: its folder goes, what it has read may be evicted."""
+        self.forget(task)
+        remove_quietly(os.path.join(self._sandboxes, f"{task}.{attempt}"))
+
+    def close(self) -> None:
+        """The run is over, for this node."""
+        for task in [*self._wanted, *self._pins]:
+            self.forget(task)
+        remove_quietly(self._sandboxes)

@@ -1,0 +1,488 @@
+"""Job servers: a flow, a scheduler and a run-time system put together, and driven to the end of the workflow.
+
+`simple` has one run-time system, `several_locations` one for each place, `with_transfer_costs` brings tasks to the
+memory that they need. Tasks may call functions that the job server registers (`shoal.runtime.call`).
+
+The loop runs in the caller's thread. One other thread looks after agents that die. Stewards are used only under the
+lock of their run-time system, and what they told is handled before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from shoal.cluster.job_servers.callback_server import CallbackServer
+from shoal.cluster.job_servers.runtime_system import RuntimeSystem
+from shoal.cluster.job_servers.task_calls import Seat, granted
+from shoal.core.resources import FRACTION
+from shoal.core.task import Call
+from shoal.data.memory.handle import Allocation
+from shoal.errors import InputError, RunError, ShoalError
+from shoal.execution.calls.pickling import CallError
+from shoal.execution.executor.executor import ConfiguredExecutor, Executor
+from shoal.execution.executor.options import CallOptionValues
+from shoal.execution.nets.task_calls import TimedResult, run_command
+from shoal.execution.processes.orders import environment_of
+from shoal.petri import NetFlow
+from shoal.petri.records import Task
+from shoal.petri.transition import told
+from shoal.resources.machine import CORE, GPU
+from shoal.resources.memory_layout import Range
+from shoal.resources.schedulers import registry
+from shoal.resources.schedulers.composed import ComposedScheduler
+from shoal.resources.schedulers.interface import (
+    CancelAttemptCommand,
+    Command,
+    EndingFlow,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    Flow,
+    LookEvent,
+    ManagerEvents,
+    StopEvent,
+    StoppedEvent,
+    SubmitTaskCommand,
+)
+from shoal.resources.schedulers.registry import ranges_of_arguments
+from shoal.resources.tickets import Happening, Rank, ranks_of
+
+Action = Callable[[], object]
+
+
+class LoopCalls:
+    """Actions for one loop. Who asks waits for the answer, unless the loop has not begun or it is the loop itself."""
+
+    def __init__(self, post: Callable[[Callable[[], Event | None]], None]) -> None:
+        """`post` has something called in the thread of the loop, which is the one that opens this."""
+        self._post = post
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+        self._waiting: dict[int, Future[None]] = {}
+        self._number = 0
+        self.problems: list[str] = []
+        """A sentence for each action that failed and for which nobody waited."""
+
+    def open(self) -> None:
+        """The loop begins, in this thread."""
+        self._thread, self._is_over = threading.current_thread(), False
+
+    def close(self) -> None:
+        """The loop has ended: nobody waits any longer."""
+        with self._lock:
+            self._is_over = True
+            waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer.set_exception(RunError("the job server ended before it came to that"))
+
+    def ask(self, action: Action) -> None:
+        """Has it done; raises what it raised, if that can be waited for."""
+        waits = self._thread not in (None, threading.current_thread())
+        with self._lock:
+            if self._is_over:
+                raise RunError("the job server has ended and does nothing any more")
+            self._number += 1
+            number = self._number
+            answer: Future[None] = Future()
+            if waits:
+                self._waiting[number] = answer
+        self._post(lambda: self._perform(number, action))
+        if waits:
+            answer.result()
+
+    def _perform(self, number: int, action: Action) -> Event:
+        error: Exception | None = None
+        try:
+            action()
+        except Exception as raised:  # it is the user's: whoever asked for it is told, and the loop goes on
+            error = raised
+        with self._lock:
+            answer = self._waiting.pop(number, None)
+        if answer is None:
+            self.problems += [told(error)] if error is not None else []
+        elif error is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(error)
+        return LookEvent()
+
+
+ALONE_SECONDS = 2_000_000.0
+"""A call with a time limit travels alone; those of one task must run at once and not one after the other."""
+
+Invocation = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+class RankSender:
+    """Sends tasks to the agents of one run-time system."""
+
+    def __init__(self, runtime: RuntimeSystem, desk: CallbackServer, directory: str) -> None:
+        self._runtime, self._desk, self._directory = runtime, desk, directory
+        self._executors: list[Executor] = []
+        """The last one knows all agents; earlier ones have calls under way perhaps."""
+        self._views: dict[tuple[object, ...], ConfiguredExecutor] = {}
+        self._wrapped: dict[Callable[..., Any], Callable[..., TimedResult]] = {}
+
+    def send(self, submit: SubmitTaskCommand, key: str) -> list[Future[Any]]:
+        """Begins all ranks of a task; if that cannot be done for one of them, none is begun."""
+        profile = submit.task.transition.profile
+        function, arguments, keywords = invocation(submit.task, submit.way, self._directory)
+        is_command = function is run_command  # which is told its directory
+        place = os.path.join(self._directory, profile.directory) if profile.directory and not is_command else None
+        ranks = ranks_of(submit.grant)
+        addresses = [self._runtime.address_of(node) for node in submit.grant.nodes()]
+        views = [self._view(rank, submit.task) for rank in ranks]
+        wrapped = self._wrapped.get(function)
+        if wrapped is None:
+            wrapped = self._wrapped[function] = granted(function)
+        futures: list[Future[Any]] = []
+        for rank, view in zip(ranks, views, strict=True):
+            variables = dict(environment_of(rank.places, gpus=self._knows_devices(rank)))
+            variables |= dict(rank.environment) | {"SHOAL_ADDRESSES": ",".join(addresses)} | dict(profile.environment)
+            cpus = sorted({cpu for each in rank.places for cpu in each.cpus})
+            seat = Seat(variables, tuple(cpus), self._desk.driver_for(key), place)
+            futures.append(view.submit(wrapped, seat, arguments, keywords))
+        return futures
+
+    def _knows_devices(self, rank: Rank) -> bool:
+        """Whether the GPUs of this rank have names, or those which are to be hidden from it."""
+        forest = self._runtime.steward.forest
+        held = [unit for place in rank.places for path in place.units if (unit := forest.find(path)) is not None]
+        if any(unit.kind == GPU or unit.total.get(GPU) for unit in held):
+            units = [each for unit in held for each in unit.walk()]
+        else:
+            machine = forest.find(rank.node)
+            units = list(machine.walk()) if machine is not None and machine.total.get(GPU) else []
+        devices = [unit.device for unit in units if unit.kind == GPU]
+        return bool(devices) and None not in devices
+
+    def _view(self, rank: Rank, task: Task) -> ConfiguredExecutor:
+        """An executor whose calls run on the agent of this rank, with what it was granted there."""
+        node, info = self._runtime.node_of(rank.node)
+        forest = self._runtime.steward.forest
+        units = [forest.find(path) for place in rank.places for path in place.units]
+        counts = {
+            kind: sum(unit.total.get(kind, 0) + (unit.kind == kind) for unit in units if unit is not None)
+            for kind in (CORE, GPU)
+        }
+        offered = info.resources
+        wishes: CallOptionValues = {
+            "cores": min(counts[CORE], offered.get("cores") / FRACTION),
+            "gpus": min(counts[GPU], offered.get("gpus") / FRACTION),
+            "memory": min(sum(place.memory for place in rank.places), offered.get("memory")),
+            "requires": f"node={node}",
+            "timeout": task.transition.profile.timeout or ALONE_SECONDS,
+        }
+        key = tuple(wishes.values())
+        if key not in self._views:
+            self._views[key] = self._fitting(wishes)
+        return self._views[key]
+
+    def _fitting(self, wishes: CallOptionValues) -> ConfiguredExecutor:
+        if self._executors:
+            try:
+                return self._executors[-1].with_options(**wishes)
+            except InputError:
+                pass  # it was made before this agent was there
+        self._executors.append(Executor(cluster=self._runtime.home.access))
+        return self._executors[-1].with_options(**wishes)
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Waits for what runs, or ends it if that is to be `at_once`."""
+        for executor in self._executors:
+            if at_once:
+                executor.__exit__(KeyboardInterrupt, None, None)  # left like that, it waits for nothing
+            else:
+                executor.shutdown(cancel_futures=True)
+
+
+def invocation(task: Task, way: str, directory: str) -> Invocation:
+    """What is to be called for a task: a function of a net, one of its implementations, a command, or a graph's."""
+    spec = task.transition
+    place = os.path.join(directory, spec.profile.directory or "")
+    if spec.command is not None:
+        return run_command, (task.command_line(), {}, place, spec.profile.shell), {}
+    if isinstance(spec.action, str):
+        return run_command, (spec.action, {}, place, spec.profile.shell), {}
+    if isinstance(spec.action, Call):
+        if spec.action.wants_task:
+            raise InputError(f"{spec.name!r} is a rule's function, which job servers do not run")
+        return spec.action.function, spec.action.arguments, dict(spec.action.keywords)
+    function = dict(spec.implementations)[way] if spec.implementations else spec.function
+    assert function is not None, f"{spec.name} runs nothing"
+    if spec.by_keyword:
+        return function, (), task.arguments
+    return function, tuple(task.arguments.values()), {}
+
+
+LOOK_SECONDS = 1.0
+"""So often we ask which agents are there."""
+ENDING_SECONDS = 0.02
+"""So often we ask whether cancelled calls have ended."""
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+class _Attempt:
+    """A task under way: a call for each rank."""
+
+    def __init__(self, submit: SubmitTaskCommand, futures: list[Future[Any]]) -> None:
+        self.submit, self.futures = submit, futures
+        self.problem: BaseException | None = None
+        self.is_ending = False
+
+    def end(self) -> None:
+        """All or nothing: no rank goes on without the others."""
+        self.is_ending = True
+        for future in self.futures:
+            future.cancel()
+
+    def is_over(self) -> bool:
+        """Whether no process of it is left; `wait` counts a cancelled call only when its worker has let go of it."""
+        return not wait(self.futures, timeout=0).not_done
+
+
+class JobServer:
+    """Runs one flow by one scheduler on the agents of one run-time system, or of one for each location."""
+
+    def __init__(
+        self,
+        scheduler: ComposedScheduler,
+        runtime: RuntimeSystem | Mapping[str, RuntimeSystem],
+        *,
+        functions: Functions | None = None,
+        directory: str | None = None,
+    ) -> None:
+        """`functions` are those that tasks may call here, by name; commands run in `directory`."""
+        self.flow = scheduler.flow
+        self.scheduler = scheduler
+        self._ending = scheduler.flow if isinstance(scheduler.flow, EndingFlow) else None
+        self._runtimes = {"": runtime} if isinstance(runtime, RuntimeSystem) else dict(runtime)
+        self._functions = dict(functions or {})
+        self._directory = directory or os.getcwd()
+        self._inbox: queue.SimpleQueue[Callable[[], Event | None]] = queue.SimpleQueue()
+        self._errands = LoopCalls(self._inbox.put)
+        self._told: deque[ManagerEvents] = deque()
+        self._attempts: dict[tuple[int, int], _Attempt] = {}
+        self._senders: dict[str, RankSender] = {}
+        self._desk: CallbackServer | None = None
+        self._ended = threading.Event()
+        self._is_stopped = False
+
+    # ---- for users -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Any:
+        """Until the workflow is over; what it gave. `RunError` if it gave nothing because something failed."""
+        first = next(iter(self._runtimes.values()))
+        self._desk = CallbackServer(self._functions, first.own_address)
+        watch = threading.Thread(target=self._watch, name="shoal-runtime-watch", daemon=True)
+        has_ended = False
+        self._errands.open()
+        try:
+            for location, runtime in self._runtimes.items():
+                self._senders[location] = RankSender(runtime, self._desk, self._directory)
+                runtime.hear(self.scheduler.run, partial(self._hear, location))
+            watch.start()
+            self._loop()
+            has_ended = True
+        finally:
+            self._errands.close()
+            self._close(watch, at_once=not has_ended)
+        return self._outcome()
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Has something done to the flow between two events, such as putting a token; from any thread.
+
+        While the server runs this waits until it is done, and raises what it raised. What was asked for before `run`
+        and cannot be done is one of the `problems`, and the rest of the workflow goes on.
+        """
+        self._errands.ask(action)
+
+    def stop(self) -> None:
+        """Cancels what runs and ends the loop; from any thread."""
+        self._inbox.put(StopEvent)
+
+    def problems(self) -> list[str]:
+        """A sentence for everything that failed for good."""
+        failed = self.flow.problems() if isinstance(self.flow, NetFlow) else list(self.scheduler.failures.values())
+        return [*self._errands.problems, *failed]
+
+    def _outcome(self) -> Any:
+        result = self.flow.result if isinstance(self.flow, NetFlow) else None
+        has_result = isinstance(self.flow, NetFlow) and self.flow.has_result
+        problems = self.problems()
+        if problems and not has_result:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise RunError(f"{problems[0]}{more}")
+        return result
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        event: Event | None = LookEvent()
+        while True:
+            if event is not None:
+                self._handle(event)
+            if self._is_over():
+                return
+            event = self._next_event()
+
+    def _handle(self, event: Event) -> None:
+        with ExitStack() as locks:
+            for runtime in self._runtimes.values():
+                locks.enter_context(runtime.lock)
+            while self._told:
+                self._perform(self.scheduler.handle(self._told.popleft()))
+            self._perform(self.scheduler.handle(event))
+
+    def _is_over(self) -> bool:
+        flow = self._ending
+        if flow is None:
+            return self.scheduler.is_idle
+        if flow.is_finished and not self.scheduler.is_idle and not self._is_stopped:
+            self._is_stopped = True
+            self._handle(StopEvent())  # its answer is known, whatever still runs
+        return self.scheduler.is_idle and (flow.is_finished or self._is_stopped)
+
+    def _next_event(self) -> Event | None:
+        ending = [key for key, attempt in self._attempts.items() if attempt.is_ending]
+        for key in ending:
+            if self._attempts[key].is_over():
+                return self._conclude(key)
+        is_stuck = self.scheduler.is_idle and self._ending is not None and self._ending.is_busy
+        waits = not self.scheduler.is_hungry and not is_stuck  # steps of a net go on where their bound stopped them
+        try:
+            event = self._inbox.get(waits, ENDING_SECONDS if ending else LOOK_SECONDS)()
+        except queue.Empty:
+            return LookEvent()
+        if isinstance(event, StopEvent):
+            self._is_stopped = True
+        return event
+
+    def _perform(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case SubmitTaskCommand():
+                    self._begin(command)
+                case CancelAttemptCommand():
+                    attempt = self._attempts.get((command.task, command.attempt))
+                    if attempt is not None:
+                        attempt.end()
+                case ManagerEvents():
+                    self._runtimes[command.location].tell(command.happenings)
+
+    def _begin(self, submit: SubmitTaskCommand) -> None:
+        key = submit.task.id, submit.task.attempt
+        try:
+            futures = self._senders[submit.location].send(submit, self._name_of(key))
+        except ShoalError as error:  # this task cannot be sent, the others go on
+            failed = FailedEvent(*key, str(error))
+            self._inbox.put(lambda: failed)
+            return
+        self._attempts[key] = _Attempt(submit, futures)
+        for future in futures:
+            future.add_done_callback(partial(self._call_ended, key))
+
+    def _name_of(self, key: tuple[int, int]) -> str:
+        return f"{self.scheduler.run}:{key[0]}:{key[1]}"
+
+    def _call_ended(self, key: tuple[int, int], future: Future[Any]) -> None:
+        """In whatever thread the executor has."""
+        self._inbox.put(partial(self._rank_ended, key, future))
+
+    def _rank_ended(self, key: tuple[int, int], future: Future[Any]) -> Event | None:
+        attempt = self._attempts.get(key)
+        if attempt is None or future.cancelled():
+            return None
+        problem = future.exception()
+        if problem is not None and attempt.problem is None and not attempt.is_ending:
+            attempt.problem = problem
+            attempt.end()
+        return self._conclude(key) if attempt.is_over() else None
+
+    def _conclude(self, key: tuple[int, int]) -> Event:
+        """All calls of an attempt have ended."""
+        attempt = self._attempts.pop(key)
+        assert self._desk is not None
+        self._desk.forget(self._name_of(key))
+        if attempt.problem is not None:
+            if isinstance(attempt.problem, CallError) and self._is_lost(attempt):
+                return StoppedEvent(*key)
+            return FailedEvent(*key, attempt.submit.task.transition.complaint("the run", attempt.problem))
+        if attempt.is_ending:
+            return StoppedEvent(*key)
+        results = [future.result() for future in attempt.futures]
+        return FinishedEvent(*key, results[0].value, max(each.ended - each.started for each in results))
+
+    def _is_lost(self, attempt: _Attempt) -> bool:
+        """Whether an agent of it is gone; then it is not the task that has failed."""
+        runtime = self._runtimes[attempt.submit.location]
+        runtime.look()
+        return any(runtime.steward.forest.find(node) is None for node in attempt.submit.grant.nodes())
+
+    # ---- other threads ---------------------------------------------------------------------------------------------
+
+    def _hear(self, location: str, happenings: Sequence[Happening]) -> None:
+        """With the lock of the run-time system held."""
+        self._told.append(ManagerEvents(location, tuple(happenings)))
+        self._inbox.put(LookEvent)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            for runtime in self._runtimes.values():
+                runtime.look()
+
+    def _close(self, watch: threading.Thread, *, at_once: bool) -> None:
+        self._ended.set()
+        if watch.is_alive():
+            watch.join()
+        for location, runtime in self._runtimes.items():
+            runtime.hear(self.scheduler.run, None)
+            with runtime.lock:
+                runtime.tell(runtime.steward.depart(self.scheduler.run))
+            if location in self._senders:
+                self._senders[location].close(at_once=at_once)
+        assert self._desk is not None
+        self._desk.close()
+
+
+# ---- the document's job servers ------------------------------------------------------------------------------------
+
+
+def simple(flow: Flow, runtime: RuntimeSystem, run: str = "run", functions: Functions | None = None) -> JobServer:
+    """One run-time system; tasks may ask for several machines at once."""
+    return JobServer(registry.co_allocation(flow, runtime.steward, run), runtime, functions=functions)
+
+
+def several_locations(
+    flow: Flow, runtimes: Mapping[str, RuntimeSystem], run: str = "run", functions: Functions | None = None
+) -> JobServer:
+    """A run-time system for each location; tasks choose theirs by the label `location=NAME`."""
+    stewards = {location: runtime.steward for location, runtime in runtimes.items()}
+    return JobServer(registry.several_locations(flow, stewards, run), runtimes, functions=functions)
+
+
+def with_transfer_costs(
+    flow: Flow,
+    runtime: RuntimeSystem,
+    allocations: Sequence[Allocation],
+    run: str = "run",
+    *,
+    needs: Callable[[Task], Mapping[str, Sequence[Range]]] = ranges_of_arguments,
+    functions: Functions | None = None,
+) -> JobServer:
+    """Tasks go where the ranges of these allocations lie that they need, as long as there is room."""
+    partition = {each.id: each.partition() for each in allocations}.__getitem__
+    scheduler = registry.transfer_costs(
+        flow, runtime.steward, partition, run, needs=needs, resources=runtime.host_to_resource()
+    )
+    return JobServer(scheduler, runtime, functions=functions)

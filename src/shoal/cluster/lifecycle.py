@@ -1,0 +1,483 @@
+"""Starting, looking at, resizing and ending a cluster: what the sub-commands of `shoal cluster` do.
+
+With a factory the number of nodes is decided by a process of its own, which is in
+`shoal.cluster.nodes.factory_process`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from shoal.cluster.agent.messages import ClusterReply, ClusterRequest, make_codec
+from shoal.cluster.agent.spools import remove_dead
+from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord
+from shoal.cluster.messaging.access import make_access, read, write
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.nodes.factory import Bounds
+from shoal.cluster.nodes.groups import (
+    agent_command,
+    agent_words,
+    ask_to_end,
+    forget_closed,
+    leave_hosts,
+    let_go,
+    standings_of,
+    starter_of,
+    strike_off,
+    told,
+)
+from shoal.cluster.nodes.local import LocalStarter, last_line
+from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
+from shoal.cluster.stores.redis import RedisLink, key_of, worries
+from shoal.errors import InputError, RunError, ShoalError
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 60.0
+_PAUSE = 0.05
+_GENTLE_PAUSE = 1.0
+"""Between two questions to a batch system."""
+_AT_ONCE = 16
+_FILES_EACH = 64
+"""One agent that is asked to end may take, with room to spare."""
+_TAIL = 65536
+"""Bytes of a log in which the last words of each group are looked for."""
+
+Say = Callable[[str], None]
+
+
+# ---- starting ------------------------------------------------------------------------------------------------------
+
+
+def start(
+    home: ClusterHome, count: int, group: GroupRecord, bounds: Bounds | None, *, store: str | None, host: str, say: Say
+) -> None:
+    """Head first, then nodes; waits until all that can be waited for are there."""
+    with home.locked():
+        before = home.read_started()
+        if before.head is not None and _runs(before.head):
+            raise InputError(
+                f"the cluster {home.name!r} runs already",
+                remedy=f"'shoal cluster scale {home.name} N' changes its size, 'cluster stop {home.name}' ends it",
+            )
+        for left in before.groups:
+            if left.everybody:
+                starter_of(home, left).stop(left.everybody)
+        if store is not None:
+            check_server(store, home.name, say)
+        remove_dead()
+        access = make_access(home.name)
+        write(access.at([], store) if store else access, home.access)
+        started = ClusterRecord(groups=[group])
+        try:
+            _start_head(home, started, f"tcp://{host}:0")
+        except ShoalError:
+            _clear(home, started)
+            raise
+        home.write_started(started)
+    try:
+        say(f"head at {', '.join(read(home.access).contacts)}")
+        _begin(home, group, bounds, count, say)
+    except ShoalError:
+        stop(home)
+        raise
+
+
+def add(home: ClusterHome, count: int, group: GroupRecord, bounds: Bounds | None, say: Say) -> None:
+    """One more group of nodes; if that comes to nothing the cluster is as it was."""
+    with home.locked():
+        started = _known(home)
+        _sweep(home, started)
+        other = next((each for each in started.groups if each.name == group.name), None)
+        if other is not None:
+            raise InputError(
+                f"the nodes of the removed group {group.name!r} have not ended yet"
+                if other.closing
+                else f"the cluster {home.name!r} has a group {group.name!r} already",
+                remedy="choose another name with --group",
+            )
+        started.groups.append(group)
+        home.write_started(started)
+    try:
+        _begin(home, group, bounds, count, say)
+    except ShoalError:
+        _undo(home, group.name)
+        raise
+
+
+def _undo(home: ClusterHome, name: str) -> None:
+    """A group that could not be begun is forgotten, with what there is of it."""
+    with home.locked():
+        started = home.read_started()
+        group = started.group(name)
+        group.bounds, group.closing = None, True
+        try:
+            _end_nodes(starter_of(home, group), group.everybody)
+            group.nodes, group.leaving = [], []
+        except NotAnsweringError:
+            pass  # what is left of it is ended with the cluster, or by 'remove'
+        forget_closed(started)
+        home.write_started(started)
+
+
+def _begin(home: ClusterHome, group: GroupRecord, bounds: Bounds | None, count: int, say: Say) -> None:
+    """The first nodes of a group; its factory, if it is to have one, goes on from there."""
+    if group.kind == "ssh":
+        _prepare_hosts(home, group, say)
+    scale(home, count, say, group.name)
+    if bounds is not None:
+        set_bounds(home, bounds, say, group.name)
+
+
+def _start_head(home: ClusterHome, started: ClusterRecord, bind: str) -> None:
+    """Starts the head and waits until it answers."""
+    command = agent_command(home, "--head", "--bind", bind, "--store", home.store)
+    found = LocalStarter(command, home.logs).start(1)
+    if found.problems:
+        raise RunError(found.problems[0])
+    (head,) = found.handles
+    started.head = head
+    assert isinstance(head, LocalHandle)
+    deadline = time.monotonic() + READY_SECONDS
+    while not _answers(home):
+        if not _runs(head):
+            raise InputError(f"the head of the cluster has ended: {last_line(head.log).removeprefix('shoal: ')}")
+        if time.monotonic() > deadline:
+            raise RunError("the head of the cluster does not get ready")
+        time.sleep(_PAUSE)
+
+
+def _answers(home: ClusterHome) -> bool:
+    access = read(home.access)
+    if not access.contacts:
+        return False
+    try:
+        with Caller(access.at(access.contacts), make_codec(), patience=_GENTLE_PAUSE) as caller:
+            caller.ask(ClusterRequest())
+    except InputError:
+        return False
+    return True
+
+
+def _prepare_hosts(home: ClusterHome, group: GroupRecord, say: Say) -> None:
+    """Brings program and access file to the hosts."""
+    from shoal.cluster.nodes.remote_setup import prepare_hosts
+    from shoal.cluster.nodes.ssh import Ssh, parse_hosts
+
+    problems: list[str] = []
+    hosts = parse_hosts("\n".join(group.options))
+    lodgings = prepare_hosts(Ssh(group.ssh), hosts, read(home.access), agent_words(group), problems.append)
+    with home.locked():
+        started = home.read_started()
+        started.group(group.name).lodgings = lodgings
+        home.write_started(started)
+    if not lodgings:
+        raise InputError(problems[0])
+    for problem in problems:
+        say(problem)
+
+
+def _start_factory(home: ClusterHome) -> bool:
+    """Starts the process that keeps groups within their bounds, if any has them and it does not run."""
+    with home.locked():
+        started = home.read_started()
+        if not started.has_bounds or (started.factory is not None and _runs(started.factory)):
+            return False
+        command = [sys.executable, "-P", "-m", "shoal", "cluster", "factory", home.name]
+        found = LocalStarter(command, home.logs).start(1)
+        if found.problems:
+            raise RunError(found.problems[0])
+        (started.factory,) = found.handles
+        home.write_started(started)
+    return True
+
+
+def _runs(handle: Handle) -> bool:
+    return LocalStarter([], "").poll([handle]).get(handle, NodeStatus(NodePhase.ENDED)).phase is NodePhase.RUNNING
+
+
+def restart(home: ClusterHome, say: Say) -> None:
+    """Starts the head anew if it is gone, at the address it had, and the factory if there is to be one."""
+    with home.locked():
+        started = home.read_started()
+        if started.head is None:
+            raise nowhere(home)
+        is_gone = not _runs(started.head)
+        if is_gone:
+            before = started.head
+            try:
+                _start_head(home, started, read(home.access).contacts[0])
+            except ShoalError:
+                started.head = before  # there is a cluster still, and it can be tried once more
+                raise
+            finally:
+                home.write_started(started)
+    say("the head was started anew" if is_gone else "the head runs")
+    is_new = _start_factory(home)
+    for group in started.groups:
+        if group.bounds is not None and is_new:
+            say(_keeps(started, group))
+    if started.has_bounds and not is_new:
+        say("the factory runs")
+
+
+# ---- resizing ------------------------------------------------------------------------------------------------------
+
+
+def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> None:
+    """As many nodes as asked for; the newest go first, when they have done what they have begun."""
+    with home.locked():
+        started = _known(home)
+        group = started.group(name)
+        if group.bounds is not None and started.factory is not None and _runs(started.factory):
+            raise InputError(
+                f"a factory decides how many nodes {_of(home, started, group)} has",
+                remedy=f"change its bounds: 'shoal cluster scale {home.name} --min A --max B'",
+            )
+        starter = starter_of(home, group)
+        standing = starter.poll(group.everybody) if group.everybody else {}
+        strike_off(group, standing)
+        alive = group.nodes
+        problems: tuple[str, ...] = ()
+        if len(alive) > count:
+            alive.sort(key=lambda node: standing[node].phase is not NodePhase.RUNNING)  # those that only wait go first
+            group.leaving += let_go(read(home.access), starter, alive[count:])
+            alive = alive[:count]
+        elif len(alive) < count:
+            found = starter.start(count - len(alive), group.everybody)
+            alive += found.handles
+            problems = found.problems
+        group.nodes = alive
+        home.write_started(started)
+    if problems and not alive:
+        raise InputError(problems[0])
+    for problem in problems:
+        say(problem)
+    if group.kind == "slurm":
+        say(f"{len(alive)} nodes asked for; Slurm starts them when it can" if alive else "no node is asked for")
+    else:
+        _await_nodes(home, starter, alive)
+        say("1 node is there" if len(alive) == 1 else f"{len(alive)} nodes are there")
+
+
+def set_bounds(home: ClusterHome, bounds: Bounds, say: Say, name: str | None = None) -> None:
+    """The factory goes by these from now on; if there was none there is one now."""
+    with home.locked():
+        started = _known(home)
+        group = started.group(name)
+        is_change = group.bounds is not None
+        group.bounds = bounds
+        home.write_started(started)
+    is_new = _start_factory(home)
+    say(_keeps(started, group, is_change=is_change and not is_new))
+
+
+def _keeps(started: ClusterRecord, group: GroupRecord, *, is_change: bool = False) -> str:
+    assert group.bounds is not None
+    where = f" in group {group.name}" if len(started.groups) > 1 else ""
+    kept = f"keeps {group.bounds.minimum} to {group.bounds.maximum} nodes{where}"
+    return f"the factory {kept} from now on" if is_change else f"a factory {kept}, as the work needs them"
+
+
+def _of(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
+    """A group in words; who has only one need not know that it is one."""
+    return repr(home.name) if len(started.groups) == 1 else f"group {group.name!r} of {home.name!r}"
+
+
+def remove(home: ClusterHome, name: str, say: Say) -> None:
+    """Ends the nodes of a group when they have done what they have begun; then there is no such group any more."""
+    with home.locked():
+        started = _known(home)
+        group = started.group(name, even_closing=True)
+        starter = starter_of(home, group)
+        group.bounds, group.closing = None, True
+        strike_off(group, starter.poll(group.everybody) if group.everybody else {})
+        group.leaving += let_go(read(home.access), starter, group.nodes) if group.nodes else []
+        group.nodes = []
+        forget_closed(started)
+        home.write_started(started)
+    count = len(group.leaving)
+    nodes = "1 node ends" if count == 1 else f"{count} nodes end"
+    say(f"group {name} is removed" + (f"; {nodes} when what they have begun is done" if count else ""))
+
+
+def _sweep(home: ClusterHome, started: ClusterRecord) -> None:
+    """Forgets groups that were removed and whose nodes have ended."""
+    closing = [group for group in started.groups if group.closing]
+    standings, _ = standings_of(home, closing)
+    for group in closing:
+        strike_off(group, standings)
+    forget_closed(started)
+
+
+def _known(home: ClusterHome) -> ClusterRecord:
+    """What was started of a cluster that there is."""
+    started = home.read_started()
+    if started.head is None:
+        raise nowhere(home)
+    return started
+
+
+def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    next_poll = 0.0
+    with Caller(read(home.access), make_codec()) as caller:
+        while True:
+            there = {node.labels.get("node") for node in told(caller).nodes.values()}
+            missing = [handle for handle in handles if handle.name not in there]
+            if not missing:
+                return
+            if time.monotonic() > next_poll:
+                for handle, standing in starter.poll(missing).items():
+                    if standing.phase is NodePhase.ENDED:
+                        raise RunError(f"a node has ended before it joined: {standing.reason} (see {handle.log})")
+                next_poll = time.monotonic() + (_PAUSE if isinstance(starter, LocalStarter) else _GENTLE_PAUSE)
+            if time.monotonic() > deadline:
+                raise RunError(f"{len(missing)} nodes do not join; see {missing[0].log}")
+            time.sleep(_PAUSE)
+
+
+# ---- looking -------------------------------------------------------------------------------------------------------
+
+
+def absent(
+    home: ClusterHome, started: ClusterRecord, found: ClusterReply
+) -> dict[str, list[tuple[Handle, NodeStatus]]]:
+    """By group, nodes that were started and are not there, with the reason as far as whoever starts them knows it."""
+    there = {node.labels.get("node") for node in found.nodes.values()}
+    missing = {
+        group.name: [each for each in (group.leaving if group.closing else group.nodes) if each.name not in there]
+        for group in started.groups
+    }
+    standings, silent = standings_of(home, started.groups, missing)
+    unknown = {name: NodeStatus(NodePhase.WAITING, why) for name, why in silent.items()}
+    return {
+        name: [(each, unknown.get(name) or standings.get(each, NodeStatus(NodePhase.WAITING))) for each in handles]
+        for name, handles in missing.items()
+    }
+
+
+def factory_says(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
+    """How the factory of a group is doing, in words; nothing if there is none."""
+    if group.bounds is None:
+        return ""
+    bounds = f"from {group.bounds.minimum} to {group.bounds.maximum} nodes"
+    if started.factory is None or not _runs(started.factory):
+        return f"the factory ({bounds}) does not run; 'shoal cluster restart {home.name}' starts it"
+    said = _last_said(started.factory.log, f" group {group.name}: ")
+    return f"factory {bounds}" + (f": {said}" if said else "")
+
+
+def _last_said(log: str, of: str) -> str:
+    """The last of a factory's words about one group, with their time."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.replace(of, " ", 1) for line in reversed(lines) if of in line), "")
+
+
+# ---- ending --------------------------------------------------------------------------------------------------------
+
+
+def stop(home: ClusterHome) -> int:
+    """Ends the factory, the nodes, then the head; how many nodes were still to be ended."""
+    started = home.read_started()
+    if started.head is None and not started.handles:
+        raise nowhere(home)
+    if started.factory is not None:
+        LocalStarter([], home.logs).stop([started.factory])
+    with home.locked():
+        started = home.read_started()
+        standings, _ = standings_of(home, started.groups)
+        ended_before = sum(standing.phase is NodePhase.ENDED for standing in standings.values())
+        if started.handles:
+            _tell_all_to_end(home)
+        problems = []
+        for group in started.groups:
+            try:
+                _end_nodes(starter_of(home, group), group.everybody)
+            except NotAnsweringError as error:
+                problems.append(str(error))
+        if problems:  # what is left can be ended by another try
+            raise RunError(problems[0])
+        for group in started.groups:
+            leave_hosts(group)
+        _clear(home, started)
+    return sum(len(group.everybody) for group in started.groups) - ended_before
+
+
+def _clear(home: ClusterHome, started: ClusterRecord) -> None:
+    """Ends the head; then there is no such cluster any more."""
+    if started.head is not None:
+        LocalStarter([], home.logs).stop([started.head])
+    remove_dead()
+    home.write_started(ClusterRecord())
+    try:
+        os.unlink(home.access)
+    except FileNotFoundError:
+        pass
+
+
+def _tell_all_to_end(home: ClusterHome) -> None:
+    """Agents that hear it give back what they have and are gone soon; the others are ended from outside."""
+    try:
+        access = read(home.access)
+        with Caller(access, make_codec()) as caller:
+            addresses = [node.address for node in told(caller).nodes.values()]
+    except InputError:
+        return
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, files // _FILES_EACH))) as pool:
+        list(pool.map(lambda address: ask_to_end(access, address, at_once=True), addresses))
+
+
+def _end_nodes(starter: Starter, nodes: Sequence[Handle]) -> None:
+    """From outside, and until they have ended; a batch system takes its time for that."""
+    if not nodes:
+        return
+    starter.stop(nodes)
+    deadline = time.monotonic() + STOP_SECONDS
+    while any(standing.phase is not NodePhase.ENDED for standing in starter.poll(nodes).values()):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_GENTLE_PAUSE)
+
+
+def nowhere(home: ClusterHome) -> InputError:
+    return InputError(f"there is no cluster {home.name!r} here", remedy="'shoal cluster list' names those there are")
+
+
+def names() -> list[str]:
+    """The clusters that were started from here."""
+    folder = os.path.dirname(ClusterHome("x").folder)
+    try:
+        found = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    return [name for name in found if os.path.exists(os.path.join(folder, name, "access.json"))]
+
+
+FORGOTTEN_SECONDS = 60
+"""How long the server keeps what was written to try it, if nobody takes it away."""
+
+
+def check_server(url: str, cluster: str, say: Callable[[str], None]) -> None:
+    """Says what of its settings endangers runs; a server that takes nothing is refused."""
+    key = key_of(cluster, "trial")
+    link = RedisLink(url.split(","), key)
+    try:
+        for sentence in worries(link).values():
+            say(sentence)
+        link.call("SET", key, "1", "EX", FORGOTTEN_SECONDS)
+        link.call("DEL", key)
+    except RunError as error:
+        raise InputError(str(error), remedy="the books of a cluster cannot be kept there") from None
+    finally:
+        link.close()

@@ -1,0 +1,1 @@
+"""Authenticated, encrypted messages between agents, clients and viewers. Knows nothing of tasks."""

@@ -1,0 +1,487 @@
+"""One agent's post: everything that other agents, clients and viewers tell it, and what it tells them.
+
+One bound socket receives from everybody; one connecting socket per peer is made when something is to be sent there.
+The owner's loop is: poll `fds()`, `receive()`, act, `flush()`. Nothing here blocks. What was sent during a turn goes
+out at its end as one envelope per receiver. Everything may be lost: a receiver that is away costs a bounded outbox.
+
+The role of a sender follows from its key (`shoal.cluster.messaging.authenticator`). What that role may ask for is the
+owner's to decide, and so is what the messages mean. What is not a proper frame of this cluster is counted and dropped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import select
+import socket
+import struct
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from errno import EADDRINUSE
+from typing import Generic, NamedTuple, TypeAlias
+
+import zmq
+
+from shoal.cluster.messaging.access import Access, Role
+from shoal.cluster.messaging.authenticator import Authenticator, Context, Socket, client_socket, server_socket
+from shoal.cluster.messaging.envelope import (
+    HEADER_BYTES,
+    NAME_LENGTH,
+    BadFrame,
+    Codec,
+    Envelope,
+    M,
+    OtherVersion,
+    Outbox,
+)
+from shoal.errors import InputError
+from shoal.execution.descriptors import OUT_OF_DESCRIPTORS, is_scarce, most_left, reserve, shortage
+
+LOOK_SECONDS = 0.5
+SAY_SECONDS = 60.0
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_TAKE_NOTHING = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0))
+"""One instruction of the Berkeley packet filter: return 0, of each packet nothing is taken."""
+_FILTER = struct.pack("@HP", 1, ctypes.addressof(_TAKE_NOTHING))
+
+_log = logging.getLogger(__name__)
+
+
+class AcceptPause:
+    """Looks after one listening socket of libzmq."""
+
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint` is where it listens, as libzmq tells."""
+        self.is_on = False
+        """Whether new connections wait."""
+        self._listener = _listener_at(endpoint)
+        self._any = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """Copied to see how many descriptors are left."""
+        self._look_at = 0.0
+        self._say_at = 0.0
+
+    def fd(self) -> int:
+        """What to wait at, for changes only: somebody connects. -1: that cannot be seen."""
+        return self._listener.fileno() if self._listener is not None else -1
+
+    def look(self, *, at_once: bool) -> None:
+        """To be called often, and at once when somebody connects."""
+        now = time.monotonic()
+        if now < self._look_at and not at_once:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if is_scarce(self._any):
+            self._begin(now)
+        elif self.is_on and most_left(self._any) > 2 * reserve():
+            self._end()
+
+    def _begin(self, now: float) -> None:
+        if now >= self._say_at:
+            self._say_at = now + SAY_SECONDS
+            _log.warning("%s", shortage())
+        self.is_on = True
+        if self._listener is None:
+            return
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER)
+        except OSError:
+            pass  # not permitted here: libzmq goes on
+
+    def _end(self) -> None:
+        self.is_on = False
+        if self._listener is not None:
+            try:
+                self._listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+            except OSError:
+                pass  # there is none
+
+    def close(self) -> None:
+        os.close(self._any)
+        if self._listener is not None:
+            self._listener.close()
+
+
+def _listener_at(endpoint: str) -> socket.socket | None:
+    """The socket of this process that listens at `tcp://HOST:PORT`; None if the system does not show it."""
+    port = endpoint.rpartition(":")[2]
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return None
+    for number in numbers:
+        try:
+            copy = os.dup(number)
+        except OSError:
+            continue  # that of the listing itself
+        try:
+            found = socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)
+            continue
+        try:
+            if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and str(found.getsockname()[1]) == port:
+                found.setblocking(False)
+                return found
+        except (OSError, IndexError):
+            pass  # a socket of another kind
+        found.close()
+    return None
+
+
+MOST_FRAMES = 1_000
+MOST_BYTES = 32 * 1024 * 1024
+"""When so much was received, and so many keys looked at, the owner gets its turn: nobody can keep it busy for ever."""
+ENVELOPE_BYTES = 1024 * 1024
+"""More than this goes into one envelope only if a single message is larger."""
+OUTBOX_BYTES = 16 * 1024 * 1024
+RENEWAL = 10.0
+"""A peer that has taken nothing for so long is connected to anew: libzmq gives up for good after some failures."""
+_READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
+
+
+class Asker(NamedTuple):
+    """Where the answer to something goes that arrived at the bound socket."""
+
+    connection: bytes
+    serial: int
+
+
+Route: TypeAlias = Asker | str
+"""Where an answer goes: back over the connection of a caller, or to the address of an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received(Generic[M]):
+    """The messages of one envelope, and what is known of their sender."""
+
+    role: Role
+    """By the sender's key. Agents are workers."""
+    route: Route
+    sender: str
+    """What the sender calls itself."""
+    serial: int
+    messages: list[M]
+
+
+@dataclass(slots=True)
+class _Peer:
+    """An agent that something was sent to."""
+
+    address: str
+    socket: Socket
+    fd: int
+    outbox: Outbox
+    blocked_since: float | None = None
+    serial: int = 0
+
+
+@dataclass(slots=True)
+class _Turn(Generic[M]):
+    """What has been received so far in one call."""
+
+    found: list[Received[M]] = field(default_factory=list)
+    frames: int = 0
+    bytes: int = 0
+
+    def may_go_on(self) -> bool:
+        return self.frames < MOST_FRAMES and self.bytes < MOST_BYTES
+
+
+class Messenger(Generic[M]):
+    """The socket of one agent, and its connections to others."""
+
+    def __init__(
+        self,
+        access: Access,
+        codec: Codec[M],
+        *,
+        bind: str = "tcp://127.0.0.1:0",
+        sender: str = "",
+        context: Context | None = None,
+        outbox_bytes: int = OUTBOX_BYTES,
+        renewal: float = RENEWAL,
+    ) -> None:
+        """`bind` with port 0 takes any free port. A context can be shared only with what needs no keys of its own."""
+        access.server_pair()  # refused before anything is opened
+        access.pair(Role.WORKER)
+        self._access = access
+        self._codec = codec
+        self._sender = sender[:NAME_LENGTH]
+        self._outbox_bytes = outbox_bytes
+        self._envelope_bytes = min(ENVELOPE_BYTES, codec.limit_bytes - HEADER_BYTES)
+        self._renewal = renewal
+        self._own_context = context is None
+        self._context: Context = context or zmq.Context()
+        if context is None:
+            self._context.set(zmq.MAX_SOCKETS, min(65_535, int(self._context.get(zmq.SOCKET_LIMIT))))
+        self._peers: dict[str, _Peer] = {}
+        self._by_fd: dict[int, _Peer] = {}
+        self._waiting: dict[str, _Peer] = {}
+        self._answers: dict[bytes, Outbox] = {}
+        self._restless: dict[int, None] = {}
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.refused: Counter[str] = Counter()
+        """How many callers and frames were turned away, by cause."""
+        self._pause: AcceptPause | None = None
+        self.dropped = 0
+        """How many messages made room for newer ones, or had nobody left to go to."""
+        self._gate = Authenticator(self._context, access)
+        self._router = server_socket(self._context, access, codec.limit_bytes)
+        self._gate_fd, self._router_fd = _fd(self._gate.socket), _fd(self._router)
+        for fd in (self._gate_fd, self._router_fd, self._bell):
+            self._epoll.register(fd, select.EPOLLIN)
+        self._bind(bind)
+        self.address = str(self._router.get_string(zmq.LAST_ENDPOINT))
+        self._pause = AcceptPause(self.address)
+        if self._pause.fd() >= 0:
+            self._epoll.register(self._pause.fd(), select.EPOLLIN | select.EPOLLET)
+
+    def _bind(self, bind: str) -> None:
+        try:
+            self._router.bind(bind)
+        except zmq.ZMQError as error:
+            self.close()
+            if error.errno == EADDRINUSE:
+                raise InputError(f"{bind} is in use by another program", remedy="choose another port, or 0") from None
+            raise InputError(f"{bind} cannot be listened at: {error.strerror}") from None
+
+    def fds(self) -> list[int]:
+        """What to poll for reading; the same all the time, whichever peers come and go."""
+        return [self._epoll.fileno()]
+
+    def receive(self) -> list[Received[M]]:
+        """Everything that has arrived, and keys looked at. To be called in every turn."""
+        ready = dict.fromkeys(fd for fd, _ in self._epoll.poll(0)) | self._restless
+        if self._pause is not None:
+            self._pause.look(at_once=self._pause.fd() in ready)
+        self._restless = {}
+        rung = self._bell in ready
+        if rung:
+            os.eventfd_read(self._bell)
+        if rung or self._gate_fd in ready:
+            self.refused["key"] += self._gate.admit(MOST_FRAMES)
+            if _has_more(self._gate.socket):
+                self._ring()
+        turn: _Turn[M] = _Turn()
+        if rung or self._router_fd in ready:
+            self._read_router(turn)
+        for fd in ready:
+            if (peer := self._by_fd.get(fd)) is not None:
+                self._read_peer(peer, turn)
+        if not turn.may_go_on():
+            self._ring()
+        return turn.found
+
+    def _read_router(self, turn: _Turn[M]) -> None:
+        while turn.may_go_on():
+            try:
+                parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            connection = parts[0].bytes
+            # Names of connections that libzmq has given begin with a zero; others could be taken over by somebody.
+            if len(parts) != 2 or connection[:1] != b"\0":
+                self.refused["shape"] += 1
+                continue
+            envelope = self._opened(parts[1].buffer, turn, connection)
+            if envelope is not None:
+                role = Role(str(parts[1].get("User-Id")))
+                route = Asker(connection, envelope.serial)
+                turn.found.append(Received(role, route, envelope.sender, envelope.serial, envelope.messages))
+
+    def _read_peer(self, peer: _Peer, turn: _Turn[M]) -> None:
+        """Answers that agents have sent back over our own connection to them."""
+        while turn.may_go_on():
+            try:
+                parts = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            envelope = self._opened(parts[0].buffer, turn, None)
+            if envelope is not None:
+                found = Received(Role.WORKER, peer.address, envelope.sender, envelope.serial, envelope.messages)
+                turn.found.append(found)
+        self._restless[peer.fd] = None
+
+    def _opened(self, frame: memoryview, turn: _Turn[M], connection: bytes | None) -> Envelope[M] | None:
+        """What is in a frame; a caller at the bound socket who speaks another version is told ours."""
+        turn.frames += 1
+        turn.bytes += len(frame)
+        try:
+            envelope = self._codec.decode(frame)
+        except OtherVersion as error:
+            self.refused["version"] += 1
+            if connection is not None:
+                self._tell_version(Asker(connection, error.serial))
+            return None
+        except BadFrame:
+            self.refused["frame"] += 1
+            return None
+        if envelope.cluster != self._access.cluster:
+            self.refused["cluster"] += 1
+            return None
+        return envelope
+
+    def _tell_version(self, asker: Asker) -> None:
+        """An empty envelope: its version is all that the other side can read of it."""
+        try:
+            self._router.send_multipart([asker.connection, self._framed(asker.serial, [])], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.dropped += 1
+
+    def send(self, address: str, message: M) -> None:
+        """Queue a message for an agent; `BadFrame` if it is too large for any frame.
+
+        It is dropped if the agent is a new one and there are no descriptors for another connection.
+        """
+        packed = self._codec.packed(message)
+        peer = self._peers.get(address)
+        if peer is None:
+            socket = None if self._pause is not None and self._pause.is_on else self._connected(address)
+            if socket is None:
+                self.dropped += 1
+                return
+            peer = self._peers[address] = _Peer(address, socket, _fd(socket), Outbox(self._outbox_bytes))
+            self._watch(peer)
+        self.dropped += peer.outbox.put(packed)
+        self._waiting[address] = peer
+
+    def answer(self, route: Route, message: M) -> None:
+        """Queue a message for whoever asked; it is dropped if they have gone."""
+        if isinstance(route, str):
+            self.send(route, message)
+            return
+        packed = self._codec.packed(message)
+        outbox = self._answers.get(route.connection)
+        if outbox is None:
+            outbox = self._answers[route.connection] = Outbox(self._outbox_bytes)
+        self.dropped += outbox.put(packed, route.serial)
+
+    def flush(self) -> None:
+        """Send what was queued, as far as receivers take it. To be called at the end of every turn."""
+        for connection, outbox in list(self._answers.items()):
+            if self._flush_answers(connection, outbox):
+                del self._answers[connection]
+        for address, peer in list(self._waiting.items()):
+            if self._flush_peer(peer):
+                del self._waiting[address]
+        # Sending may have taken the signal that something can be read, which the poll would then wait for in vain.
+        if self._restless or _has_more(self._router):
+            self._ring()
+
+    def _flush_answers(self, connection: bytes, outbox: Outbox) -> bool:
+        """Whether there is nothing left to be sent to this caller."""
+        while outbox:
+            serial, messages = outbox.first(self._envelope_bytes)
+            try:
+                self._router.send_multipart([connection, self._framed(serial, messages)], zmq.NOBLOCK)
+            except zmq.Again:
+                return False
+            except zmq.ZMQError:  # the caller has gone
+                self.dropped += len(outbox)
+                return True
+            outbox.sent(len(messages))
+        return True
+
+    def _flush_peer(self, peer: _Peer) -> bool:
+        """Whether there is nothing left to be sent to this agent."""
+        while peer.outbox and int(peer.socket.get(zmq.EVENTS)) & _WRITABLE:
+            _, messages = peer.outbox.first(self._envelope_bytes)
+            try:
+                peer.socket.send(self._framed(peer.serial + 1, messages), zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            peer.serial += 1
+            peer.outbox.sent(len(messages))
+            peer.blocked_since = None
+        if _has_more(peer.socket):
+            self._restless[peer.fd] = None
+        if not peer.outbox:
+            return True
+        now = time.monotonic()
+        if peer.blocked_since is None:
+            peer.blocked_since = now
+        elif now - peer.blocked_since > self._renewal:
+            self._renew(peer)
+        return peer.address not in self._peers
+
+    def _renew(self, peer: _Peer) -> None:
+        self._drop_socket(peer)
+        socket = self._connected(peer.address)
+        if socket is None:
+            self.dropped += len(peer.outbox)
+            del self._peers[peer.address]
+            return
+        peer.socket = socket
+        peer.fd = _fd(peer.socket)
+        peer.blocked_since = None
+        self._watch(peer)
+
+    def _connected(self, address: str) -> Socket | None:
+        """A connection that is being made; None if there is no descriptor for it."""
+        try:
+            socket = client_socket(self._context, self._access, Role.WORKER, self._codec.limit_bytes)
+        except zmq.ZMQError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                return None
+            raise
+        try:
+            socket.connect(address)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise InputError(f"{address!r} is not the address of an agent: {error.strerror}") from None
+        return socket
+
+    def _watch(self, peer: _Peer) -> None:
+        self._by_fd[peer.fd] = peer
+        self._epoll.register(peer.fd, select.EPOLLIN)
+
+    def _drop_socket(self, peer: _Peer) -> None:
+        self._epoll.unregister(peer.fd)
+        self._restless.pop(peer.fd, None)
+        del self._by_fd[peer.fd]
+        peer.socket.close()
+
+    def forget(self, address: str) -> None:
+        """Give up the connection to an agent and what was to be sent there; nothing happens if there is none."""
+        peer = self._peers.pop(address, None)
+        if peer is not None:
+            self._waiting.pop(address, None)
+            self._drop_socket(peer)
+
+    def waiting(self, address: str) -> int:
+        """How many messages an agent has not taken yet."""
+        peer = self._peers.get(address)
+        return len(peer.outbox) if peer else 0
+
+    def close(self, linger: float = 0.0) -> None:
+        """Give up everything, after at most `linger` seconds in which what was flushed may still go out."""
+        for peer in self._peers.values():
+            peer.socket.close(linger=int(1000 * linger))
+        for table in (self._peers, self._by_fd, self._waiting, self._answers):
+            table.clear()
+        self._router.close(linger=int(1000 * linger))
+        self._gate.close()
+        if self._own_context:
+            self._context.term()
+        if not self._epoll.closed:
+            self._epoll.close()
+            os.close(self._bell)
+            if self._pause is not None:
+                self._pause.close()
+
+    def _framed(self, serial: int, messages: list[bytes]) -> bytes:
+        return self._codec.frame(self._access.cluster, self._sender, serial, messages)
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+
+def _fd(socket: Socket) -> int:
+    return int(socket.get(zmq.FD))
+
+
+def _has_more(socket: Socket) -> bool:
+    return bool(int(socket.get(zmq.EVENTS)) & _READABLE)

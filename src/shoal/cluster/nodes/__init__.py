@@ -1,0 +1,1 @@
+"""Starting nodes: as local processes, over SSH or by Slurm, and how many of them there should be."""

@@ -1,0 +1,350 @@
+"""The factories of a cluster as one process: asks the cluster how much there is to do, and has nodes started and ended.
+
+What to do is decided by `shoal.cluster.nodes.factory` for each group, and done by
+`shoal.cluster.nodes.factory_process`; this finds out how things stand, with one question to the cluster and one to each
+batch system for all groups. What is started is kept in the cluster's folder, under its lock, so that a keeper which was
+killed is simply started anew.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from shoal.cluster.agent.messages import ClusterReply, WireMessage, make_codec
+from shoal.cluster.agent.run_store import books_of
+from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord
+from shoal.cluster.messaging.access import Access, read
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.nodes.backlog import ROUND_SECONDS, Backlog
+from shoal.cluster.nodes.demand import (
+    Ability,
+    CategoryDemand,
+    DemandShare,
+    Pot,
+    ability_of_node,
+    expected_ability,
+    most_of,
+)
+from shoal.cluster.nodes.factory import (
+    Action,
+    Bounds,
+    CancelNode,
+    DrainNode,
+    Factory,
+    FactoryNode,
+    PollInterval,
+    QueueLength,
+    SubmitNodes,
+)
+from shoal.cluster.nodes.groups import ask_to_end, forget_closed, standings_of, starter_of, strike_off, told
+from shoal.cluster.nodes.ssh import SshStarter
+from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
+from shoal.core.store.directory import NodeInfo
+from shoal.core.store.interface import LEASE
+from shoal.errors import InputError
+from shoal.execution.processes.wakeup import heeded
+
+FIND_SECONDS = 2 * LEASE
+"""While tasks wait, nobody is idle before so long: what a lost node had is free only after its lease."""
+
+
+class GroupFactory:
+    """Looks after one group; everything that must last is in the cluster's folder."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.factory: Factory | None = None
+        self._standings: dict[Handle, NodeStatus] = {}
+        self._running_since: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
+        self._joined: set[str] = set()
+        """Names of nodes that have been heard of."""
+        self._said = ""
+
+    # ---- how things stand ----------------------------------------------------------------------------------------
+
+    def notice(self, group: GroupRecord, found: ClusterReply) -> bool:
+        """Who has joined, and what such nodes offer; whether somebody who was there is gone."""
+        ours = {handle.name for handle in group.everybody}
+        here = [node for node in found.nodes.values() if node.labels.get("node", "") in ours]
+        names = {node.labels["node"] for node in here}
+        if here:
+            group.offers = most_of([node.resources for node in here])
+        if names - self._joined and self.factory is not None:
+            self.factory.node_joined()
+        self._joined |= names
+        return bool((self._joined & ours) - names)
+
+    def learn(self, group: GroupRecord, standings: Mapping[Handle, NodeStatus], now: float) -> None:
+        """Whoever starts the nodes was asked how they stand: those that have ended are struck off."""
+        self._standings = {handle: standings.get(handle, NodeStatus(NodePhase.WAITING)) for handle in group.everybody}
+        for handle, standing in self._standings.items():
+            if standing.phase is NodePhase.RUNNING:
+                self._running_since.setdefault(handle.name, now)
+            elif standing.phase is NodePhase.ENDED:
+                self._ended(handle, standing, now)
+        strike_off(group, self._standings)
+
+    def _ended(self, handle: Handle, standing: NodeStatus, now: float) -> None:
+        self._running_since.pop(handle.name, None)
+        self._asked_at.pop(handle.name, None)
+        if handle.name in self._joined:
+            self._joined.discard(handle.name)
+            self.say(f"node {handle.name}: {standing.reason or 'ended'}")
+            return
+        self.say(f"node {handle.name} has ended before it joined: {standing.reason}")
+        if self.factory is not None:
+            self.factory.start_failed(now)
+
+    # ---- what follows --------------------------------------------------------------------------------------------
+
+    def tend(
+        self, group: GroupRecord, starter: Starter, access: Access, found: ClusterReply, share: DemandShare, now: float
+    ) -> tuple[bool, float]:
+        """Does what the factory says; whether it did anything, and how many of the waiting tasks the group takes."""
+        assert group.bounds is not None
+        bounds = _fitted(group.bounds, starter, share)
+        if self.factory is None:
+            self.factory = Factory(bounds)
+        self.factory.bounds = bounds
+        nodes = self._nodes(group, found, now, share.queue)
+        actions = self.factory.decide(now, share.queue, nodes)
+        for action in actions:
+            self._do(action, group, starter, access, found, share.queue, now)
+        pause = self.factory.pause(now)
+        if pause:
+            self.say_once(re.sub(r" in [0-9]+ s", " later", pause))
+        return bool(actions), self.factory.reach(now, share.queue, nodes)
+
+    def _nodes(self, group: GroupRecord, found: ClusterReply, now: float, queue: QueueLength) -> list[FactoryNode]:
+        numbers = {node.labels.get("node", ""): number for number, node in found.nodes.items()}
+        nodes = []
+        for handle in group.everybody:
+            standing = self._standings.get(handle, NodeStatus(NodePhase.WAITING))
+            number = numbers.get(handle.name)
+            phase, idle_since, ends_at, draining = standing.phase, None, standing.ends_at, handle in group.leaving
+            if number is not None:
+                phase = NodePhase.RUNNING  # its agent is surer of that than an answer from a while ago
+                ends_at = found.nodes[number].ends_at or ends_at
+                note = found.notes.get(number)
+                if note is not None:
+                    patience = FIND_SECONDS if queue.waiting else 0.0
+                    idle_since = _since(note.idle_seconds, now, patience)
+                    draining = draining or note.draining
+            since, asked = self._running_since.get(handle.name), self._asked_at.setdefault(handle.name, now)
+            nodes.append(
+                FactoryNode(handle.name, phase, number is not None, since, idle_since, ends_at, draining, asked)
+            )
+        return nodes
+
+    def _do(
+        self,
+        action: Action,
+        group: GroupRecord,
+        starter: Starter,
+        access: Access,
+        found: ClusterReply,
+        queue: QueueLength,
+        now: float,
+    ) -> None:
+        if isinstance(action, SubmitNodes):
+            self._submit(action.count, group, starter, queue, now)
+            return
+        (handle,) = [each for each in group.everybody if each.name == action.node]
+        if isinstance(action, DrainNode) and _drain(access, handle, found.nodes):
+            group.nodes.remove(handle)
+            group.leaving.append(handle)
+            self.say(f"node {handle.name} is idle and is let go")
+        elif isinstance(action, CancelNode):
+            starter.stop([handle])
+            self.say(f"node {handle.name} is not needed or was never heard of, and is taken back")
+
+    def _submit(self, count: int, group: GroupRecord, starter: Starter, queue: QueueLength, now: float) -> None:
+        begun = starter.start(count, group.everybody)
+        group.nodes += begun.handles
+        if begun.handles:
+            asked = f"{len(begun.handles)} more asked for"
+            self.say_once(f"{queue.running} tasks run and {queue.waiting} wait: {asked}", always=True)
+        for problem in begun.problems:
+            self.say_once(problem)
+        if begun.problems and self.factory is not None:
+            self.factory.start_failed(now)
+
+    def say_once(self, words: str, *, always: bool = False) -> None:
+        """Says it unless it is what was said last."""
+        if words != self._said or always:
+            self._said = words
+            self.say(words)
+
+
+def ability_of(group: GroupRecord) -> Ability:
+    """What the next node of a group will have, as far as is known."""
+    return expected_ability(group.kind, group.name, group.agent, group.options, group.labels, group.offers)
+
+
+def _fitted(bounds: Bounds, starter: Starter, share: DemandShare) -> Bounds:
+    """With what a node of this group takes at a time, and no more nodes than there is room for."""
+    room = starter.room if isinstance(starter, SshStarter) else bounds.maximum
+    most = max(bounds.minimum, min(bounds.maximum, room))
+    return msgspec.structs.replace(bounds, tasks_per_node=share.at_once, maximum=most)
+
+
+def _drain(access: Access, handle: Handle, nodes: Mapping[int, NodeInfo]) -> bool:
+    address = next((node.address for node in nodes.values() if node.labels.get("node") == handle.name), None)
+    return address is not None and ask_to_end(access, address, at_once=False)
+
+
+def _since(idle_seconds: float | None, now: float, patience: float) -> float | None:
+    """Since when a node has been idle; not yet, if it has been so for no longer than work may take to find it."""
+    return None if idle_seconds is None or idle_seconds < patience else now - idle_seconds
+
+
+START_SECONDS = {"local": 2.0, "ssh": 5.0}
+"""How long a node takes to come, where that is not up to a batch system."""
+
+
+def bounds_of(kind: str, minimum: int, maximum: int, idle_seconds: float) -> Bounds:
+    """The bounds of a factory as the user gives them, with what follows from how nodes are started."""
+    usual = Bounds()
+    start = START_SECONDS.get(kind, usual.start_seconds)
+    return Bounds(minimum, maximum, idle_seconds, start_seconds=start).checked()
+
+
+class FactoryProcess:
+    """The factories of one cluster at work."""
+
+    def __init__(
+        self, home: ClusterHome, backlog: Backlog, say: Callable[[str], None], now: Callable[[], float] = time.time
+    ) -> None:
+        self.home, self.backlog, self.say, self.now = home, backlog, say, now
+        self.pace = PollInterval()
+        self._tenders: dict[str, GroupFactory] = {}
+        self._last: dict[Handle, NodeStatus] = {}
+        self._complained = ""
+
+    def turn(self, caller: Caller[WireMessage]) -> bool:
+        """One look at everything, and what follows from it; whether there is still something to look after."""
+        try:
+            found = told(caller)
+        except InputError as error:
+            self._complain(f"the cluster does not answer: {error.message}")
+            return self.home.read_started().head is not None
+        self._complained = ""
+        demands = self.backlog.demands(found)
+        with self.home.locked():
+            started = self.home.read_started()
+            if started.head is None:
+                return False
+            if not started.has_bounds:
+                started.factory = None  # under the lock: who sets bounds now starts another one
+                self.home.write_started(started)
+                return False
+            try:
+                silent = self._look(started, found)
+                self._act(started, found, demands, silent)
+            finally:
+                self.home.write_started(started)
+        return True
+
+    def _complain(self, words: str) -> None:
+        if words != self._complained:
+            self._complained = words
+            self.say(words)
+
+    def _tender(self, group: GroupRecord) -> GroupFactory:
+        def say(words: str) -> None:
+            self.say(f"group {group.name}: {words}")
+
+        return self._tenders.setdefault(group.name, GroupFactory(say))
+
+    def _look(self, started: ClusterRecord, found: ClusterReply) -> dict[str, str]:
+        """Asks how the nodes stand if it is time; by group, why nobody can tell."""
+        now = self.now()
+        looked_after = [group for group in started.groups if group.bounds is not None or group.closing]
+        for group in looked_after:
+            if self._tender(group).notice(group, found) and group.kind != "local":
+                self.pace.hurry(now)  # somebody is gone
+        elsewhere = self.pace.due(now)
+        asked = [group for group in looked_after if group.kind == "local" or elsewhere]
+        standings, silent = standings_of(self.home, asked)
+        if elsewhere:
+            seen: dict[Handle, NodeStatus] = {
+                handle: each for handle, each in standings.items() if not isinstance(handle, LocalHandle)
+            }
+            self.pace.polled(now, seen != self._last)
+            self._last = seen
+        for group in asked:
+            if group.name in silent:
+                self._tender(group).say_once(silent[group.name])
+            else:
+                self._tender(group).learn(group, standings, now)
+        forget_closed(started)
+        return silent
+
+    def _act(
+        self, started: ClusterRecord, found: ClusterReply, demands: list[CategoryDemand], silent: Mapping[str, str]
+    ) -> None:
+        """Nodes without a factory take first what they can; then each group counts what those before it leave."""
+        access = read(self.home.access)
+        groups = [group for group in started.groups if group.bounds is not None]
+        abilities = [ability_of(group) for group in groups]
+        running = running_on(found)
+        pot = Pot(demands, running.values(), abilities)
+        kept = {number for group in groups for number in present_of(group, found)}
+        for number, (ability, count) in running.items():
+            if number not in kept and not found.notes[number].draining:
+                pot.take(ability, max(0.0, pot.share(ability, count).at_once - count))
+        for group, ability in zip(groups, abilities, strict=True):
+            if group.name not in silent:
+                count = sum(running[number][1] for number in present_of(group, found) if number in running)
+                pot.take(ability, self._tend(group, access, found, pot.share(ability, count)))
+
+    def _tend(self, group: GroupRecord, access: Access, found: ClusterReply, share: DemandShare) -> float:
+        """Has a group tended; how many of the waiting tasks it takes."""
+        tender, now = self._tender(group), self.now()
+        try:
+            acted, taken = tender.tend(group, starter_of(self.home, group), access, found, share, now)
+        except NotAnsweringError as error:
+            tender.say_once(str(error))
+            return 0.0
+        if acted:
+            self.pace.hurry(now)
+        return taken
+
+
+def running_on(found: ClusterReply) -> dict[int, tuple[Ability, int]]:
+    """By node, what it has and how many tasks it runs; those that have said nothing yet are left out."""
+    return {
+        number: (ability_of_node(node.resources, node.labels), found.notes[number].running)
+        for number, node in found.nodes.items()
+        if number in found.notes
+    }
+
+
+def present_of(group: GroupRecord, found: ClusterReply) -> list[int]:
+    """The numbers of the nodes of a group that are there."""
+    names = {handle.name for handle in group.everybody}
+    return [number for number, node in found.nodes.items() if node.labels.get("node", "") in names]
+
+
+def keep(home: ClusterHome) -> None:
+    """The whole process: rounds, until it is told to end or there is no factory any more."""
+    enough = threading.Event()
+    for number in heeded((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
+        signal.signal(number, lambda *_: enough.set())  # not in the midst of a round: what was asked for must be noted
+    access = read(home.access)
+
+    def say(words: str) -> None:
+        print(time.strftime("%F %T"), words, flush=True)
+
+    keeper = FactoryProcess(home, Backlog(lambda: books_of(access), time.monotonic), say)
+    say("looks after the cluster")
+    with Caller(access, make_codec()) as caller:
+        while keeper.turn(caller) and not enough.wait(ROUND_SECONDS):
+            pass

@@ -1,0 +1,144 @@
+"""The groups of a cluster: who starts the nodes of each, how they stand, and letting them go.
+
+All nodes of one batch system are asked for with one question, whichever groups they belong to. What is to be started
+and ended is decided by `shoal.cluster.lifecycle`, when somebody gives a command, and by the factories.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from shoal.cluster.agent.messages import (
+    ClusterReply,
+    ClusterRequest,
+    RefusedReply,
+    StopCommand,
+    WireMessage,
+    make_codec,
+)
+from shoal.cluster.home import MAIN, ClusterHome, ClusterRecord, GroupRecord
+from shoal.cluster.messaging.access import Access
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.nodes.demand import GROUP
+from shoal.cluster.nodes.local import LocalStarter
+from shoal.cluster.nodes.starters import Handle, NodePhase, NodeStatus, NotAnsweringError, Starter
+from shoal.errors import InputError
+
+
+def agent_command(home: ClusterHome, *words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "shoal", "agent", "--access", home.access, *words]
+
+
+def agent_words(group: GroupRecord) -> list[str]:
+    """What the agents of a group are told beside the access file."""
+    return [*group.agent, *(f"--label={label}" for label in group.labels), f"--label={GROUP}={group.name}"]
+
+
+def starter_of(home: ClusterHome, group: GroupRecord) -> Starter:
+    """Whoever starts the nodes of this group."""
+    command = agent_command(home, *agent_words(group))
+    if group.kind == "ssh":
+        from shoal.cluster.nodes.ssh import Ssh, SshStarter, parse_hosts
+
+        hosts = parse_hosts("\n".join(group.options))
+        usable = [host for host in hosts if host.name in group.lodgings]
+        return SshStarter(usable, command, home.logs, ssh=Ssh(group.ssh), lodgings=group.lodgings)
+    if group.kind == "slurm":
+        from shoal.cluster.nodes.slurm import SlurmStarter
+
+        name = f"shoal-{home.name}" if group.name == MAIN else f"shoal-{home.name}-{group.name}"
+        return SlurmStarter(command, home.logs, group.options, job_name=name)
+    return LocalStarter(command, home.logs)
+
+
+def standings_of(
+    home: ClusterHome, groups: Sequence[GroupRecord], wanted: Mapping[str, Sequence[Handle]] | None = None
+) -> tuple[dict[Handle, NodeStatus], dict[str, str]]:
+    """How nodes stand, and by group a sentence where nobody can tell.
+
+    `wanted` names by group the nodes that are asked for; without it, all are.
+    """
+    together: dict[str, list[GroupRecord]] = {}
+    for group in groups:
+        # One question to Slurm answers for all groups; every group with ssh has options and hosts of its own.
+        together.setdefault(group.kind if group.kind != "ssh" else f"ssh {group.name}", []).append(group)
+    standings: dict[Handle, NodeStatus] = {}
+    silent: dict[str, str] = {}
+    for some in together.values():
+        handles = [each for group in some for each in (group.everybody if wanted is None else wanted[group.name])]
+        if not handles:
+            continue
+        try:
+            standings |= starter_of(home, some[0]).poll(handles)
+        except NotAnsweringError as error:
+            silent |= {group.name: str(error) for group in some}
+    return standings, silent
+
+
+def are_gone(standings: Mapping[Handle, NodeStatus], handles: Iterable[Handle]) -> bool:
+    """Whether all of these nodes are known to have ended."""
+    return all(handle in standings and standings[handle].phase is NodePhase.ENDED for handle in handles)
+
+
+def strike_off(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> None:
+    """Forgets the nodes of a group that have ended, and does not count on those that are ending."""
+    ending = [each for each in group.nodes if each in standings and standings[each].is_ending]
+    group.nodes = [each for each in group.nodes if each not in ending and not are_gone(standings, [each])]
+    group.leaving = [each for each in group.leaving if not are_gone(standings, [each])] + ending
+
+
+def forget_closed(started: ClusterRecord) -> None:
+    """Groups that were removed are forgotten with the last of their nodes."""
+    for group in started.groups:
+        if group.closing and not group.everybody:
+            leave_hosts(group)
+    started.groups = [group for group in started.groups if group.everybody or not group.closing]
+
+
+def leave_hosts(group: GroupRecord) -> None:
+    """Takes away what was brought to the hosts of a group."""
+    if group.lodgings:
+        from shoal.cluster.nodes.remote_setup import clear_hosts
+        from shoal.cluster.nodes.ssh import Ssh
+
+        clear_hosts(Ssh(group.ssh), group.lodgings)
+
+
+def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
+    """Who is there and what is run."""
+    answer = caller.ask(ClusterRequest(), timeout)
+    if isinstance(answer, RefusedReply):
+        raise InputError(f"the cluster refuses: {answer.why}")
+    assert isinstance(answer, ClusterReply)
+    return answer
+
+
+def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
+    """Asks nodes to end when they have done what they have begun; those that nobody has heard of are ended at once."""
+    try:
+        with Caller(access, make_codec()) as caller:
+            nodes = told(caller).nodes
+    except InputError:
+        nodes = {}
+    address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}
+    leaving: list[Handle] = []
+    deaf: list[Handle] = []
+    for handle in handles:
+        address = address_of.get(handle.name)
+        heard = address is not None and ask_to_end(access, address, at_once=False)
+        (leaving if heard else deaf).append(handle)
+    if deaf:
+        starter.stop(deaf)
+    return leaving
+
+
+def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
+    """Tells one agent that it is to end; whether it has heard. One that is to end at once is ended from outside if not,
+    the others have begun something: they get the time that a busy machine takes."""
+    patience, answer = (2.0, 5.0) if at_once else (10.0, 20.0)
+    try:
+        with Caller(access.at([address]), make_codec(), patience=patience) as caller:
+            return not isinstance(caller.ask(StopCommand(at_once), answer), RefusedReply)
+    except InputError:
+        return False

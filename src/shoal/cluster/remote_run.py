@@ -1,0 +1,649 @@
+"""A run on a cluster, seen from the machine that brought it: submit, follow the log, keep the books.
+
+The counterpart of `LocalRun`: same plan before it, same ledger, statistics and display after it. What happens on the
+cluster goes on without us; whoever comes back reads the log from the beginning and writes what the ledger has not got.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shoal.cluster.agent import node_throttle, run_description
+from shoal.cluster.agent.messages import (
+    CancelCommand,
+    ClusterNodeFacts,
+    ClusterReply,
+    ClusterRequest,
+    DoneReply,
+    ForgetCommand,
+    LogReply,
+    LogRequest,
+    RefusedReply,
+    SubmissionPiece,
+    SubmitCommand,
+    WireMessage,
+)
+from shoal.cluster.agent.node_throttle import record_of
+from shoal.cluster.agent.run_description import LogEntry, RunDescription, Seen, chunks, decode_entry, encode
+from shoal.cluster.input_staging import OutputReturn, WorkspaceCalls, bring_sources
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.participants import LongAttempts, Participants
+from shoal.cluster.selection import Selection, made_by, returned, select
+from shoal.core.dependencies import DagFlow, TaskStatus
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.scheduler_messages import Accept, GiveUp, Retry
+from shoal.core.store.memory import MemoryStore
+from shoal.core.store.packed_columns import ColumnsSummary, pack, summarize
+from shoal.errors import InputError, RunError
+from shoal.execution.attempt_recorder import AttemptRecorder, EndedAttempt, RunListener
+from shoal.execution.calls.graph_calls import Values
+from shoal.execution.files.backups import Backups
+from shoal.execution.files.files import Preparer
+from shoal.execution.processes.output import OutputStream
+from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
+from shoal.execution.requests import take_requests, told_cancelled, why_stopped
+from shoal.execution.run_options import RunOptions
+from shoal.ledger.cluster_notes import ARRIVING
+from shoal.ledger.file import LedgerWriter
+from shoal.ledger.history import History
+from shoal.ledger.identity import Versions, place_of
+from shoal.ledger.ownership import Listing, decode_listings, encode_listings
+from shoal.ledger.records import OutputsCollected, TaskCourse, TaskEnded, Usage, decodable
+from shoal.ledger.statistics import Statistics
+from shoal.ledger.up_to_date import Plan
+from shoal.ledger.workspace import Workspace
+
+PIECE_BYTES = 4 << 20
+LEAST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
+"""Seconds between two questions: short while there is news."""
+PATIENCE = 120.0
+"""Seconds for which nobody may answer before we give up following; the run itself goes on."""
+MOST_MISSED = 3
+"""Nodes that are told of when several go at once."""
+LAST_WORDS_SECONDS = 0.3
+QUIET_SECONDS = 30.0
+"""For nodes to end what still runs; longer than a lease, so that those that are lost are not listed any more."""
+MOST_TRIES = 10
+LOST = (
+    "the cluster does not have this run any more: its store was started without its data, or the run was removed;"
+    " what was done is in the ledger, and 'shoal run' goes on from there"
+)
+OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
+
+
+class RestartRequiredError(InputError):
+    """What was brought is not there any more."""
+
+
+class LostRunError(RunError):
+    """The cluster does not have the run any more, although nobody has taken leave of it."""
+
+
+class RemoteOptions(msgspec.Struct):
+    """How a run on a cluster is brought and followed."""
+
+    options: RunOptions
+    """What holds of every run."""
+    cores: float
+    """Of the whole cluster."""
+    fail_fast: bool = False
+    by_content: bool = False
+    detach: bool = False
+    """Bring it and leave."""
+    brought: bool = False
+    """It is there already."""
+    selection: Selection | None = None
+    """The tasks that were brought, if it is."""
+    began: float = 0.0
+    known: dict[bytes, TaskEnded] = msgspec.field(default_factory=dict)
+    """By place, results that the ledger has already."""
+    returned: set[str] | None = None
+    """Files that were to come back, if it is there already."""
+    targets: Sequence[int] = ()
+    kept: Sequence[str] = ()
+    """Tasks and files that the run is for."""
+    notes: set[str] = msgspec.field(default_factory=set)
+    """What the user has been told already: several nodes may say the same."""
+
+
+class RemoteRun:
+    """Brings a plan to a cluster and follows it to its end. `execute` may be called once."""
+
+    def __init__(
+        self,
+        run: str,
+        plan: Plan,
+        versions: Versions,
+        workspace: Workspace,
+        ledger: LedgerWriter,
+        listener: RunListener,
+        caller: Caller[WireMessage],
+        about: RunDescription,
+        options: RemoteOptions,
+        history: History,
+    ) -> None:
+        graph = plan.graph
+        self.run, self.plan, self.graph, self.versions = run, plan, graph, versions
+        self.listener, self.ledger, self.caller, self.workspace = listener, ledger, caller, workspace
+        self._offset = time.time() - time.monotonic()
+        self.options = options
+        self.calls = WorkspaceCalls(graph, workspace)
+        self._values = Values(graph, workspace, history)
+        self.selection = options.selection or select(plan, versions, self.calls, managed=about.managed)
+        self._return: OutputReturn | None = None
+        self.returned: set[str] = set()
+        """Files that come back from nodes that share none with us."""
+        if about.managed:
+            folder = os.path.join(workspace.directory, ARRIVING)
+            self._return = OutputReturn(run, self.selection, folder, self._ask)
+            back = options.returned
+            if back is None:
+                back = returned(graph, self.selection, options.targets, options.kept, self.calls)
+            self.returned = back
+        self.about = msgspec.structs.replace(about, tasks=len(self.selection.tasks))
+        self.flow = DagFlow(graph, plan.wanted())
+        self.flow.ready(plan.up_to_date())
+        up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
+        self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, options.began, options.cores)
+        self.books = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
+        self.output = OutputStream(workspace.output)
+        self.preparer = Preparer(graph, versions)
+        self.backups = Backups(workspace, plan, versions, history, options.options, listener.note)
+        self._results: list[tuple[int, bool]] = []
+        """Tasks that are over, and whether with a result: their records are not in the ledger yet."""
+        self.stop_reason = ""
+        self.stop_signal = 0
+        self.detached = False
+        self._next = 0
+        self._roll = Participants(ledger)
+        self._lasting = LongAttempts(lambda task: self.flow.status[task] < TaskStatus.DONE)
+        self._next_look = 0.0
+        self._silent_since: float | None = None
+        self._lost_files: set[str] = set()
+        self._is_behind = options.brought
+        """Of what has happened while nobody followed the run not all is known yet."""
+        self._was_over = False
+        """It was over before we came."""
+        self._last_end = options.began
+        self._is_lost = self._has_left = False
+        """The cluster does not have it any more; or was told that it need not."""
+        self.may_be_there = options.brought
+        """The cluster may have it, and not all of it is known here."""
+
+    @functools.cached_property
+    def has_work(self) -> bool:
+        """Groups alone need no cluster."""
+        return any(task >= 0 and self.graph.actions[task] is not None for task in self.selection.tasks)
+
+    def ended_at(self) -> float:
+        return self.statistics.ended
+
+    def clock(self) -> float:
+        return time.monotonic() + self._offset
+
+    # ---- bringing ------------------------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Sends the work, and what its tasks do, until it is there wholly: who takes it may be ended meanwhile."""
+        for _ in range(MOST_TRIES):
+            try:
+                self._bring()
+                return
+            except RestartRequiredError:
+                self.listener.note("the cluster has lost what was brought; bringing it again")
+        raise RunError("the cluster loses again and again what is brought to it")
+
+    def _bring(self) -> None:
+        if self.about.managed:
+            bring_sources(self.run, self.selection, self._ask)
+        books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
+        self._send("summary", encode(_shown(summarize(books))))
+        for name, column in pack(books).items():
+            self._send(name, column)
+        for name, data in chunks(self.selection.deeds(self.graph, self.calls, self._what_stays)):
+            self._send(name, data)
+        self.may_be_there = True  # also if nobody answers
+        try:
+            self._ask(SubmitCommand(self.run, encode(self.about)))
+        except InputError:
+            self.may_be_there = False
+            raise
+
+    def _what_stays(self, task: int) -> bytes:
+        """For nodes: what of that which stood under the names of outputs is still there."""
+        outputs = self.backups.outputs_before(task) if self._return is None else []
+        if not any(before.remains or before.others for before in outputs):
+            return b""
+        return encode([msgspec.structs.replace(before, units=[]) for before in outputs])
+
+    def _make_room(self) -> None:
+        """Puts aside what stands under the names of outputs; where nodes share no files, when results come back."""
+        if self._return is None:
+            tasks = [task for task in self.selection.tasks if self.graph.actions[task] is not None]
+            for task, why in self.backups.put_aside(tasks).items():
+                raise InputError(f"{self.graph.names[task]!r} cannot be run: {why}")
+
+    def _send(self, name: str, data: bytes) -> None:
+        for at in range(0, len(data), PIECE_BYTES) if data else ():
+            self._ask(SubmissionPiece(self.run, name, at, data[at : at + PIECE_BYTES]))
+
+    def _ask(self, message: WireMessage) -> WireMessage:
+        """The answer to something that may be asked twice; whoever is away for a while is waited for."""
+        while True:
+            try:
+                answer = self.caller.ask(message)
+            except InputError as error:
+                self._no_answer(error)
+                self.wakeup.wait(LONGEST_PAUSE)
+                if self.wakeup.signals:
+                    self._leave_at_once()
+                continue
+            self._silent_since = None
+            if isinstance(answer, RefusedReply):
+                if answer.anew:
+                    raise RestartRequiredError(answer.why)
+                raise InputError(f"the cluster refuses: {answer.why}")
+            return answer
+
+    def _leave_at_once(self) -> None:
+        """The user does not want to wait for somebody who does not answer."""
+        self.stop_signal = self.wakeup.signals.pop()
+        raise RunError("nobody answers; the run, if it is there, goes on: 'shoal attach' follows it")
+
+    # ---- following -----------------------------------------------------------------------------------------------
+
+    def execute(self) -> None:
+        """Until every task is over, or the user has seen enough."""
+        self.wakeup = Wakeup(USER_SIGNALS)
+        try:
+            if not self.options.brought and self.has_work:
+                self.calls.write(self.selection.tasks, self._values)
+                self._make_room()
+                self.submit()
+            elif self.options.brought:
+                self.backups.resume(self.selection.tasks)
+            self.detached = self.options.detach and self.has_work
+            pause = LEAST_PAUSE
+            while self.has_work and not self.detached:
+                news = self._follow()
+                if news is None:
+                    self._was_over = self._is_behind
+                    break
+                self._is_behind = self._is_behind and news > 0
+                self._call_the_roll()
+                pause = LEAST_PAUSE if news else min(2 * pause, LONGEST_PAUSE)
+                self.wakeup.wait(pause)
+                if self.wakeup.signals:
+                    self._on_signals()
+                # What ended before anybody came back is told as of then: all of it may be over.
+                self.listener.tick(self.statistics, self._last_end if self._is_behind else self.clock())
+            if self._lost_files:
+                self.stop_reason = self._say_lost()
+            if not self.detached and self.has_work:
+                self._take_leave()
+                self.calls.clear()
+                self.may_be_there, self._has_left = False, True
+        finally:
+            if self._return is not None:
+                self._return.close()
+            self.output.close()
+            self.ledger.flush()
+            self._close_backups()
+            self.wakeup.close()
+            self._close_statistics()
+
+    def _close_backups(self) -> None:
+        """Old outputs come back where there are no new ones, as soon as no task can write there any more."""
+        self._settle()
+        if self.may_be_there or self._is_lost:
+            self.backups.leave()
+            return
+        if self._has_left and self.backups.has_any():
+            self._await_quiet()
+        self.backups.close()
+
+    def _settle(self) -> None:
+        """Results are recorded: what was put aside for them goes, what was put aside for failed tasks comes back."""
+        for task, is_done in self._results:
+            if is_done:
+                self.backups.settle(task)
+            else:
+                self.backups.put_back(task)
+        self._results.clear()
+
+    def _await_quiet(self) -> None:
+        """Until no node says any more that it has a share in the run: then its tasks have ended."""
+        deadline = self.clock() + QUIET_SECONDS
+        while self.clock() < deadline:
+            try:
+                told = self.caller.ask(ClusterRequest(), 1.0)
+            except InputError:
+                return  # the cluster has gone, and its tasks with it
+            if not isinstance(told, ClusterReply) or not any(self._is_mine(told, number) for number in told.notes):
+                return
+            self.wakeup.wait(LONGEST_PAUSE)
+
+    def _close_statistics(self) -> None:
+        """What nodes have offered until the run was over; nobody may have followed it then."""
+        totals = self.statistics
+        totals.ended = max(totals.started, self._last_end if self._was_over else self.clock())
+        totals.cores = self._roll.cores() or totals.cores
+        totals.took_part = self._roll.all_cores()
+        totals.offered = self._roll.core_seconds(totals.started, totals.ended)
+
+    def _say_lost(self) -> str:
+        names = sorted(self._lost_files)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
+
+    def _call_the_roll(self) -> None:
+        """Which nodes are there and how they are doing, every second or few."""
+        if not self._is_behind and self.clock() >= self._next_look:
+            self._note(self._ask(ClusterRequest()))
+
+    def _note(self, told: WireMessage) -> dict[int, float]:
+        """What the cluster says of its nodes, for the ledger; returns when each has said something last."""
+        now = self.clock()
+        if not isinstance(told, ClusterReply):
+            return {}
+        if told.nodes_answer:
+            self.caller.learn(node.address for node in told.nodes.values())
+        since = 0.0 if self.options.brought else self.statistics.started
+        for name in self._roll.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
+            self._say_gone(name)
+        self._next_look = now + self._roll.pause
+        self.statistics.cores = self._roll.cores() or self.statistics.cores
+        self.statistics.took_part = self._roll.all_cores()
+        mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
+        self._count_running(list(mine.values()))
+        self._note_lasting(now, mine)
+        self.books.look(now)
+        return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
+
+    def _say_gone(self, node: str) -> None:
+        self.listener.note(f"node {node} is gone; others do what it had not done")
+
+    def _is_mine(self, told: ClusterReply, number: int) -> bool:
+        """Whether a node has a share in this run."""
+        return number in told.nodes and told.notes[number].run == self.run
+
+    def _note_lasting(self, now: float, notes: Mapping[str, ClusterNodeFacts]) -> None:
+        """What nodes have been at for a while, for whoever looks at the ledger before it has ended."""
+        begun, vanished = self._lasting.hear(
+            now,
+            [
+                (self._roll.number(name, now), self.selection.tasks[task], attempt, seconds)
+                for name, note in notes.items()
+                for task, attempt, seconds in note.lasting
+                if 0 <= task < len(self.selection.tasks) and self.selection.tasks[task] >= 0
+            ],
+        )
+        for record in begun:
+            self.ledger.add(record)
+            self.statistics.going[record.task] = record
+        if vanished is not None:
+            self.ledger.add(vanished)
+            for task in vanished.tasks:
+                self.statistics.going.pop(task, None)
+
+    def _count_running(self, notes: Sequence[ClusterNodeFacts]) -> None:
+        """What runs on the nodes that have a share in this run, as they said last."""
+        totals = self.statistics
+        totals.running = sum(note.places for note in notes)
+        for category in totals.categories.values():
+            category.running = 0
+        for note in notes:
+            for name, count in note.doing:
+                totals.category(name).running += count
+
+    def _take_leave(self) -> None:
+        """The cluster forgets the run. Its nodes hear that and say how it ended; the slow ones are not waited for."""
+        if self._was_over:
+            self._ask(ForgetCommand(self.run))
+            return  # what nodes do by now is not about this run
+        before = self._note(self._ask(ClusterRequest()))
+        self._ask(ForgetCommand(self.run))
+        deadline = self.clock() + LAST_WORDS_SECONDS
+        try:
+            while any(
+                before.get(node) == at for node, at in self._note(self.caller.ask(ClusterRequest(), 1.0)).items()
+            ):
+                if self.clock() > deadline:
+                    return
+                self.wakeup.wait(LEAST_PAUSE)
+        except InputError:
+            return  # the cluster has gone; all is known that matters
+
+    def _follow(self) -> int | None:
+        """How much news there was; None when all is known."""
+        told = self._ask(LogRequest(self.run, self._next))
+        assert isinstance(told, LogReply)
+        if told.state == "unknown":
+            self.may_be_there, self._is_lost = False, True
+            raise LostRunError(LOST)
+        entries = [decode_entry(entry) for entry in told.entries]
+        if self._return is not None:
+            self._get_back(self._return, entries)
+        for entry in entries:
+            self._take(entry)
+        self._next += len(told.entries)
+        self.ledger.flush()
+        self._settle()
+        if not told.entries and (told.state == "ended" or not told.left):
+            return None
+        return len(told.entries)
+
+    def _get_back(self, way: OutputReturn, entries: Sequence[LogEntry]) -> None:
+        """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
+        wanted: list[str] = []
+        tasks: list[int] = []
+        for entry in entries:
+            task = self.selection.tasks[entry.task] if entry.verdict == "done" else -1
+            if task >= 0 and self.flow.status[task] != TaskStatus.DONE and self._recorded(task, entry) is None:
+                tasks.append(task)
+                wanted += [name for name in made_by(self.graph, task, self.calls) if name in self.returned]
+        if tasks:
+            self.backups.put_aside(tasks)
+        lost = way.get(wanted) if wanted else []
+        self._lost_files.difference_update(wanted)
+        self._lost_files.update(lost)
+
+    def _note_absent(self, task: int, entry: LogEntry) -> None:
+        """Versions of what stays away, so that the ledger has them: sizes and, whichever way the run looks at files,
+        checksums. Who reads one and runs later than another reader of the same must see whether it is another by now;
+        times would make it another one whenever it is made again for one of them."""
+        numbers = entry.checksums or [round(entry.ended * 1e9)] * len(entry.made)  # older agents tell no checksums
+        for file, pair in zip(self.graph.outputs_of(task), zip(entry.made, numbers, strict=False), strict=False):
+            if self.graph.file_names[file] not in self.returned:
+                self._note_version(file, pair, False)
+
+    def _no_answer(self, error: InputError) -> None:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            self.listener.note(f"{error}; trying again")
+        if now - self._silent_since > PATIENCE:
+            raise RunError(f"nobody has answered for {PATIENCE:g} s; the run goes on there: 'shoal attach' follows it")
+
+    def _take(self, entry: LogEntry) -> None:
+        if entry.task < 0:
+            self._take_news(entry)
+            return
+        task = self.selection.tasks[entry.task]
+        if entry.verdict == "done" and self.flow.status[task] == TaskStatus.DONE:
+            return  # what it made was lost with a node and had to be made again; we know of it
+        if entry.course:
+            self.ledger.add(TaskCourse(task, entry.attempt, entry.course))
+        recorded = self._recorded(task, entry)
+        attempt = self._ended_attempt(task, entry, recorded)
+        self._last_end = max(self._last_end, entry.ended)
+        verdict: Accept | Retry | GiveUp
+        if entry.verdict == "done":
+            if recorded is not None:
+                self._take_as_recorded(task, recorded)
+            elif self._return is not None:
+                self._take_stock(task, entry)
+            else:
+                attempt.listing = self._take_as_seen(task, entry)
+            verdict = Accept(task, entry.attempt)
+            if self.flow.status[task] == TaskStatus.READY:
+                self.flow.complete([task])
+        elif entry.verdict == "retry":
+            verdict = Retry(task, entry.attempt, attempt.outcome, 0.0)
+        else:
+            verdict = GiveUp(task, entry.attempt, attempt.outcome)
+            self._lose([task])
+        self.books.ended(attempt)
+        self.books.enter([verdict])
+        if (
+            entry.verdict != "retry" and attempt.outcome is not AttemptOutcome.CANCELLED
+        ):  # what is cancelled may still run
+            self._results.append((task, entry.verdict == "done"))
+        self._lasting.ended(task, entry.attempt)
+        if self._return is not None and entry.verdict == "done":
+            self._note_collected(task)
+
+    def _take_news(self, entry: LogEntry) -> None:
+        """What the log has that is of no task."""
+        match entry.verdict:
+            case "note" if entry.message not in self.options.notes:
+                self.options.notes.add(entry.message)
+                self.listener.note(entry.message)
+            case node_throttle.SAID:
+                self.ledger.add(record_of(entry))
+                self.statistics.may_crowd = True
+            case run_description.JOINED:
+                self._roll.joined(entry.started, entry.node, list(entry.resources))
+            case run_description.LEFT:
+                if self._roll.left(entry.ended, entry.node):
+                    self._say_gone(entry.node)
+
+    def _ended_attempt(self, task: int, entry: LogEntry, recorded: TaskEnded | None) -> EndedAttempt:
+        if recorded is not None:
+            at, size = recorded.output_at, recorded.output_size
+        else:
+            at, size = self.output.append(entry.output) if entry.output else (0, 0)
+        return EndedAttempt(
+            task,
+            entry.attempt,
+            OUTCOMES[entry.outcome],
+            entry.status,
+            entry.started,
+            entry.ended,
+            entry.user,
+            entry.system,
+            entry.max_rss,
+            at,
+            size,
+            entry.message,
+            entry.output[-8192:],
+            None,
+            Usage(*entry.usage),
+            entry.memory_limit,
+            self._roll.number(entry.node, entry.ended),
+            listing=recorded.listing if recorded is not None else entry.listing,
+        )
+
+    def _recorded(self, task: int, entry: LogEntry) -> TaskEnded | None:
+        """What the ledger has of this attempt from an earlier client of the run, if it was the one that succeeded."""
+        found = self.options.known.get(place_of(self.graph, task)) if self.options.known else None
+        is_it = found is not None and found.outcome == entry.outcome == "ok" and found.ended == entry.ended
+        return found if is_it else None
+
+    def _take_as_recorded(self, task: int, recorded: TaskEnded) -> None:
+        for file, pair in zip(self.graph.outputs_of(task), recorded.outputs, strict=False):
+            self._note_version(file, pair, os.path.isdir(self.graph.file_names[file]))
+
+    def _take_as_seen(self, task: int, entry: LogEntry) -> bytes:
+        """Files as their task left them: whoever looks later may find what somebody else has changed. Returns the
+        listings for the ledger, in which files are looked at in the same way."""
+        listings = decode_listings(entry.listing) if self.options.by_content else {}
+        for at, (file, seen) in enumerate(zip(self.graph.outputs_of(task), entry.seen, strict=False)):
+            size, time_, is_folder = seen
+            self._note_version(file, (size, time_), is_folder)
+            if self.options.by_content:
+                listing = self._take_by_content(file, seen, listings.get(at, {}))
+                if listing:
+                    listings[at] = listing
+        return encode_listings(listings) if self.options.by_content else entry.listing
+
+    def _take_by_content(self, file: int, seen: Seen, told: Listing) -> Listing:
+        """Nodes tell times: reading all that was made would keep them from what else they do. What is still as they saw
+        it gets numbers made from the contents; one made from another version would be taken for that of the task's own
+        one. Returns the listing with these."""
+        signatures, versions = self.preparer.signatures, self.versions
+        by_time = signatures.note_made(file, by_content=False)
+        size, time_, is_folder = seen
+        is_same = by_time is not None and (versions.sizes[file], versions.times[file]) == (size, time_)
+        now = signatures.note_made(file, by_content=True) if is_same or (by_time and told) else None
+        if now is None or not is_same:
+            self._note_version(file, (size, time_), is_folder)
+        if not by_time or not now:
+            return told
+        return {name: now.get(name, made) if by_time.get(name) == made else made for name, made in told.items()}
+
+    def _note_version(self, file: int, pair: tuple[int, int], is_folder: bool) -> None:
+        versions = self.versions
+        versions.sizes[file], versions.times[file] = pair
+        if is_folder:
+            versions.folders.add(file)
+        else:
+            versions.folders.discard(file)
+
+    def _take_stock(self, task: int, entry: LogEntry) -> None:
+        self._note_absent(task, entry)
+        for file in self.graph.outputs_of(task):
+            if self.graph.file_names[file] in self.returned:
+                self.preparer.signatures.note(file, self.options.by_content)
+
+    def _note_collected(self, task: int) -> None:
+        if any(name not in self.returned for name in self.graph.output_names(task)):
+            self.ledger.add(OutputsCollected([place_of(self.graph, task)]))
+
+    def _lose(self, tasks: Sequence[int]) -> None:
+        doomed = self.flow.fail([task for task in tasks if self.flow.status[task] < TaskStatus.DONE])
+        self.statistics.doomed += sum(self.graph.actions[task] is not None for task in doomed)
+        if self.options.fail_fast and not self.stop_reason:
+            self._stop(f"{self.graph.names[tasks[0]]!r} failed and --fail-fast was given")
+
+    def _stop(self, reason: str) -> None:
+        self.stop_reason = reason
+        self.books.stopping = True
+        self.listener.note(f"stopping: {reason}")
+        answer = self._ask(CancelCommand(self.run, []))
+        assert isinstance(answer, DoneReply)
+
+    def _cancel(self, tasks: Sequence[int]) -> None:
+        """Tasks that `shoal cancel` named. What ends there because of that is not in the log: we know it already."""
+        number = {task: at for at, task in enumerate(self.selection.tasks)}
+        open_ones = [task for task in tasks if self.flow.status[task] < TaskStatus.DONE and task in number]
+        if not open_ones:
+            return  # none named would mean all
+        self._ask(CancelCommand(self.run, [number[task] for task in open_ones]))
+        self.listener.note(told_cancelled(self.graph, open_ones))
+        self.books.cancelled(open_ones)
+        self._lose(open_ones)
+
+    def _on_signals(self) -> None:
+        signals, self.wakeup.signals = self.wakeup.signals, []
+        for number in signals:
+            if number == signal.SIGUSR1:
+                self._cancel(take_requests(self.workspace, self.graph))
+            elif number == signal.SIGHUP or self.stop_signal:
+                self.detached = True
+                self.listener.note("the run goes on without this terminal; 'shoal attach' follows it again")
+            elif number in (signal.SIGINT, signal.SIGTERM):
+                self.stop_signal = number
+                self._stop(why_stopped(self.workspace, number))
+
+
+def _shown(summary: ColumnsSummary) -> ColumnsSummary:
+    """Nodes and clients show these names to each other and to users, and open no file by them."""
+    profiles = [msgspec.structs.replace(each, category=decodable(each.category)) for each in summary.profiles]
+    return msgspec.structs.replace(summary, name=decodable(summary.name), profiles=profiles)

@@ -1,0 +1,514 @@
+"""The store in Redis or Valkey, alone or in cluster mode: the operations of `shoal.core.store.interface` as server-side
+scripts.
+
+Keys, all with the hash tag `{RUN}`, so that a run lies in one slot and a script may use them together:
+
+    shoal:{RUN}:rows       18 bytes per task: what changes (`columns.ROW`)
+    shoal:{RUN}:spans      12 bytes per task: where its children, inputs and outputs begin
+    shoal:{RUN}:children, :inputs, :outputs    4 bytes per edge
+    shoal:{RUN}:files      17 bytes per file: where it is, who makes it, how large it is (`columns.FILE`)
+    shoal:{RUN}:replicas   hash: further nodes that have a file
+    shoal:{RUN}:lost       set: nodes that are gone for good
+    shoal:{RUN}:recorded   hash: by giver, the last parcel
+    shoal:{RUN}:counts     hash: tasks left, tasks ready
+    shoal:{RUN}:leases     sorted set: by node, until when it is taken for alive (the server's milliseconds)
+    shoal:{RUN}:replies    hash: by client, its last request and the answer
+    shoal:{RUN}:about      hash: what is to be known of files that were made
+    shoal:{RUN}:log        list: what was told of the run, for its submitter
+    shoal:{RUN}:pieces     hash: by name, what else belongs to the run
+    shoal:{RUN}:work:*     further columns of the work, for those who join
+    shoal:{RUN}:summary    name, size and categories; written last
+
+How a lost connection is borne is in `link`, what requests and answers look like in `asking`, what the scripts do in
+the `.lua` files, the layout of rows in `columns`. What of a server's settings endangers a run is told by `worries`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from hashlib import sha1
+from importlib.resources import files as resource_files
+from random import random
+from struct import Struct
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool, parse_url
+from redis.retry import Retry
+
+from shoal.core.store.directory import Beat, NodeInfo, RunInfo, SubmittedRunState, name_is_taken, places_of
+from shoal.core.store.interface import LEASE, NOBODY, GoneError, TaskStanding, UnknownRunError
+from shoal.core.store.memory import MemoryStore
+from shoal.core.store.packed_columns import COLUMNS, PIECE, ColumnsSummary, pack, summarize, unpack_rows, unpack_work
+from shoal.core.store.requests import RequestingStore
+from shoal.core.work import Work
+from shoal.errors import InputError, RunError
+
+FIRST_DELAY = 0.02
+LONGEST_DELAY = 1.0
+ANSWER_SECONDS = 30.0
+"""A server that does not answer for so long is connected to anew."""
+
+GONE = "the Redis server does not know this run any more: it was started anew without its data"
+_REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
+_PASSING = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.BusyLoadingError,
+    redis.ReadOnlyError,
+    redis.exceptions.AskError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+)
+"""What passes by itself: outages, restarts, fail-overs, slots on their way."""
+
+
+class Script:
+    """A server-side script and the name under which the server knows it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode()).hexdigest()
+
+
+class RedisLink:
+    """One connection at a time, to whichever server has the slot of `key`."""
+
+    def __init__(self, addresses: Sequence[str], key: str, *, patience: float = 60.0) -> None:
+        """`addresses` are URLs (`redis://`, `rediss://`, `unix://`); after `patience` seconds of outage a run stops."""
+        self._addresses = [self._parsed(address) for address in addresses]
+        self._key = key
+        self._patience = patience
+        self._turn = 0
+        self._moved_to: tuple[str, int] | None = None
+        self._client: redis.Redis | None = None
+        self.breaks = 0
+        """How often the connection was lost."""
+        self._call_first(addresses)
+
+    @staticmethod
+    def _parsed(address: str) -> dict[str, Any]:
+        try:
+            return dict(parse_url(address))  # type: ignore[no-untyped-call]
+        except ValueError:  # what it says may have a part of a password in it
+            remedy = "write it as redis://:PASSWORD@HOST:PORT, with % codes for signs in the password"
+            raise InputError("what is given is not the address of a Redis server", remedy=remedy) from None
+
+    def _call_first(self, addresses: Sequence[str]) -> None:
+        """Whoever gives a wrong address is told at once."""
+        shown = places_of(",".join(addresses), schemes=True)
+        patience, self._patience = self._patience, min(self._patience, 5.0)
+        try:
+            self.call("PING")
+            if self.info("cluster").get("cluster_enabled"):
+                self.call("EXISTS", self._key)
+        except RunError as error:
+            raise InputError(f"no Redis server answers at {shown}", remedy=str(error.__cause__)) from None
+        self._patience = patience
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+            client.connection_pool.disconnect()
+
+    def _connected(self) -> redis.Redis:
+        if self._client is None:
+            options = dict(self._addresses[self._turn % len(self._addresses)])
+            if self._moved_to is not None:
+                options.pop("path", None)
+                if options.get("connection_class") is redis.UnixDomainSocketConnection:
+                    del options["connection_class"]
+                options["host"], options["port"] = self._moved_to
+            options.update(retry=Retry(NoBackoff(), 0), socket_timeout=ANSWER_SECONDS, socket_connect_timeout=5.0)
+            self._client = redis.Redis(connection_pool=ConnectionPool(**options), single_connection_client=True)
+        return self._client
+
+    def _persist(self, action: Any) -> Any:
+        """Does something with a client until it succeeds, or patience is over."""
+        delay, since = FIRST_DELAY, 0.0
+        while True:
+            try:
+                return action(self._connected())
+            except redis.exceptions.MovedError as error:
+                self.close()
+                self._moved_to = (error.host or self._host(), error.port)
+                cause: Exception = error
+            except _REFUSALS as error:
+                raise InputError(f"the Redis server does not let us in: {error}") from None
+            except _PASSING as error:
+                self.close()
+                self._moved_to = None
+                self._turn += 1
+                self.breaks += 1
+                cause = error
+            now = time.monotonic()
+            since = since or now
+            if now - since > self._patience:
+                raise RunError(f"the store has not answered for {self._patience:g} s") from cause
+            if not isinstance(cause, redis.exceptions.MovedError) or delay > FIRST_DELAY:
+                time.sleep(delay * (0.5 + random()))
+            delay = min(delay * 2, LONGEST_DELAY)
+
+    def _host(self) -> str:
+        return str(self._addresses[self._turn % len(self._addresses)].get("host", "127.0.0.1"))
+
+    def call(self, *words: str | bytes | int) -> Any:
+        """One command."""
+        try:
+            return self._persist(lambda client: client.execute_command(*words))
+        except redis.ResponseError as error:
+            raise _explained(error) from None
+
+    def run(self, script: Script, keys: Sequence[str], *arguments: str | bytes | int) -> bytes:
+        """A script, by its name if the server knows it."""
+        rest = (len(keys), *keys, *arguments)
+        try:
+            return bytes(self._persist(lambda client: client.execute_command("EVALSHA", script.sha, *rest)))
+        except redis.exceptions.NoScriptError:
+            return bytes(self.call("EVAL", script.text, *rest))
+        except redis.ResponseError as error:
+            raise _explained(error) from None
+
+    def info(self, section: str) -> dict[str, Any]:
+        """What the server says of itself."""
+        return dict(self._persist(lambda client: client.info(section)))
+
+    def setting(self, name: str) -> str | None:
+        """One of the server's settings; None if it does not tell."""
+        try:
+            return str(self._persist(lambda client: client.config_get(name)).get(name))
+        except (redis.ResponseError, InputError):
+            return None
+
+
+def _explained(error: redis.ResponseError) -> RunError:
+    """What the server refused to do, in a sentence."""
+    if isinstance(error, redis.OutOfMemoryError):
+        return RunError("the Redis server is out of memory (maxmemory): nothing more can be recorded")
+    text = str(error)
+    if text.startswith("NORUN"):
+        return GoneError(GONE)
+    if text.startswith("MISCONF"):
+        return RunError(f"the Redis server cannot write to its disk: {text}")
+    return RunError(f"the Redis server refused: {text}")
+
+
+PARTS = (
+    *("rows", "spans", "children", "inputs", "outputs", "files"),
+    *("replicas", "lost", "recorded", "counts", "leases", "replies", "log", "about"),
+)
+"""Keys of the scripts, in their order."""
+ROW_BYTES = 18
+STANDING_AT = 16
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[int]).decode
+
+
+def _script(*names: str) -> Script:
+    folder = resource_files("shoal.cluster.stores")
+    return Script("".join(folder.joinpath(f"{name}.lua").read_text() for name in (*names, "once", "perform")))
+
+
+class RedisStore(RequestingStore):
+    """The books of one run, shared by all who attach to it. Not for several threads."""
+
+    def __init__(self, link: RedisLink, run: str, summary: ColumnsSummary, *, lease: float = LEASE) -> None:
+        self._link = link
+        self._keys = [key_of(run, part) for part in PARTS]
+        self._run = run
+        self._lease = round(lease * 1000)
+        self._client = uuid4().hex
+        self._sequence = 0
+        self._has_files = "1" if summary.has_files else "0"
+        self._complete = _script("rows", "tasks")
+        self._other = _script("rows", "tasks", "files", "operations")
+        counts = link.call("HMGET", key_of(run, "counts"), "left", "ready")
+        if None in counts:
+            raise GoneError(GONE)
+        super().__init__(summary, *(int(count) for count in counts))
+
+    @classmethod
+    def bring(
+        cls,
+        link: RedisLink,
+        run: str,
+        work: Work,
+        nodes: int,
+        *,
+        shared_files: bool = False,
+        lease: float = LEASE,
+    ) -> RedisStore:
+        """A new run; what is ready in it is told by `begin`."""
+        books = MemoryStore(work, nodes, shared_files=shared_files)
+        first = books.begin()
+        if link.call("EXISTS", key_of(run, "summary")):
+            raise InputError(f"the store has a run {run!r} already", remedy="choose another name or forget that one")
+        link.call("DEL", *_keys_of(run))
+        token = uuid4().hex
+        link.call("HSET", key_of(run, "counts"), "token", token)
+        for name, column in pack(books).items():
+            key = key_of(run, name)
+            for at in range(0, len(column), PIECE):
+                link.call("SETRANGE", key, at, column[at : at + PIECE])
+        summary = summarize(books)
+        link.call("HSET", key_of(run, "counts"), "left", books.left, "ready", books.ready_count)
+        link.call("SET", key_of(run, "summary"), _encode(summary))
+        if link.call("HGET", key_of(run, "counts"), "token") != token.encode():
+            # The server was started without its data while the columns were sent: some of them are missing.
+            link.call("DEL", *_keys_of(run))
+            raise GoneError(GONE)
+        store = cls(link, run, summary, lease=lease)
+        store._first = first
+        return store
+
+    @classmethod
+    def attach(cls, link: RedisLink, run: str, *, lease: float = LEASE) -> RedisStore:
+        """A run that somebody has brought."""
+        found = link.call("GET", key_of(run, "summary"))
+        if found is None:
+            raise UnknownRunError(f"the store has no run {run!r}")
+        try:
+            summary = msgspec.msgpack.decode(found, type=ColumnsSummary)
+        except msgspec.MsgspecError:
+            raise InputError(f"the run {run!r} in the store was brought by another version of Shoal") from None
+        return cls(link, run, summary, lease=lease)
+
+    def work(self) -> Work:
+        """The work, as it was brought."""
+        columns = {name: self._column(name) for name in COLUMNS}
+        self._counted("left")  # columns that are not there count as empty: make sure that the run still is
+        return unpack_work(self.summary, columns)
+
+    def forget(self) -> None:
+        """Removes the run from the store, with all its keys."""
+        self._link.call("UNLINK", *_keys_of(self._run))
+
+    def close(self) -> None:
+        """This client asks for nothing any more."""
+        self._link.call("HDEL", key_of(self._run, "replies"), self._client)
+        self._link.close()
+
+    def _column(self, name: str) -> bytes:
+        return self._link.call("GET", key_of(self._run, name)) or b""
+
+    def _request(self, operation: str, given: Sequence[int], entries: Sequence[bytes], *, changes: bool) -> list[int]:
+        self._sequence += changes
+        sequence = self._sequence if changes else 0
+        script = self._complete if operation == "complete" else self._other
+        who = (self._client, sequence, self._has_files)
+        return _decode(self._link.run(script, self._keys, *who, operation, _encode(given), *entries))
+
+    @property
+    def left(self) -> int:
+        """Tasks that are neither done nor given up."""
+        return self._counted("left")
+
+    @property
+    def ready_count(self) -> int:
+        """Tasks that could run or do."""
+        return self._counted("ready")
+
+    def _counted(self, name: str) -> int:
+        found = self._link.call("HGET", key_of(self._run, "counts"), name)
+        if found is None:
+            raise GoneError(GONE)
+        return int(found)
+
+    def standing_of(self, task: int) -> TaskStanding:
+        """Where a task stands."""
+        at = task * ROW_BYTES + STANDING_AT
+        found = self._link.call("GETRANGE", key_of(self._run, "rows"), at, at)
+        if not found:
+            raise GoneError(GONE)
+        return TaskStanding(found[0])
+
+    def standings(self) -> bytes:
+        """Where all tasks stand, a byte each."""
+        return bytes(unpack_rows(self._column("rows"))["standing"].tobytes())
+
+    def recorded(self, giver: int) -> int:
+        """The number of the last parcel that was recorded for a node."""
+        return int(self._link.call("HGET", key_of(self._run, "recorded"), giver) or 0)
+
+    def renew(self, node: int, now: float = 0.0) -> bool:
+        """A node is alive for the length of a lease, by the server's clock; False: it was declared lost."""
+        return bool(self._look("renew", [node, self._lease])[0])
+
+    def log(self, start: int, most: int = 1000) -> list[bytes]:
+        """The entries from number `start` on, as far as there are any."""
+        return list(self._link.call("LRANGE", key_of(self._run, "log"), start, start + most - 1)) if most > 0 else []
+
+    def about_of(self, file: int) -> bytes | None:
+        """What whoever made a file last wanted to be known of it."""
+        found: bytes | None = self._link.call("HGET", key_of(self._run, "about"), file)
+        return found
+
+    def put_piece(self, name: str, data: bytes) -> None:
+        """Something more that belongs to the run."""
+        self._link.call("HSET", key_of(self._run, "pieces"), name, data)
+
+    def get_piece(self, name: str) -> bytes | None:
+        """What was put under a name."""
+        found: bytes | None = self._link.call("HGET", key_of(self._run, "pieces"), name)
+        return found
+
+
+def key_of(run: str, part: str) -> str:
+    return f"shoal:{{{run}}}:{part}"
+
+
+def _keys_of(run: str) -> list[str]:
+    """All keys of a run."""
+    return [key_of(run, part) for part in dict.fromkeys(("summary", *PARTS, "pieces", *COLUMNS))]
+
+
+def worries(link: RedisLink) -> dict[str, str]:
+    """What of the server's settings endangers a run, by setting, in a sentence each; empty: nothing."""
+    found: dict[str, str] = {}
+    persistence, memory, server = link.info("persistence"), link.info("memory"), link.info("server")
+    if int(str(server.get("redis_version", "0")).split(".")[0]) < 6:
+        found["version"] = f"The Redis server is version {server.get('redis_version')}; it should be 6 or later."
+    if not int(persistence.get("aof_enabled", 0)):
+        found["appendonly"] = (
+            "The Redis server keeps no append-only file: if it ends, runs that are under way are"
+            " lost; set 'appendonly yes'."
+        )
+    elif link.setting("appendfsync") in ("everysec", "no"):
+        found["appendfsync"] = (
+            "The Redis server does not wait for its disk: if its machine fails, the results of the last second or two"
+            " may be forgotten; 'appendfsync always' rules that out."
+        )
+    if persistence.get("aof_last_write_status", "ok") != "ok":
+        found["aof_last_write_status"] = "The Redis server could not write its append-only file the last time."
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        found["maxmemory-policy"] = (
+            f"The Redis server forgets data when its memory is full ('{policy}'); set 'maxmemory-policy noeviction'."
+        )
+    if int(memory.get("maxmemory", 0)):
+        free = max(0, int(memory["maxmemory"]) - int(memory.get("used_memory", 0)))
+        found["maxmemory"] = (
+            f"The Redis server may use {free >> 20} MiB more (maxmemory); a run needs about 200 bytes per task."
+        )
+    return found
+
+
+DIRECTORY_PARTS = ("nodes", "leases", "runs", "counts", "replies", "notes")
+"""Keys of the script, in their order."""
+_HEAD = "local NODES, LEASES, RUNS, COUNTS, REPLIES, NOTES = unpack(KEYS)\n"
+_RUN = Struct("<qBI")
+"""Number in the order of submission, state, length of the outcome."""
+_STATES = (SubmittedRunState.WAITING, SubmittedRunState.ACTIVE, SubmittedRunState.ENDED)
+
+_encode_directory = msgspec.msgpack.Encoder().encode
+_node = msgspec.msgpack.Decoder(NodeInfo)
+_numbers = msgspec.msgpack.Decoder(list[int])
+
+
+def directory_key(cluster: str, part: str = "nodes") -> str:
+    """One of the keys; all of a cluster lie in one slot, so any of them does for a `RedisLink`."""
+    return f"shoal:{{{cluster}}}:directory:{part}"
+
+
+class RedisDirectory:
+    """The nodes and runs of one cluster, shared by all who have a link. Not for several threads."""
+
+    def __init__(self, link: RedisLink, cluster: str, *, lease: float = LEASE) -> None:
+        self._link = link
+        self._cluster = cluster
+        self._lease = round(lease * 1000)
+        self._client = uuid4().hex
+        self._sequence = 0
+        self._keys = [directory_key(cluster, part) for part in DIRECTORY_PARTS]
+        folder = resource_files("shoal.cluster.stores")
+        self._script = Script(
+            _HEAD + "".join(folder.joinpath(name).read_text() for name in ("once.lua", "directory.lua"))
+        )
+
+    def close(self) -> None:
+        """This client asks for nothing any more."""
+        self._link.call("HDEL", directory_key(self._cluster, "replies"), self._client)
+        self._link.close()
+
+    def erase(self) -> None:
+        """Removes the directory of a cluster that is no more; the books of its runs are not touched."""
+        self._link.call("UNLINK", *self._keys)
+
+    def _ask(self, operation: str, *given: str | bytes | int) -> list[int]:
+        """A step that changes something: carried out once, however often it must be sent."""
+        self._sequence += 1
+        return _numbers.decode(
+            self._link.run(self._script, self._keys, self._client, self._sequence, operation, *given)
+        )
+
+    def _look(self, operation: str, *given: str | bytes | int) -> list[int]:
+        return _numbers.decode(self._link.run(self._script, self._keys, self._client, 0, operation, *given))
+
+    # ---- nodes ---------------------------------------------------------------------------------------------------
+
+    def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
+        """A new node: its number. Its lease begins, by the server's clock."""
+        return self._ask("join", _encode_directory(info), self._lease, above)[0]
+
+    def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
+        """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
+        found = self._look("renew", number, self._lease, note, incarnation)
+        alive, nodes_version, runs_version, clock = found
+        return Beat(bool(alive), nodes_version, runs_version, clock / 1000)
+
+    def notes(self) -> dict[int, bytes]:
+        """What the nodes said last of how they are doing."""
+        found = self._link.call("HGETALL", directory_key(self._cluster, "notes"))
+        return dict(sorted((int(key), bytes(each)) for key, each in found.items()))
+
+    def update(self, number: int, info: NodeInfo) -> None:
+        """A node tells of itself anew."""
+        self._ask("update", number, _encode_directory(info))
+
+    def nodes(self) -> dict[int, NodeInfo]:
+        """All nodes that were not removed, in the order of their numbers."""
+        found = self._link.call("HGETALL", directory_key(self._cluster, "nodes"))
+        return {number: _node.decode(info) for number, info in sorted((int(key), each) for key, each in found.items())}
+
+    def expired(self, now: float = 0.0) -> list[int]:
+        """Nodes whose lease is over, by the server's clock, and that nobody has removed yet, in order."""
+        return sorted(self._look("expired"))
+
+    def remove(self, number: int, incarnation: str | None = None) -> None:
+        """A node is gone for good."""
+        self._ask("remove", number, *(() if incarnation is None else (incarnation,)))
+
+    # ---- runs ----------------------------------------------------------------------------------------------------
+
+    def submit(self, run: str, about: bytes) -> None:
+        """A new run, waiting."""
+        if self._ask("submit", run, about) == [0]:
+            raise name_is_taken(run)
+
+    def runs(self) -> list[RunInfo]:
+        """All runs that were not forgotten, in the order in which they were submitted."""
+        found = []
+        for name, text in self._link.call("HGETALL", directory_key(self._cluster, "runs")).items():
+            serial, state, length = _RUN.unpack_from(text)
+            outcome, about = text[_RUN.size : _RUN.size + length], text[_RUN.size + length :]
+            found.append((serial, RunInfo(name.decode(), _STATES[state], about, outcome.decode())))
+        return [info for _, info in sorted(found, key=lambda each: each[0])]
+
+    def begin(self, run: str) -> bool:
+        """A waiting run becomes active; True for the one caller that made it so."""
+        return self._ask("begin", run) == [1]
+
+    def end(self, run: str, outcome: str) -> None:
+        """A run has ended."""
+        self._ask("end", run, outcome)
+
+    def forget(self, run: str) -> None:
+        """A run is listed no more."""
+        self._ask("forget", run)

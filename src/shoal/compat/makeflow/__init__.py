@@ -1,0 +1,1 @@
+"""Runs a Makeflow as the original `makeflow` program does: messages, log, wrappers and removal of files."""

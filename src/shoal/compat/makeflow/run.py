@@ -1,0 +1,227 @@
+"""One run as the original program does it, from its first message to its exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from shoal.compat.makeflow.command_wrapping import MakeflowSettings
+from shoal.compat.makeflow.hooks import MakeflowHooks, failed_directory, remove_file
+from shoal.compat.makeflow.log import MakeflowLog, RuleState, begun_files, check_log, on_one_line, take_over
+from shoal.compat.makeflow.workflow import kept_files, script_of, workflow_of, workspace_of, write_script
+from shoal.core.graph import Graph
+from shoal.core.resources import Resources
+from shoal.errors import InputError
+from shoal.execution.run_options import RunOptions
+from shoal.execution.session import RunDriver, Session, undisturbed
+from shoal.execution.workflow_loader import Workflow, output_files
+from shoal.formats.jx import Value, parse_json
+from shoal.formats.makeflow import Makeflow
+from shoal.ledger.up_to_date import Plan, Reason
+from shoal.ledger.workspace import Workspace
+
+
+def summary_of(
+    settings: MakeflowSettings, graph: Graph, log: MakeflowLog, ending: str, seconds: float, outputs: list[str]
+) -> str:
+    """The text; `ending` is completed, failed or aborted."""
+    total = len(graph)
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    lines = [
+        settings.command_line,
+        f"Workflow {ending}:\t {time.ctime()}",
+        f"Total runtime:\t\t {hours}:{minutes:02}:{rest:02}",
+        f"Workflow file:\t\t {settings.dagfile}",
+        f"Number of tasks:\t {total}",
+        f"Completed tasks:\t {log.count(RuleState.COMPLETE)}/{total}",
+    ]
+    if aborted := log.count(RuleState.ABORTED):
+        lines.append(f"Aborted tasks:\t\t {aborted}/{total}")
+    if waiting := log.count(RuleState.WAITING):
+        lines.append(f"Tasks not run:\t\t {waiting}/{total}")
+    failed = log.rules_in(RuleState.FAILED)
+    if failed:
+        lines.append(f"Failed tasks:\t\t {len(failed)}/{total}")
+        lines += [f"\t{graph.actions[rule]}" for rule in failed]
+    made = [name for name in outputs if os.path.exists(name)]
+    if made:
+        lines.append("Output files:")
+        lines += [f"\t{name}\t{os.path.getsize(name):.1f}" for name in made]
+    return "\n".join(lines) + "\n"
+
+
+def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Resources) -> int:
+    """Runs the workflow; 0 only if everything it asks for was made."""
+    workflow = undisturbed(lambda: workflow_of(settings, document, language))
+    graph = workflow.graph
+    stand_in = MakeflowHooks(settings, document, graph)
+    is_new = not os.path.exists(settings.log)
+    print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
+    check_log(settings.log)
+    if settings.check_files:
+        print("checking files for unexpected changes...  (use --skip-file-check to skip this step)")
+    _make_monitor_directory(settings)
+    workspace = workspace_of(settings)
+    session = Session(
+        workspace,
+        lambda: workflow,
+        _options(settings, node, stand_in),
+        stand_in,
+        afresh=is_new,
+        before=lambda _: _take_over(settings, workflow, workspace),
+    )
+    try:
+        log = MakeflowLog(settings.log, graph)
+    except InputError:
+        session.abandon()
+        raise
+    session.tell_all = True
+    _warn(session.plan)
+    if session.history.last_run is not None and session.history.last_end is None:
+        _remove_unrecorded(session.plan, settings.log)
+    if is_new and settings.verbose_log:
+        log.describe(graph, [rule.category for rule in document.rules])
+    log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
+    stand_in.begin(session.plan, log, kept_files(document, graph))
+    print("starting workflow....", flush=True)
+    began = time.monotonic()
+    # The loop hears of every signal that has a handler; the original stops at this one, too.
+    before = signal.signal(signal.SIGQUIT, lambda number, frame: None)
+    try:
+        executed = session.execute()
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    status = _end(executed, log)
+    if settings.summary:
+        print(f"writing summary to {settings.summary}.")
+        ending = "completed" if not status else "aborted" if executed.stop_signal else "failed"
+        text = summary_of(settings, graph, log, ending, time.monotonic() - began, output_files(document, graph))
+        with open(settings.summary, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+    log.close()
+    return status
+
+
+def _options(settings: MakeflowSettings, node: Resources, stand_in: MakeflowHooks) -> RunOptions:
+    """How the original runs: at once, with files as they are found, nothing measured or held, streams passed on."""
+    return RunOptions(
+        node,
+        attendant=stand_in,
+        retry_pause=0.0,
+        as_found=True,
+        check_sources=settings.check_files,
+        sizing="fixed",
+        enforced=False,
+        pass_streams=True,
+        more="--local-{name}=N",
+    )
+
+
+def _take_over(settings: MakeflowSettings, workflow: Workflow, workspace: Workspace) -> None:
+    taken = take_over(settings.log, workflow.graph, workspace)
+    if taken:
+        print(f"{taken} of {len(workflow.graph)} rules were done by another program, according to its log.")
+
+
+def write_dry_run(settings: MakeflowSettings, document: Makeflow, language: str) -> int:
+    """Writes the script that `-T dryrun` makes, and runs nothing."""
+    graph = workflow_of(settings, document, language).graph
+    stand_in = MakeflowHooks(settings, document, graph)
+    dressed = [stand_in.dress(task, str(action)) for task, action in enumerate(graph.actions)]
+    path = settings.dagfile + ".sh"
+    write_script(path, script_of(graph, dressed))
+    for command in dressed:
+        print(f"submitting job: {command}")
+    print(f"wrote {path}; nothing was run.")
+    return 0
+
+
+def _warn(plan: Plan) -> None:
+    """Says what somebody did to files that earlier runs made."""
+    graph = plan.graph
+    warnings = 0
+    for task, reason in enumerate(plan.reasons):
+        if reason == Reason.OUTPUT_MISSING or (reason == Reason.INPUT_CHANGED and plan.detail[task] >= 0):
+            what = "is gone" if reason == Reason.OUTPUT_MISSING else "was changed since"
+            name = graph.file_names[plan.detail[task]]
+            maker = "created" if graph.producer[plan.detail[task]] >= 0 else "read"
+            print(f"warning: {name} was previously {maker} by makeflow, but {what}!", file=sys.stderr)
+            warnings += 1
+    if warnings:
+        print(f"found 0 errors and {warnings} warnings during consistency check.", file=sys.stderr)
+
+
+def _remove_unrecorded(plan: Plan, log: str) -> None:
+    """Removes what a killed run made and did not live to record: a command that appends must not append to it."""
+    graph, names = plan.graph, begun_files(log)
+    for task in plan.to_run():
+        for name in graph.output_names(task):
+            if on_one_line(name) in names and remove_file(name):
+                print(f"deleted {name}")
+
+
+def _make_monitor_directory(settings: MakeflowSettings) -> None:
+    if settings.monitor is not None:
+        try:
+            os.makedirs(settings.monitor.directory, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the directory {settings.monitor.directory!r} for --monitor: {error.strerror}"
+            ) from None
+
+
+def _end(executed: RunDriver, log: MakeflowLog) -> int:
+    totals = executed.statistics
+    sys.stdout.flush()
+    if totals.done == totals.to_run():
+        log.end("COMPLETED")
+        print("nothing left to do.")
+        return 0
+    if executed.stop_signal:
+        log.end("ABORTED")
+        print(f"got {signal.Signals(executed.stop_signal).name}.\nworkflow was aborted.", file=sys.stderr)
+        return 1
+    log.end("FAILED")
+    for rule in log.rules_in(RuleState.FAILED):
+        kept = f" (see {failed_directory(rule)})" if os.path.isdir(failed_directory(rule)) else ""
+        print(f"rule {rule} failed: {executed.graph.actions[rule]}{kept}", file=sys.stderr)
+    print("workflow failed.", file=sys.stderr)
+    return 1
+
+
+WORKFLOW_KEY = "MAKEFLOW"
+
+
+def argv_words(text: bytes | str, source: str) -> list[str]:
+    """The words that stand for the file; the workflow's name comes last."""
+    options = parse_json(text, source)
+    line, column = getattr(options, "line", None), getattr(options, "column", None)
+
+    def error(message: str, remedy: str) -> InputError:
+        return InputError(message, file=source, line=line or None, column=column or None, remedy=remedy)
+
+    if not isinstance(options, dict):
+        raise error("a file of options holds an object", 'write { "OPTION": VALUE, ... }')
+    words: list[str] = []
+    names: list[str] = []
+    for option, value in options.items():
+        if option == WORKFLOW_KEY:
+            if not isinstance(value, str):
+                raise error(f"{WORKFLOW_KEY} is the name of the workflow's file", "write it as text")
+            names.append(value)
+        elif not option or option.startswith("-") or "=" in option:
+            raise error(f"{option!r} is not the long name of an option", "leave out the dashes")
+        elif isinstance(value, (list, dict)):
+            raise error(f"the value of {option!r} must be text or a number", "use null for an option without one")
+        else:
+            words.append(f"--{option}" if value is None else f"--{option}={_text_of(value)}")
+    return [*words, *names]
+
+
+def _text_of(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

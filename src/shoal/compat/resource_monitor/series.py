@@ -1,0 +1,70 @@
+"""The layout of the time series: a header that explains the columns, then one row per look. Pure.
+
+Columns and their order are those of `resource_monitor`; the comments are ours.
+"""
+
+from __future__ import annotations
+
+from shoal.compat.resource_monitor.fields import MEGABYTE, printed
+from shoal.errors import InputError
+from shoal.execution.processes.sampler import TreeLook
+from shoal.execution.processes.time_series import COLUMNS, row
+
+
+class SeriesRow:
+    """One look, as numbers in the units of the columns."""
+
+    __slots__ = ("cores", "disk", "load", "look", "total_files", "wall_clock")
+
+    def __init__(
+        self, wall_clock: float, look: TreeLook, cores: float, load: float, footprint: tuple[int, int] | None
+    ) -> None:
+        self.wall_clock = wall_clock
+        self.look = look
+        self.cores = cores
+        self.load = load
+        self.total_files, self.disk = footprint or (0, 0)
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MB."""
+        return self.look.resident / MEGABYTE
+
+    def text(self, with_footprint: bool) -> str:
+        words = row(self.wall_clock, self.look, self.cores, self.load)
+        if with_footprint:
+            words += f" {self.total_files} {printed('disk', self.disk / MEGABYTE)}"
+        return words + "\n"
+
+
+class PlotPoint:
+    """What a drawing needs of a row."""
+
+    __slots__ = ("cores", "memory", "wall_clock")
+
+    def __init__(self, wall_clock: float, cores: float, memory: float) -> None:
+        self.wall_clock = wall_clock
+        self.cores = cores
+        self.memory = memory
+
+
+def read_series(text: str, file: str) -> tuple[list[PlotPoint], str]:
+    """The rows of a series, and the command if its first line tells of one."""
+    points = []
+    title = ""
+    for at, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if line.startswith("#"):
+            title = line[1:].strip() if at == 1 and line.startswith("# task ") else title
+        elif words:
+            points.append(_point(words, file, at))
+    if not points:
+        raise InputError("there are no rows in this series", file=file)
+    return points, title
+
+
+def _point(words: list[str], file: str, line: int) -> PlotPoint:
+    try:
+        return PlotPoint(*(float(words[COLUMNS.index(name)]) for name in ("wall_clock", "cores", "memory")))
+    except (ValueError, IndexError):
+        raise InputError("this is no row of a time series", file=file, line=line) from None

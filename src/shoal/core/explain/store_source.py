@@ -1,0 +1,161 @@
+"""A run on several nodes as a source of answers: the store knows the state of a task, its node knows the reason.
+
+The caller says how a node is asked, and a node may not answer. What only a batch system knows is added by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from shoal.core.explain.answer import Answer, Kind, RunAnswer, Shortage, WaitCause, WaitingGroup
+from shoal.core.explain.dependency_chain import FunctionSource, bundles
+from shoal.core.explain.scheduler_source import among_others, explain_held, groups_of
+from shoal.core.peer_scheduler import PeerScheduler
+from shoal.core.resources import Resources, required_labels, unmet
+from shoal.core.store.interface import NOBODY
+
+MOST_ASKED = 64
+"""How many nodes are asked about their tasks; in a larger cluster the others are similar."""
+ON_THEIR_WAY = "or its result is being recorded"
+
+
+class SilentError(Exception):
+    """A node does not answer."""
+
+
+class StoreAwayError(Exception):
+    """The cluster answers, but its store does not; the message says why."""
+
+
+# ---- what one node says ----------------------------------------------------------------------------------------------
+
+
+def explain_in_member(
+    member: PeerScheduler,
+    task: int,
+    now: float,
+    *,
+    since: Mapping[int, float],
+    reasons: Mapping[str, str] | None = None,
+    is_coming: Callable[[int], bool] = lambda task: False,
+    foresees: bool = True,
+) -> Answer:
+    """Of a task that a node has; `is_coming`: whether its input files are being fetched."""
+    broker = member.broker
+    if is_coming(task):
+        return Answer(task, WaitCause.FETCHING, broker.attempt.get(task, 0))
+    if task not in broker.state:
+        return Answer(task, WaitCause.RECORDING)
+    return among_others(member, explain_held(broker, task, now, since=since, reasons=reasons or {}, foresees=foresees))
+
+
+def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) -> Answer:
+    """Of a task that no node can run: what none of these nodes has."""
+    everyone = list(nodes)
+    reason = unmet(request, everyone)
+    if reason is None:
+        return Answer(task, WaitCause.ARRIVING, detail="a node that can run it has just joined")
+    reason += "; it waits for one"
+    for label in required_labels(request):
+        if not any(node.get(label) for node in everyone):
+            return Answer(task, WaitCause.LABEL, shortage=Shortage(label, 1, 0, 0), detail=reason)
+    return Answer(task, WaitCause.TOO_LARGE, detail=reason)
+
+
+def whole_member(
+    member: PeerScheduler, explain_one: Callable[[int], Answer], is_coming: Callable[[int], bool] = lambda task: False
+) -> RunAnswer:
+    """The tasks that run and wait on a node, and what they wait for."""
+    broker = member.broker
+    under_way = bundles(broker)
+    fetching = [task for task in under_way if is_coming(task)]
+    groups = groups_of(broker, explain_one, lambda task: (task in member.tiers.local, is_coming(task)))
+    if fetching:
+        groups.append(WaitingGroup(WaitCause.FETCHING, len(fetching), explain_one(fetching[0])))
+    return RunAnswer(running=len(under_way) - len(fetching), groups=groups)
+
+
+# ---- who has a task --------------------------------------------------------------------------------------------------
+
+
+def explain_placed(task: int, owner: int, nodes: Mapping[int, str], ask: Callable[[int, int], Answer | None]) -> Answer:
+    """Why a ready task does not run, which is on node `owner` by the store; `ask(node, task)`: None if not there."""
+    if not nodes:
+        return Answer(task, WaitCause.NO_NODE)
+    if owner == NOBODY:
+        return Answer(task, WaitCause.ARRIVING)
+    if owner not in nodes:
+        return Answer(task, WaitCause.NODE_LOST)
+    try:
+        answer = ask(owner, task)
+    except SilentError:
+        return Answer(task, WaitCause.NODE_SILENT, node=nodes[owner])
+    if answer is None:
+        return Answer(task, WaitCause.ARRIVING, node=nodes[owner])
+    answer.node = nodes[owner]
+    return answer
+
+
+class ClusterSource(FunctionSource):
+    """What is known of a run on several nodes; statuses may be fetched one after another, or not at all."""
+
+    def explain(self, task: int) -> Answer:
+        try:
+            return super().explain(task)
+        except StoreAwayError as error:
+            return Answer(task, WaitCause.STORE, detail=str(error))
+
+
+# ---- a whole run -----------------------------------------------------------------------------------------------------
+
+
+def whole_cluster(
+    books: RunAnswer, nodes: Mapping[int, str], ask: Callable[[int], RunAnswer | None], first: str = ""
+) -> RunAnswer:
+    """Why a run is where it is. `books` counts running tasks as ready; `ask(node)` is None if the node has no task.
+
+    `first`: the name of another run that is served before this one. Groups of the same kind are added up, and one
+    node's task represents them.
+    """
+    whole = RunAnswer(
+        ready=books.ready, waiting=books.waiting, done=books.done, failed=books.failed, doomed=books.doomed
+    )
+    groups: dict[Kind, WaitingGroup] = {}
+    silent: list[str] = []
+    for node in list(nodes)[:MOST_ASKED]:
+        try:
+            said = ask(node) or RunAnswer()
+        except SilentError:
+            silent.append(nodes[node])
+            whole.notes.append(f"node {nodes[node]} does not answer: its running tasks are not known")
+            continue
+        whole.running += said.running
+        whole.notes += said.notes
+        for group in said.groups:
+            group.example.node = nodes[node]
+            found = groups.setdefault(group.example.kind(), WaitingGroup(group.cause, 0, group.example))
+            found.count += group.count
+            found.nodes += 1
+    whole.groups = sorted(groups.values(), key=lambda group: -group.count)
+    whole.ready = max(0, whole.ready - whole.running)
+    unexplained = whole.ready - sum(group.count for group in whole.groups)
+    if len(nodes) > MOST_ASKED:
+        rest = "tasks on the others are not counted"
+        whole.notes.append(f"{MOST_ASKED} of {len(nodes)} nodes were asked; {rest}")
+    elif unexplained > 0:
+        whole.groups.append(_unexplained(unexplained, nodes, silent, first))
+    return whole
+
+
+def _unexplained(count: int, nodes: Mapping[int, str], silent: list[str], first: str) -> WaitingGroup:
+    """Ready tasks that no node has reported; their numbers are unknown."""
+    if not nodes:
+        example = Answer(-1, WaitCause.NO_NODE)
+    elif silent:
+        node = silent[0] if len(silent) == 1 else ""
+        example = Answer(-1, WaitCause.NODE_SILENT, node=node)
+    elif first:
+        example = Answer(-1, WaitCause.ANOTHER_RUN, detail=first)
+    else:
+        example = Answer(-1, WaitCause.ARRIVING, detail=ON_THEIR_WAY)
+    return WaitingGroup(example.cause, count, example)

@@ -1,0 +1,168 @@
+"""Names of files as text: one name for each file, in whatever way it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from shoal.errors import InputError
+
+Relative: TypeAlias = Callable[[str], str]
+"""Turns an absolute name below the workflow's directory into one relative to it; leaves others as they are."""
+RealDirectory: TypeAlias = Callable[[str], str]
+"""Turns the plain name of a directory into the one without symbolic links and `..`: relative to the workflow's
+directory if it is below that, and empty for that itself. A name that has neither stays as it is."""
+MOST_FOLDERS = 500
+"""Python's own walks over folders end at about 1,000 levels."""
+_SHOWN = 40
+
+
+def plain_name(name: str, relative: Relative | None = None) -> str:
+    """The name without `./`, repeated slashes and a slash at its end; absolute names go through `relative`.
+
+    `..` stays, because what it leads to depends on symbolic links.
+    """
+    # These checks are all that most names cost: the name of every file of a graph passes here.
+    if name[:1] not in "/." and "//" not in name and "/." not in name and name[-1] != "/":
+        return name
+    return _rewritten(name, relative) if name else name
+
+
+def _rewritten(name: str, relative: Relative | None) -> str:
+    text = "/".join(part for part in name.split("/") if part not in ("", "."))
+    if not name.startswith("/"):
+        return text or "."
+    text = "/" + text
+    return relative(text) if relative is not None else text
+
+
+def without_ways_up(name: str) -> str:
+    """The plain name without `..` behind a folder: the same file, if none of its folders is a symbolic link."""
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == ".." and parts and parts[-1] not in ("", ".."):
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def real_name(name: str, real: RealDirectory) -> str:
+    """The plain name of a file whose directory has been resolved; the last part stays, also if it is a link."""
+    directory, slash, last = name.rpartition("/")
+    if last == "..":
+        return real(name) or "."
+    return join_name(real(directory), last) if slash and directory else name
+
+
+def join_name(directory: str, last: str) -> str:
+    """The name of a file in a directory; the workflow's own directory has the empty name."""
+    return f"{directory.rstrip('/')}/{last}" if directory else last
+
+
+def has_odd_names(names: Sequence[str]) -> bool:
+    """Whether one of the names may not be plain, may be another one's with `..` in it, or must be refused.
+
+    All of them are looked at as one text: that costs a hundredth of a look at each.
+    """
+    text = "/" + "/".join(names) + "/"  # so that a slash at either end of a name stands beside another one
+    return (
+        "//" in text
+        or "/./" in text
+        or "/../" in text
+        or is_unusable(text)
+        or max(map(len, names), default=0) > MOST_FOLDERS
+    )
+
+
+def check_name(name: str) -> None:
+    """Refuses what no file can be called, and what no walk over folders would come to the end of."""
+    refuse_unusable(name, "the file name")
+    count = name.count("/")
+    if count > MOST_FOLDERS:
+        raise InputError(
+            f"the file name {name[:_SHOWN]!r}... has {count} levels of folders, the limit is {MOST_FOLDERS}",
+            remedy="use fewer levels",
+        )
+
+
+def is_unusable(text: str) -> bool:
+    """Whether no file name and no command can hold the text: because of a NUL, or of half a surrogate pair.
+
+    Surrogates that stand for a byte of a name, as `os.fsdecode` makes them, are none of these.
+    """
+    if "\0" in text:
+        return True
+    if text.isascii():
+        return False
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def refuse_unusable(text: str, what: str) -> None:
+    """Refuses a text that no file name and no command can hold."""
+    if not is_unusable(text):
+        return
+    found = "a NUL character" if "\0" in text else "half of a surrogate pair, which is no character"
+    raise InputError(f"{what} {text!r} holds {found}", remedy="remove it: no program can be given one")
+
+
+Kind = TypeVar("Kind")
+MARK = "\0x"
+_MARKED = MARK.encode()
+_FIRST = 0xDC00
+"""The surrogate that would stand for the byte 0."""
+_SURROGATE = re.compile("[\udc80-\udcff]")
+_WRITTEN = re.compile("\0x([89a-f][0-9a-f])")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode(value: object) -> bytes:
+    """The value in MessagePack; `Decoder` reads it."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_each(msgspec.to_builtins(value, builtin_types=(bytes,)), _SURROGATE, _written))
+
+
+class Decoder(Generic[Kind]):
+    """Reads values of a type that `encode` has written."""
+
+    def __init__(self, kind: type[Kind]) -> None:
+        self._kind = kind
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decode(self, data: bytes) -> Kind:
+        found = self._decode(data)
+        # Numbers and bytes may look like the mark: then this takes longer and changes nothing.
+        return restored(found, self._kind) if _MARKED in data else found
+
+
+def restored(value: object, kind: type[Kind]) -> Kind:
+    """The value, if something else has decoded what `encode` had written."""
+    return msgspec.convert(_each(msgspec.to_builtins(value, builtin_types=(bytes,)), _WRITTEN, _read), kind)
+
+
+def _written(found: re.Match[str]) -> str:
+    return f"{MARK}{ord(found[0]) - _FIRST:02x}"
+
+
+def _read(found: re.Match[str]) -> str:
+    return chr(_FIRST + int(found[1], 16))
+
+
+def _each(value: Any, pattern: re.Pattern[str], change: Any) -> Any:
+    """The value with every text in it changed."""
+    if isinstance(value, str):
+        return pattern.sub(change, value)
+    if isinstance(value, (list, tuple)):
+        return [_each(part, pattern, change) for part in value]
+    if isinstance(value, dict):
+        return {_each(key, pattern, change): _each(part, pattern, change) for key, part in value.items()}
+    return value

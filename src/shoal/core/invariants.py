@@ -1,0 +1,95 @@
+"""Every invariant of a broker, in one walk; called after each event in tests, in the simulator and under `--paranoid`.
+
+What only an onlooker can know (inputs exist, a node that shrank was not committed further, one result per task over the
+whole run) is checked beside the broker, in `shoal.sim.oracle`.
+"""
+
+from __future__ import annotations
+
+from shoal.core.scheduler import Scheduler, TaskState
+
+
+class BrokenInvariantError(AssertionError):
+    """The broker contradicts itself: a defect of Shoal."""
+
+
+def check_broker(broker: Scheduler) -> None:
+    """Raises `BrokenInvariantError` at the first contradiction."""
+    _check_states(broker)
+    _check_queue(broker)
+    _check_contract(broker)
+    _check_progress(broker)
+
+
+def _check_states(broker: Scheduler) -> None:
+    queued = set(broker.queue.waiting())
+    running, attempt = broker.running, broker.attempt
+    resting = {task for _, task in broker.resting}
+    # Plain ifs with the message inside: this loop runs for every held task after every event.
+    for task, state in broker.state.items():
+        if state is TaskState.ABSENT:
+            raise BrokenInvariantError(f"task {task} is held although absent")
+        if (task in queued) != (state is TaskState.QUEUED):
+            raise BrokenInvariantError(f"task {task} is {state.name} and queued: {task in queued}")
+        if (task in running) != (state is TaskState.RUNNING or state is TaskState.ENDING):
+            raise BrokenInvariantError(f"task {task} is {state.name} but running: {task in running}")
+        if state is not TaskState.QUEUED and attempt.get(task, 0) < 1:
+            raise BrokenInvariantError(f"task {task} is {state.name} without an attempt")
+        if state is TaskState.RESTING and task not in resting:
+            raise BrokenInvariantError(f"task {task} rests without a timer")
+    _expect(queued <= broker.state.keys(), "a queued task is unknown")
+    _expect(running.keys() <= broker.state.keys(), "a running task is unknown")
+    for name in ("attempt", "failures", "losses", "exhausted"):
+        stale = getattr(broker, name).keys() - broker.state.keys()
+        _expect(not stale, f"{name} remembers tasks that are over: {sorted(stale)[:5]}")
+
+
+def _check_queue(broker: Scheduler) -> None:
+    """The lanes' sizes are those of the tasks that wait in them."""
+    queue, lane_of = broker.queue, broker.columns.lane
+    sizes: dict[int, int] = {}
+    for task in queue.waiting():
+        sizes[lane_of[task]] = sizes.get(lane_of[task], 0) + 1
+    _expect(sizes == {lane: queue.queued_in(lane) for lane in queue.lanes()}, "the queue has lost count of its lanes")
+    _expect(sum(sizes.values()) == len(queue), "the queue has lost count of its tasks")
+
+
+def _check_contract(broker: Scheduler) -> None:
+    """What runs, added up, is what is taken."""
+    contract = broker.contract
+    members: dict[int, int] = {}
+    for bundle in broker.running.values():
+        members[id(bundle)] = members.get(id(bundle), 0) + 1
+    used = [0] * len(contract.total)
+    for bundle in {id(bundle): bundle for bundle in broker.running.values()}.values():
+        runs = members[id(bundle)]
+        _expect(runs == bundle.left, f"a bundle has {bundle.left} tasks left but {runs} run")
+        for at, amount in bundle.taken:
+            used[at] += amount
+    for at, name in enumerate(contract.names):
+        _expect(used[at] + contract.free[at] == contract.total[at], f"{name}: taken and free do not add up")
+
+
+def _check_progress(broker: Scheduler) -> None:
+    """Every wait is resolved by something: a timer, a running task, a drain or an announced batch of ready tasks."""
+    contract, lane_of = broker.contract, broker.columns.lane
+    for number, lane in enumerate(broker.lanes):
+        _expect(lane.passed_over <= broker.patience, f"lane {number} was passed over without end")
+    hopeless = {lane for lane in range(len(broker.lanes)) if not contract.could_fit(lane)}
+    if hopeless:
+        for task, state in broker.state.items():
+            if state is TaskState.QUEUED or state is TaskState.RESTING:
+                _expect(lane_of[task] not in hopeless, f"task {task} waits for a node that is too small for it")
+    if broker.draining or broker.awaiting_ready:
+        return
+    lanes = [number for number in broker.queue.lanes() if not contract.is_held_back(number)]
+    _expect(not lanes or bool(broker.running), "tasks wait although the node is empty")
+    urgent = [number for number in lanes if broker.lanes[number].passed_over >= broker.patience]
+    for number in lanes:
+        kept_back = number not in urgent and not all(contract.leaves_room(number, other) for other in urgent)
+        _expect(kept_back or not contract.fits(number), f"tasks of lane {number} wait although there is room")
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise BrokenInvariantError(message)

@@ -1,0 +1,671 @@
+"""A broker among others: it finds a node for what becomes ready, takes from those who have more, and gives to the idle.
+
+Around one `Scheduler`, which starts tasks and decides what becomes of failed attempts, this adds placement and balance
+(design §§4.4 and 4.5). The same rule holds: `handle(now, event) -> [command]`, and nothing else. Beyond the broker's
+own events and commands there are those of `shoal.core.peer_messages`.
+
+A task is pushed at most once, by the broker that found it ready, and never again after it was stolen: two brokers
+cannot hand it to and fro. Tasks travel in parcels that are repeated until the receiver says that it has them. If it
+dies instead, whoever keeps the books places its tasks anew, with attempt numbers that fence everything earlier.
+
+An idle broker asks some peers at once how much they could give, and asks the richest for its share. It never stops
+asking: the time between two rounds grows to a limit, and a broker with more than it can start soon wakes those that
+went away empty-handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from math import ceil, inf
+from random import Random
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.core.distribution import ALL, Distribution, Distributor
+from shoal.core.peer_messages import (
+    HandBack,
+    LoadReply,
+    LoadRequest,
+    PeerMessageReceived,
+    PeersChanged,
+    PolicyChanged,
+    Prefetch,
+    QueueNearlyEmpty,
+    ReadyTask,
+    Roster,
+    Send,
+    StealRequest,
+    TasksPlaced,
+    TaskTransfer,
+    TransferReceivedReply,
+    Transfers,
+    WorkAvailableEvent,
+)
+from shoal.core.policies.placement import ANYWHERE, SHORTEST_TASK, Gathering, Placement, divide, is_worth_dividing
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.stealing import DEFAULT_POLICY, THRESHOLD, Release, Stealing, policy_named
+from shoal.core.scheduler import Scheduler, TaskState
+from shoal.core.scheduler_messages import (
+    CancelRequested,
+    CapacityChanged,
+    Command,
+    Cramped,
+    DrainRequested,
+    GiveUp,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TimePassed,
+    WakeAt,
+)
+from shoal.core.scheduler_messages import Event as BrokerEvent
+from shoal.core.steal_rounds import StealRounds
+from shoal.core.two_level_queue import TwoLevelQueue
+
+MOST_COMPARED = 1024
+"""Tasks that are looked at for one choice."""
+SMALLEST_SHARE = 1 / 16
+"""Of what a victim has: a thief that is given what goes with its files comes back for more, so it need not be half."""
+
+
+class DataAffinity:
+    """Files and tasks of one member."""
+
+    def __init__(self, here: int, broker: Scheduler, gathering: Gathering) -> None:
+        assert isinstance(broker.queue, TwoLevelQueue)
+        self._here, self._broker, self._tiers = here, broker, broker.queue
+        self.gathering = gathering
+
+    def divided(
+        self, event: TasksPlaced, nodes: Sequence[int], placement: Placement
+    ) -> dict[int, list[ReadyTask]] | None:
+        """The tasks of each node; None: there is no need to see them together."""
+        if not event.holdings:
+            return None
+        gathering, tickets = self.gathering, {ticket.task: ticket for ticket in event.tickets}
+        tasks = list(tickets)
+        if len(tasks) < len(event.tickets) or not is_worth_dividing(event.holdings, len(nodes)):
+            return None
+        most = max(range(len(tasks)), key=lambda at: sum([amount for _, amount in event.holdings[at]]))
+        if not self._takes_long(tasks[most], sum([amount for _, amount in event.holdings[most]]), placement):
+            return None
+        shares = divide(gathering.work, tasks, event.holdings, nodes, gathering.size)
+        return {node: [tickets[task] for task in share] for node, share in shares.items()}
+
+    def _counts(self, task: int, placement: Placement) -> bool:
+        return self._takes_long(task, self.gathering.weight(task), placement)
+
+    def _takes_long(self, task: int, weight: int, placement: Placement) -> bool:
+        """Whether moving so much takes long beside the task; yes, as long as nobody knows how long that takes."""
+        seconds = self._broker.lanes[self._broker.columns.lane[task]].mean_duration or SHORTEST_TASK
+        return placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
+
+    def started(self, commands: Sequence[object]) -> None:
+        """Remembers what comes here with what starts."""
+        for command in commands:
+            if type(command) is Start:
+                for task in command.tasks:
+                    self.gathering.started(task)
+
+    def choose_next(self, cores: int, placement: Placement) -> None:
+        """Nothing waits here because its data is here: what comes next is chosen by what it reads."""
+        tiers = self._tiers
+        if tiers.local or not tiers.shared_tasks or not self._counts(next(iter(tiers.shared_tasks)), placement):
+            return
+        some = islice(tiers.shared_tasks, MOST_COMPARED)
+        tiers.claim(self.gathering.choose(some, self.gathering.near, 2 * cores))
+
+    def part(self, asked: StealRequest, nodes: int, placement: Placement) -> float | None:
+        """Which part of the Shared queue goes to a thief; None: its data is no matter."""
+        shared = self._tiers.shared_tasks
+        if not asked.near or not shared or not self._counts(next(iter(shared)), placement):
+            return None
+        return max(1 / nodes, SMALLEST_SHARE)
+
+    def share_of(self, asked: StealRequest, count: int, without: Collection[int], bandwidth: float) -> list[int]:
+        """So many tasks that go with what the thief has, or none if it would have them too late.
+
+        Those of the lanes in `without` stay.
+        """
+        lane_of = self._broker.columns.lane
+        some = islice(self._tiers.shared_tasks, max(MOST_COMPARED, count))
+        tasks = [task for task in some if lane_of[task] not in without] if without else some
+        near = frozenset(asked.near)
+        chosen = self.gathering.choose(tasks, near, count)
+        return chosen if chosen and self._is_worth_moving(chosen[0], near, bandwidth) else []
+
+    def _is_worth_moving(self, task: int, near: Collection[int], bandwidth: float) -> bool:
+        """Whether a thief could begin before we had done everything ourselves."""
+        gathering, broker = self.gathering, self._broker
+        missing = sum(gathering.size(file) for file in gathering.work.inputs_of(task) if file not in near)
+        lanes = {broker.columns.lane[task], *(bundle.lane for bundle in broker.running.values())}
+        known = [broker.lanes[lane].mean_duration for lane in lanes]
+        longest = max((seconds for seconds in known if seconds is not None), default=0.0)
+        if None in known:
+            return True
+        return missing / bandwidth < (len(self._tiers) + len(broker.running)) * longest / broker.contract.whole_cores()
+
+
+MOST_PARKED = 64
+MOST_UNWANTED = 10_000
+"""Cancelled tasks that are remembered; whatever was under way when they were cancelled has arrived long before."""
+SURPLUS = 2
+"""So many tasks per core in the Shared queue are more than will be started soon: others are told."""
+Event: TypeAlias = BrokerEvent | TasksPlaced | PeerMessageReceived | PeersChanged | QueueNearlyEmpty | PolicyChanged
+MemberCommand: TypeAlias = Command | Send | Prefetch | HandBack
+
+
+class PeerScheduler:
+    """The scheduler of one node of several."""
+
+    def __init__(
+        self,
+        here: int,
+        broker: Scheduler,
+        roster: Roster,
+        *,
+        policy: str = DEFAULT_POLICY,
+        bandwidth: float = 125e6,
+        threshold: float = THRESHOLD,
+        patience: float | None = None,
+        stealing: Stealing | None = None,
+        look_ahead: int = 0,
+        seed: int = 0,
+        gathering: Gathering | None = None,
+    ) -> None:
+        """`patience`: seconds that work may wait beside its data, instead of the policy's own.
+
+        `gathering`: what the node has of the files that tasks read; None: files are everywhere, or there are none.
+
+        `look_ahead`: of so many queued tasks the inputs are fetched before they start.
+        """
+        assert isinstance(broker.queue, TwoLevelQueue), "a member's broker has a Local and a Shared queue"
+        self.here = here
+        self.broker = broker
+        broker.has_peers = True
+        self.tiers = broker.queue
+        self.roster = roster
+        self.stealing = stealing or Stealing()
+        self.rounds = StealRounds(here, broker, self.stealing, Random(seed * 1_000_003 + here))
+        self.gathering = gathering
+        self._nearness = DataAffinity(here, broker, gathering) if gathering is not None else None
+        self._bandwidth, self._threshold, self._patience = bandwidth, threshold, patience
+        self._set_policy(policy)
+        self.dealer = Distributor(here, broker.lanes, roster)
+        self.parcels = Transfers()
+        self.parked: dict[int, tuple[int, ...]] = {}
+        """Peers that left empty-handed, the one that waits longest first, and what they can start nothing of."""
+        self.unwanted: dict[int, None] = {}
+        """Cancelled tasks; one that is on its way to us then ends when it arrives."""
+        self.little_left = False
+        self.look_ahead = look_ahead
+        self._ahead: dict[int, None] = {}
+        """Tasks whose inputs were asked for before they start; the latest few."""
+        self.timer = inf
+        """The earliest moment for which we have asked to be woken; what the broker asked for beside that is its own."""
+        self._handlers = self._table()
+        self._hearers: dict[type, Callable[..., None]] = {
+            LoadRequest: self._on_load_asked,
+            LoadReply: self.rounds.load_told,
+            StealRequest: self._on_tasks_asked,
+            TaskTransfer: self._on_parcel,
+            TransferReceivedReply: self._on_got,
+            WorkAvailableEvent: self._on_woken,
+        }
+
+    def _table(self) -> dict[type, Callable[..., None]]:
+        """What is more than the broker's own business, by event."""
+        return {
+            TasksPlaced: self._on_placed,
+            PeerMessageReceived: self._on_heard,
+            PeersChanged: self._on_peers,
+            QueueNearlyEmpty: self._on_little_left,
+            PolicyChanged: self._on_policy,
+            TasksEnded: self._on_ended,
+            CancelRequested: self._on_cancel,
+            CapacityChanged: self._on_capacity,
+            DrainRequested: self._on_drain,
+            TimePassed: self._on_time,
+        }
+
+    def handle(self, now: float, event: Event) -> list[MemberCommand]:
+        """Takes what happened, answers with what to do, in the order in which it must be done."""
+        commands: list[MemberCommand] = []
+        nearness = self.nearness
+        if nearness is not None and self.tiers.shared_tasks and not self.tiers.local and not self.little_left:
+            nearness.choose_next(self.broker.contract.whole_cores(), self.placement)
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(now, event, commands)
+        else:
+            self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
+        if nearness is not None and commands:
+            nearness.started(commands)
+        tiers, rounds = self.tiers, self.rounds
+        if rounds.is_open:
+            if now >= rounds.deadline:
+                rounds.next_victim(now, commands)  # whoever has not answered by now is left out
+        elif now >= rounds.next_try:
+            rounds.begin(now, self.roster, commands)
+        if self.look_ahead and (tiers.local or tiers.shared_tasks) and not rounds.is_open:
+            self._prepare(commands)
+        if rounds.is_open or self.parcels.unsettled or rounds.next_try > now:
+            self._set_timer(now, commands)
+        return commands
+
+    def links_measured(self, bandwidth: float) -> None:
+        """The driver has seen how fast files come here, in bytes a second."""
+        self._bandwidth = bandwidth
+        self.placement.set_bandwidth(bandwidth)
+
+    def idle_cores(self) -> int:
+        """Cores on which something could start at once."""
+        return self.rounds.idle_cores()
+
+    def _set_policy(self, name: str) -> None:
+        policy = policy_named(name)
+        self.policy = name
+        self.nearness = self._nearness if policy.gathers else None
+        self.rounds.near = self.nearness.gathering.told if self.nearness is not None else tuple
+        self.placement = policy.placement(self._threshold, self._bandwidth)
+        patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
+        self.release = Release(patience, self.broker.contract.whole_cores())
+
+    # ---- tasks arrive --------------------------------------------------------------------------------------------
+
+    def _on_placed(self, now: float, event: TasksPlaced, commands: list[MemberCommand]) -> None:
+        """Finds a node for each; what stays is started if there is room."""
+        deal = Distribution()
+        if event.tickets and event.tickets[0].cramped is not None:
+            self._pass_on(now, event.tickets, commands)
+            return
+        shares = self._divided(event)
+        if shares is not None:
+            self.little_left = False  # as we shall be told soon
+            kept = shares.pop(self.here, [])
+            local = [ticket.task for ticket in kept]
+            for node, share in shares.items():
+                for ticket in share:
+                    deal.push(node, ticket)
+        elif event.to or self.dealer.has_wishes or (event.holdings and not self.little_left):
+            kept, local = self._choose(event, deal)
+        else:
+            kept, local = event.tickets, []
+        kept = self._fitting(kept, commands, deal)
+        if local:
+            fitting = {ticket.task for ticket in kept}
+            for task in local:
+                if task in fitting:
+                    self.tiers.make_local(task)
+        for peer, tickets, is_dealt in deal.parcels():
+            parcel = self.parcels.wrap(now, peer, tickets, len(self.tiers.shared), dealt=is_dealt)
+            commands.append(Send(peer, parcel))
+        self._take_in(now, kept, commands)
+
+    def _divided(self, event: TasksPlaced) -> dict[int, list[ReadyTask]] | None:
+        """By node what it gets of many tasks whose data is scattered; None: each finds its own way."""
+        if self.nearness is None or event.to not in ("", ALL):
+            return None
+        if self.dealer.has_wishes or not self.dealer.is_indifferent():
+            return None
+        return self.nearness.divided(event, self.roster.ids, self.placement)
+
+    def _pass_on(self, now: float, tickets: list[ReadyTask], commands: list[MemberCommand]) -> None:
+        """What these tasks read did not fit here: they go to nodes that may have room, or fail."""
+        deal = Distribution()
+        for ticket in tickets:
+            assert ticket.cramped is not None
+            node = self.dealer.roomy(self.broker.columns.lane[ticket.task], ticket.cramped)
+            if node == ANYWHERE:
+                commands.append(self._fails_for_room(ticket, ticket.cramped))
+            else:
+                deal.deal(node, ticket)
+        for peer, some, is_dealt in deal.parcels():
+            commands.append(Send(peer, self.parcels.wrap(now, peer, some, len(self.tiers.shared), dealt=is_dealt)))
+
+    def _fails_for_room(self, ticket: ReadyTask, cramped: Cramped) -> GiveUp:
+        request = self.broker.lanes[self.broker.columns.lane[ticket.task]].resources
+        disk = self.roster.largest_disk(request)
+        most = disk if disk and disk < cramped.need else cramped.most
+        return GiveUp(ticket.task, ticket.attempt, AttemptOutcome.NO_ROOM, msgspec.structs.replace(cramped, most=most))
+
+    def _choose(self, event: TasksPlaced, deal: Distribution) -> tuple[list[ReadyTask], list[int]]:
+        """What stays here, and which tasks of it belong here; the rest goes into the deal."""
+        lanes, lane_of, here, peers = self.broker.lanes, self.broker.columns.lane, self.here, self.roster.known
+        dealer, wishes, to = self.dealer, self.dealer.has_wishes, event.to
+        holds_wishes = self.release.first < inf  # else they would wait for ever where they only would like to be
+        kept: list[ReadyTask] = []
+        local: list[int] = []
+        dealt: dict[int, int] = {}
+        everything = event.holdings or [()] * len(event.tickets)
+        for ticket, holdings in zip(event.tickets, everything, strict=True):
+            lane = lane_of[ticket.task]
+            node, belongs = ANYWHERE, holds_wishes
+            if wishes:
+                node = dealer.preferred(lane, holdings, dealt)
+            if node == ANYWHERE and holdings and not self.little_left:
+                node = self.placement.choose(here, dealer.allowed(lane, holdings), lanes[lane].mean_duration)
+                belongs = True
+            if node == ANYWHERE and to:
+                node, belongs = dealer.share_of(ticket.task, lane, to), False
+            if node == here or node not in peers:
+                kept.append(ticket)
+                if belongs and node == here:
+                    local.append(ticket.task)
+            elif belongs:
+                deal.push(node, ticket)
+            else:
+                deal.deal(node, ticket)
+        return kept, local
+
+    def _take_in(self, now: float, tickets: list[ReadyTask], commands: list[MemberCommand]) -> None:
+        if tickets:
+            self.rounds.has_work()
+        self.broker.receive(tickets)
+        if self.nearness is not None and not self.tiers.local and not self.little_left:
+            self.nearness.choose_next(self.broker.contract.whole_cores(), self.placement)
+        self.broker.advance(commands)  # type: ignore[arg-type]
+        if self.tiers.local:
+            self._let_go(commands)
+        self._wake_parked(commands)
+
+    def _fitting(
+        self, tickets: list[ReadyTask], commands: list[MemberCommand], deal: Distribution | None = None
+    ) -> list[ReadyTask]:
+        """Those that are wanted and fit on this node; the others go into the deal, or somebody else finds a node."""
+        hopeless, lane_of, held = self.broker.contract.hopeless, self.broker.columns.lane, self.broker.state
+        if not hopeless and not self.unwanted and not held:
+            return tickets
+        fitting = []
+        for ticket in tickets:
+            task = ticket.task
+            if task in held:  # it is here already, by another way
+                if ticket.is_later_than(self.broker.attempt.get(task, 0)):
+                    self._take_anew(ticket, commands)
+            elif task not in self.unwanted:
+                if lane_of[task] in hopeless:
+                    another = ANYWHERE if deal is None else self.dealer.another(lane_of[task])
+                    if deal is None or another == ANYWHERE:
+                        commands.append(HandBack(ticket, self.broker.lanes[lane_of[task]].resources))
+                    else:
+                        deal.deal(another, ticket)
+                else:
+                    fitting.append(ticket)
+        return fitting
+
+    def _take_anew(self, ticket: ReadyTask, commands: list[MemberCommand]) -> None:
+        """It comes in a later generation: what is here does not count any more."""
+        if self.broker.state[ticket.task] in (TaskState.QUEUED, TaskState.RESTING):
+            self.broker.attempt[ticket.task] = ticket.attempt
+        else:
+            commands.append(HandBack(ticket))
+
+    # ---- letting go ----------------------------------------------------------------------------------------------
+
+    def _let_go(self, commands: list[MemberCommand]) -> None:
+        """Releases what would wait here for too long, although its data is here."""
+        local = self.tiers.local
+        if not local:
+            return
+        everything = self.little_left or self.broker.draining
+        surplus = len(local) if everything else self._surplus(len(local), next(iter(local)))
+        if surplus:
+            self.tiers.release(surplus)
+            if not self.little_left:
+                self.release.has_released()
+            self._wake_parked(commands)
+
+    def _surplus(self, local: int, task: int) -> int:
+        """How many of so many tasks, of which this is one, are too many."""
+        return self.release.surplus(local, self.broker.lanes[self.broker.columns.lane[task]].mean_duration)
+
+    def _wake_parked(self, commands: list[MemberCommand]) -> None:
+        """Each of them takes half of what it finds, so a few are enough; they wake others in turn."""
+        if not self.parked:
+            return
+        load = len(self.tiers.shared)
+        surplus = load - SURPLUS * self.broker.contract.whole_cores() if not self.little_left else load
+        woken = max(surplus, 0).bit_length()
+        if not woken:
+            return
+        there: dict[tuple[int, ...], int] = {(): load}
+        for peer, unable in list(self.parked.items()):
+            if unable not in there:
+                there[unable] = self._load_for(unable)
+            if there[unable]:
+                del self.parked[peer]
+                commands.append(Send(peer, WorkAvailableEvent(load)))
+                woken -= 1
+                if not woken:
+                    return
+
+    def _give(self, now: float, peer: int, asked: StealRequest, commands: list[MemberCommand]) -> None:
+        """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
+        shared, round = self.tiers.shared, asked.round
+        chosen = self.chosen_for(peer, asked)
+        if not chosen:
+            commands.append(Send(peer, TaskTransfer(0, [], 0, round)))
+            self._park(peer, asked.unable)
+            return
+        tickets = self.broker.give_away(chosen)
+        commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
+
+    def chosen_for(self, peer: int, asked: StealRequest) -> list[int]:
+        """What a thief gets; nothing if it could start none of it, or would have it too late."""
+        shared, near = self.tiers.shared, self.nearness
+        load = self._load_for(asked.unable) if asked.unable else len(shared)
+        part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
+        count = load if self.broker.draining else ceil((part or self.stealing.share) * load)
+        without = self._lanes_of(asked.unable)
+        if near is not None and part is not None and not self.broker.draining:
+            chosen = near.share_of(asked, count, without, self._bandwidth)
+        else:
+            chosen = self.tiers.lightest(shared, count, without)
+        return [task for task in chosen if self._has_room(peer, task)] if self.broker.cramped else chosen
+
+    def _has_room(self, peer: int, task: int) -> bool:
+        """Whether another node may have room for what a task reads."""
+        cramped = self.broker.cramped.get(task)
+        if cramped is None:
+            return True
+        return peer in self.roster.roomy(self.broker.lanes[self.broker.columns.lane[task]].resources, cramped)
+
+    def _load_for(self, unable: tuple[int, ...]) -> int:
+        """What there is for a thief that can start nothing of some lanes."""
+        shared = self.tiers.shared
+        return len(shared) - sum(shared.queued_in(lane) for lane in self._lanes_of(unable))
+
+    def _lanes_of(self, unable: tuple[int, ...]) -> list[int]:
+        """Lanes of our Shared queue that another broker means; we may have made further ones from them."""
+        if not unable:
+            return []
+        return [lane for lane in self.tiers.shared.lanes() if self.broker.origin(lane) in unable]
+
+    def _park(self, peer: int, unable: tuple[int, ...]) -> None:
+        if len(self.parked) < MOST_PARKED or peer in self.parked:
+            self.parked[peer] = unable
+        if self.tiers.local:
+            self.release.left_empty_handed()
+
+    def _prepare(self, commands: list[MemberCommand]) -> None:
+        """Has the inputs of what comes next fetched while others compute: one task for each that starts.
+
+        Not more, or what arrives in many parcels would fill the links with what is not needed soon.
+        """
+        starts = sum([type(command) is Start for command in commands])
+        for task in self.tiers.peek(self.look_ahead) if starts else ():
+            if starts and task not in self._ahead:
+                starts -= 1
+                if len(self._ahead) >= 4 * self.look_ahead:
+                    del self._ahead[next(iter(self._ahead))]
+                self._ahead[task] = None
+                commands.append(Prefetch(task))
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    def _on_heard(self, now: float, event: PeerMessageReceived, commands: list[MemberCommand]) -> None:
+        peer, message = event.peer, event.message
+        if peer not in self.roster.known:
+            return  # what it held is placed anew: a late word from it must not bring back a task
+        self._hearers[type(message)](now, peer, message, commands)
+
+    def _on_load_asked(self, now: float, peer: int, asked: LoadRequest, commands: list[MemberCommand]) -> None:
+        if self.tiers.local:
+            self._let_go(commands)
+        load = self._load_for(asked.unable) if asked.unable else len(self.tiers.shared_tasks)
+        if not load:
+            self._park(peer, asked.unable)
+        commands.append(Send(peer, LoadReply(asked.round, load)))
+
+    def _on_tasks_asked(self, now: float, peer: int, asked: StealRequest, commands: list[MemberCommand]) -> None:
+        self._let_go(commands)
+        self._give(now, peer, asked, commands)
+
+    def _on_got(self, now: float, peer: int, got: TransferReceivedReply, commands: list[MemberCommand]) -> None:
+        self.parcels.settle(got.number)
+        if got.load:
+            self.rounds.promising = peer
+
+    def _on_woken(self, now: float, peer: int, woken: WorkAvailableEvent, commands: list[MemberCommand]) -> None:
+        self.rounds.ask_at_once(now, peer, commands)
+
+    def _on_parcel(self, now: float, peer: int, parcel: TaskTransfer, commands: list[MemberCommand]) -> None:
+        answers_us = self.rounds.is_answered_by(parcel)
+        if parcel.number:
+            fresh = self.parcels.is_fresh(peer, parcel)
+            commands.append(Send(peer, TransferReceivedReply(parcel.number, len(self.tiers.shared))))
+            if parcel.load and parcel.load > SURPLUS:
+                self.rounds.promising = peer
+            if answers_us:
+                self.rounds.close()
+            if fresh:
+                tickets = self._fitting(parcel.tickets, commands)
+                is_pushed = not parcel.round and not parcel.dealt
+                if is_pushed and not self.little_left and not self.broker.draining:
+                    self._keep_local(tickets)
+                self._take_in(now, tickets, commands)
+        else:
+            self.rounds.has_declined(now, peer)
+            if answers_us:
+                self.rounds.next_victim(now, commands)
+
+    def _keep_local(self, tickets: list[ReadyTask]) -> None:
+        """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
+        if not tickets:
+            return
+        room = len(tickets) - self._surplus(len(self.tiers.local) + len(tickets), tickets[0].task)
+        for ticket in tickets[: max(0, room)]:
+            self.tiers.make_local(ticket.task)
+
+    # ---- other events --------------------------------------------------------------------------------------------
+
+    def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
+        self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
+        if self.tiers.own is not self.tiers.shared:  # there has been something that could be released
+            self.release.completed(now, len(event.results))
+        for result in event.results:
+            if result.outcome is AttemptOutcome.NO_ROOM and result.room < result.need:
+                self._leave_for_room(result, commands)
+        if self.broker.contract.hopeless:
+            self._hand_back(self.broker.contract.hopeless, commands)
+
+    def _leave_for_room(self, result: TaskResult, commands: list[MemberCommand]) -> None:
+        """A task whose inputs can never fit here, even if it is alone, goes to a node where they may, or fails."""
+        task, broker = result.task, self.broker
+        if broker.state.get(task) is not TaskState.RESTING or broker.attempt[task] != result.attempt:
+            return
+        before = broker.cramped.get(task, Cramped(0))
+        cramped = Cramped(result.need, (*before.tried, self.here), max(before.most, result.room))
+        (ticket,) = broker.give_away([task])
+        request = broker.lanes[broker.columns.lane[task]].resources
+        if self.roster.roomy(request, cramped):
+            commands.append(HandBack(msgspec.structs.replace(ticket, cramped=cramped), for_room=True))
+        else:
+            commands.append(self._fails_for_room(ticket, cramped))
+
+    def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
+        """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
+        self.roster = event.roster
+        self.dealer.set_roster(event.roster)
+        known = self.roster.known
+        self.parcels.forget_others(known)
+        self.parked = {peer: unable for peer, unable in self.parked.items() if peer in known}
+        self.rounds.forget_others(known)
+
+    def _on_little_left(self, now: float, event: QueueNearlyEmpty, commands: list[MemberCommand]) -> None:
+        self.little_left = event.is_so
+        self._let_go(commands)
+
+    def _on_policy(self, now: float, event: PolicyChanged, commands: list[MemberCommand]) -> None:
+        self._set_policy(event.policy)
+        self._let_go(commands)
+
+    def _on_cancel(self, now: float, event: CancelRequested, commands: list[MemberCommand]) -> None:
+        held = self.broker.state
+        self.unwanted.update((task, None) for task in event.tasks if task not in held)
+        while len(self.unwanted) > MOST_UNWANTED:
+            del self.unwanted[next(iter(self.unwanted))]
+        commands += self.broker.handle(now, event)
+
+    def _on_capacity(self, now: float, event: CapacityChanged, commands: list[MemberCommand]) -> None:
+        """What the node has become too small for may fit elsewhere."""
+        lanes = self.broker.lanes
+        self._hand_back([at for at, lane in enumerate(lanes) if lane.resources.lacking_in(event.node)], commands)
+        commands += self.broker.handle(now, event)
+
+    def _hand_back(self, hopeless: Collection[int], commands: list[MemberCommand]) -> None:
+        """Lets go of what waits in these lanes, for its turn or for its next attempt."""
+        broker, lane_of = self.broker, self.broker.columns.lane
+        waits = (TaskState.QUEUED, TaskState.RESTING)
+        misfits = [task for task, state in broker.state.items() if state in waits and lane_of[task] in hopeless]
+        for ticket in broker.give_away(misfits):
+            commands.append(HandBack(ticket, broker.lanes[lane_of[ticket.task]].resources))
+
+    def _on_drain(self, now: float, event: DrainRequested, commands: list[MemberCommand]) -> None:
+        """Nothing starts here any more: others may have all of it."""
+        commands += self.broker.handle(now, event)
+        self._let_go(commands)
+
+    def _on_time(self, now: float, event: TimePassed, commands: list[MemberCommand]) -> None:
+        """The driver has no moment left for which it wakes us (`Alarm`): we ask anew for what is due later.
+
+        Else a message that arrives in the turn in which a timer is due, and moves it, would leave us without one.
+        """
+        self.timer = inf
+        self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
+
+    def _set_timer(self, now: float, commands: list[MemberCommand]) -> None:
+        """Asks to be woken for the earliest of what we wait for; parcels that were not answered are sent again."""
+        moment = inf
+        if self.parcels.unsettled:
+            commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
+            moment = self.parcels.next_due()
+        rounds = self.rounds
+        if rounds.is_open:
+            moment = min(moment, rounds.deadline)
+        elif now < rounds.next_try < moment and (not self.tiers or rounds.is_searching(self.roster)):
+            moment = rounds.next_try
+        if moment < self.timer or self.timer <= now:
+            self.timer = moment
+            if moment < inf:
+                commands.append(WakeAt(moment))
+
+
+class Alarm:
+    """The alarm of one member."""
+
+    def __init__(self) -> None:
+        self.when = inf
+
+    def set(self, when: float) -> None:
+        """Goes off at this moment, or earlier."""
+        self.when = min(when, self.when)
+
+    def goes_off(self, now: float) -> bool:
+        """Whether it is time to tell `TimePassed`; only once."""
+        if now < self.when:
+            return False
+        self.when = inf
+        return True

@@ -1,0 +1,412 @@
+"""Order of a queue: which of the ready tasks goes next (design §4.6).
+
+A queue keeps one *lane* per distinct resource request, so that a wide task at the head does not hide the narrow ones
+behind it: the broker names the lanes that fit and `pop` answers with the best task among them. All queues are
+deterministic; `rank-overlap` draws where its turns begin from the generator it is given.
+
+`N_r` is the number of queued tasks of the highest rank present, `N_c` the cores this queue serves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush, nsmallest
+from itertools import islice
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+
+class TaskColumn(Protocol):
+    """Anything that answers `column[task]`: an array, or a dictionary of the tasks that are here."""
+
+    def __getitem__(self, task: int, /) -> int: ...
+    def __setitem__(self, task: int, value: int, /) -> None: ...
+
+
+class TaskColumns(msgspec.Struct):
+    """What the policies may know of a task, as columns indexed by task number; they may grow while a run goes on.
+
+    A column left empty is not known: every task counts as 0 there.
+    """
+
+    lane: TaskColumn
+    rank: Sequence[int] = ()
+    input_bytes: Sequence[int] = ()
+    upward_length: Sequence[float] = ()
+    """Learned seconds from the start of the task to the end of the workflow."""
+
+
+class OrderQueue(Protocol):
+    """What the broker asks of an order."""
+
+    newest_first: bool
+    """Whether a batch must be pushed last to first, so that its first task comes out first."""
+    learns: bool
+    """Whether it wants to know how long tasks took."""
+
+    def push(self, task: int) -> None: ...
+    def pop(self, lanes: Sequence[int]) -> int: ...
+    def remove(self, task: int) -> None: ...
+    def waiting(self) -> list[int]: ...
+    def lanes(self) -> Iterable[int]: ...
+    def queued_in(self, lane: int) -> int: ...
+    def peek(self, count: int) -> list[int]: ...
+    def learn(self, task: int, duration: float) -> None: ...
+    def serve(self, cores: int) -> None: ...
+    def __len__(self) -> int: ...
+
+
+class LaneQueue:
+    """What all orders share: lane sizes, serial numbers, and removal by leaving a mark behind."""
+
+    newest_first = False
+    learns = False
+
+    def __init__(self, columns: TaskColumns) -> None:
+        self.columns = columns
+        self.sizes: dict[int, int] = {}
+        """Queued tasks per lane; lanes without tasks are left out."""
+        self.serial = 0
+        self.live: dict[int, int] = {}
+        """Serial of each queued task; an entry of a heap or stack with another serial is dead."""
+
+    def __len__(self) -> int:
+        return len(self.live)
+
+    def __bool__(self) -> bool:  # asked for every task, so not by way of `__len__`
+        return bool(self.live)
+
+    def lanes(self) -> Iterable[int]:
+        return self.sizes
+
+    def queued_in(self, lane: int) -> int:
+        return self.sizes.get(lane, 0)
+
+    def waiting(self) -> list[int]:
+        """The queued tasks, oldest first."""
+        return list(self.live)
+
+    def _enter(self, task: int) -> tuple[int, int]:
+        self.serial += 1
+        self.live[task] = self.serial
+        lane = self.columns.lane[task]
+        self.sizes[lane] = self.sizes.get(lane, 0) + 1
+        return lane, self.serial
+
+    def _leave(self, task: int) -> None:
+        del self.live[task]
+        lane = self.columns.lane[task]
+        left = self.sizes[lane] - 1
+        if left:
+            self.sizes[lane] = left
+        else:
+            del self.sizes[lane]
+
+    def remove(self, task: int) -> None:
+        self._leave(task)
+
+    def peek(self, count: int) -> list[int]:
+        """Tasks that will probably come out next: the newest, or the oldest. Good enough to prepare them."""
+        return list(islice(reversed(self.live) if self.newest_first else self.live, count))
+
+    def learn(self, task: int, duration: float) -> None:
+        """Most orders do not learn."""
+
+    def serve(self, cores: int) -> None:
+        """The number of cores this queue serves has changed; most orders do not look at it."""
+
+
+class Fifo(LaneQueue):
+    """Oldest first."""
+
+    def __init__(self, columns: TaskColumns) -> None:
+        super().__init__(columns)
+        self.queues: dict[int, deque[tuple[int, int]]] = {}
+
+    def push(self, task: int) -> None:
+        lane, serial = self._enter(task)
+        queue = self.queues.get(lane)
+        if queue is None:
+            queue = self.queues[lane] = deque()
+        queue.append((serial, task))
+
+    def pop(self, lanes: Sequence[int]) -> int:
+        heads = []
+        for lane in lanes:
+            queue = self.queues[lane]
+            while self.live.get(queue[0][1]) != queue[0][0]:
+                queue.popleft()
+            heads.append((queue[0][0], lane))
+        _, lane = heads[0] if len(heads) == 1 else min(heads)
+        _, task = self.queues[lane].popleft()
+        self._leave(task)
+        return task
+
+
+class Lifo(LaneQueue):
+    """Newest first: a core takes the consumer of what it has just written."""
+
+    newest_first = True
+
+    def __init__(self, columns: TaskColumns) -> None:
+        super().__init__(columns)
+        self.stacks: dict[int, list[tuple[int, int]]] = {}
+
+    def push(self, task: int) -> None:
+        lane, serial = self._enter(task)
+        stack = self.stacks.get(lane)
+        if stack is None:
+            stack = self.stacks[lane] = []
+        stack.append((serial, task))
+
+    def pop(self, lanes: Sequence[int]) -> int:
+        if len(lanes) == 1:  # nearly always, and this is run for every task
+            stack, live = self.stacks[lanes[0]], self.live
+            serial, task = stack.pop()
+            while live.get(task) != serial:
+                serial, task = stack.pop()
+            self._leave(task)
+            return task
+        tops = []
+        for lane in lanes:
+            stack = self.stacks[lane]
+            while self.live.get(stack[-1][1]) != stack[-1][0]:
+                stack.pop()
+            tops.append((stack[-1][0], lane))
+        _, lane = tops[0] if len(tops) == 1 else max(tops)
+        _, task = self.stacks[lane].pop()
+        self._leave(task)
+        return task
+
+
+class Heaped(LaneQueue):
+    """Smallest key first, oldest first among equals: highest rank, largest input or longest path, by the key."""
+
+    def __init__(self, columns: TaskColumns, key: Callable[[int], float]) -> None:
+        super().__init__(columns)
+        self.key = key
+        self.heaps: dict[int, list[tuple[float, int, int]]] = {}
+
+    def push(self, task: int) -> None:
+        lane, serial = self._enter(task)
+        heappush(self.heaps.setdefault(lane, []), (self.key(task), serial, task))
+
+    def peek(self, count: int) -> list[int]:
+        heaps = (heap for heap in self.heaps.values() if heap)
+        found = nsmallest(count, (entry for heap in heaps for entry in heap[: 4 * count]))
+        return [task for _, serial, task in found if self.live.get(task) == serial]
+
+    def pop(self, lanes: Sequence[int]) -> int:
+        tops = []
+        for lane in lanes:
+            heap = self.heaps[lane]
+            while self.live.get(heap[0][2]) != heap[0][1]:
+                heappop(heap)
+            tops.append((heap[0], lane))
+        lane = min(tops)[1]
+        _, _, task = heappop(self.heaps[lane])
+        self._leave(task)
+        return task
+
+
+class Ranked(LaneQueue):
+    """Base of the orders that switch on N_r > N_c: per lane one stack of everything and one per rank.
+
+    A task is in both; taking it from one leaves a dead entry in the other, dropped when it comes to the top.
+    """
+
+    newest_first = True
+
+    def __init__(self, columns: TaskColumns, cores: int) -> None:
+        super().__init__(columns)
+        self.cores = cores
+        self.per_rank: dict[int, int] = {}
+        """N_r for every rank present, over all lanes."""
+        self.ranks: list[int] = []
+        """Heap of negated ranks; a rank that is no longer present is dropped when it comes to the top."""
+        self.stacks: dict[int, list[tuple[int, int]]] = {}
+        self.rank_stacks: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def push(self, task: int) -> None:
+        lane, serial = self._enter(task)
+        known = self.columns.rank
+        rank = known[task] if known else 0
+        count = self.per_rank.get(rank)
+        if count is None:
+            self.per_rank[rank] = 1
+            heappush(self.ranks, -rank)
+        else:
+            self.per_rank[rank] = count + 1
+        entry = (serial, task)
+        self.stacks.setdefault(lane, []).append(entry)
+        self.rank_stacks.setdefault((lane, rank), []).append(entry)
+
+    def _leave(self, task: int) -> None:
+        super()._leave(task)
+        known = self.columns.rank
+        rank = known[task] if known else 0
+        left = self.per_rank[rank] - 1
+        if left:
+            self.per_rank[rank] = left
+        else:
+            del self.per_rank[rank]
+            self._forget_rank(rank)
+
+    def _forget_rank(self, rank: int) -> None:
+        """Drops what only dead entries are left in, in every lane."""
+        for lane in self.stacks:
+            self.rank_stacks.pop((lane, rank), None)
+
+    def _rank_of(self, task: int) -> int:
+        return self.columns.rank[task] if self.columns.rank else 0
+
+    def serve(self, cores: int) -> None:
+        self.cores = cores
+
+    def _highest(self) -> int:
+        while -self.ranks[0] not in self.per_rank:
+            heappop(self.ranks)
+        return -self.ranks[0]
+
+    def _plenty(self) -> bool:
+        """N_r > N_c: the highest rank alone can fill the cores."""
+        return self.per_rank[self._highest()] > self.cores
+
+    def _newest(self, stacks: Iterable[list[tuple[int, int]] | None]) -> int | None:
+        best = (-1, -1)
+        live = self.live
+        for stack in stacks:
+            while stack:
+                top = stack[-1]
+                if live.get(top[1]) == top[0]:
+                    if top > best:
+                        best = top
+                    break
+                stack.pop()
+        return best[1] if best[0] >= 0 else None
+
+    def _newest_of_rank(self, lanes: Sequence[int], rank: int) -> int | None:
+        return self._newest([self.rank_stacks.get((lane, rank)) for lane in lanes])
+
+    def _of_highest_rank(self, lanes: Sequence[int]) -> int:
+        task = self._best_of_rank(lanes, self._highest())
+        if task is not None:
+            return task
+        for rank in sorted(self.per_rank, reverse=True):  # only when the highest rank's lanes do not fit
+            task = self._best_of_rank(lanes, rank)
+            if task is not None:
+                return task
+        raise AssertionError("pop of lanes without tasks")
+
+    def _best_of_rank(self, lanes: Sequence[int], rank: int) -> int | None:
+        return self._newest_of_rank(lanes, rank)
+
+
+class LifoHrf(Ranked):
+    """Newest first while the highest rank can fill the cores; otherwise the newest task of the highest rank."""
+
+    def pop(self, lanes: Sequence[int]) -> int:
+        if self._plenty():
+            task = self._newest([self.stacks.get(lane) for lane in lanes])
+        else:
+            task = self._of_highest_rank(lanes)
+        assert task is not None, "pop of lanes without tasks"
+        self._leave(task)
+        return task
+
+
+class RankOverlap(Ranked):
+    """Mixes ranks so that CPU-bound and I/O-bound stages overlap; ends with highest rank, largest input first.
+
+    While N_r > N_c the ranks take turns, each as often as its weight says: 1 / mean duration of its finished tasks
+    (ranks not yet known get the mean of the known weights). Of the rank whose turn it is the newest task is taken.
+    Pwrake draws a rank with these weights. Draws come in streaks, and a node's queue is only some dozens of tasks
+    long; turns bring the same mix at every moment. A turn costs O(ranks present).
+    """
+
+    learns = True
+
+    def __init__(self, columns: TaskColumns, cores: int, random: Random) -> None:
+        super().__init__(columns, cores)
+        self.random = random
+        self.credit: dict[int, float] = {}
+        """Tasks that a rank has to its credit. It begins at random, so that not all queues begin with the same rank."""
+        self.finished: dict[int, tuple[int, float]] = {}
+        self.largest: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+
+    def push(self, task: int) -> None:
+        super().push(task)
+        size = self.columns.input_bytes[task] if self.columns.input_bytes else 0
+        key = (self.columns.lane[task], self._rank_of(task))
+        heappush(self.largest.setdefault(key, []), (-size, self.serial, task))
+
+    def _forget_rank(self, rank: int) -> None:
+        super()._forget_rank(rank)
+        for lane in self.stacks:
+            self.largest.pop((lane, rank), None)
+
+    def learn(self, task: int, duration: float) -> None:
+        rank = self._rank_of(task)
+        count, total = self.finished.get(rank, (0, 0.0))
+        self.finished[rank] = (count + 1, total + max(duration, 1e-6))
+
+    def pop(self, lanes: Sequence[int]) -> int:
+        task = self._mixed(lanes) if self._plenty() else self._of_highest_rank(lanes)
+        assert task is not None, "pop of lanes without tasks"
+        self._leave(task)
+        return task
+
+    def _mixed(self, lanes: Sequence[int]) -> int | None:
+        present = [rank for rank in sorted(self.per_rank) if self._newest_of_rank(lanes, rank) is not None]
+        known = {rank: self.finished[rank][0] / self.finished[rank][1] for rank in present if rank in self.finished}
+        unknown = sum(known.values()) / len(known) if known else 1.0
+        rank = self._next_rank(present, [known.get(rank, unknown) for rank in present])
+        return self._newest_of_rank(lanes, rank)
+
+    def _next_rank(self, present: Sequence[int], weights: Sequence[float]) -> int:
+        """Each rank is credited with its part of one task; the one that has most to its credit gives the task."""
+        total, before = sum(weights), self.credit
+        self.credit = credit = {}
+        for rank, weight in zip(present, weights, strict=True):
+            begun = before[rank] if rank in before else self.random.random()
+            credit[rank] = begun + weight / total
+        chosen = max(present, key=credit.__getitem__)
+        credit[chosen] -= 1
+        return chosen
+
+    def _best_of_rank(self, lanes: Sequence[int], rank: int) -> int | None:
+        tops = []
+        for lane in lanes:
+            heap = self.largest.get((lane, rank))
+            while heap and self.live.get(heap[0][2]) != heap[0][1]:
+                heappop(heap)
+            if heap:
+                tops.append(heap[0])
+        return min(tops)[2] if tops else None
+
+
+def _rank(columns: TaskColumns) -> Callable[[int], float]:
+    return lambda task: -columns.rank[task] if columns.rank else 0
+
+
+def _bytes(columns: TaskColumns) -> Callable[[int], float]:
+    return lambda task: -columns.input_bytes[task] if columns.input_bytes else 0
+
+
+def _length(columns: TaskColumns) -> Callable[[int], float]:
+    return lambda task: -columns.upward_length[task] if columns.upward_length else 0
+
+
+ORDERS: dict[str, Callable[[TaskColumns, int, Random], OrderQueue]] = {
+    "fifo": lambda columns, cores, random: Fifo(columns),
+    "lifo": lambda columns, cores, random: Lifo(columns),
+    "hrf": lambda columns, cores, random: Heaped(columns, _rank(columns)),
+    "lifo+hrf": lambda columns, cores, random: LifoHrf(columns, cores) if columns.rank else Lifo(columns),
+    "rank-overlap": lambda columns, cores, random: RankOverlap(columns, cores, random),
+    "data": lambda columns, cores, random: Heaped(columns, _bytes(columns)),
+    "critical": lambda columns, cores, random: Heaped(columns, _length(columns)),
+}
+DEFAULT_ORDER = "lifo+hrf"

@@ -1,0 +1,440 @@
+"""Looks for the number of tasks of one category to hold, and holds it.
+
+With n tasks together, E tasks' worth of work gets done (`effect`): E is n up to the knee, and stays or falls beyond it.
+The climber doubles n until a further task brings little, then holds n = E + room(E), a little beyond the knee. There n
+exceeds E, and that difference shows without any trial whether capacity grows (E rises to n) or shrinks (E falls). It is
+also what makes two runs that share a server end at equal shares: each keeps as many tasks waiting there as the other,
+which is only so if both have the same n. This is how delay-based congestion control does it (Vegas, FAST).
+
+Beyond that it tries, ever more seldom, what n alone does not show: fewer tasks, to see how fast an undisturbed one is
+now, and more tasks, where the node's own resource is the bottleneck or more was bad at one time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+import msgspec
+
+from shoal.core.policies.throttle.controller import ControllerState
+from shoal.core.policies.throttle.readings import Endings
+
+MANY = 8
+"""Fewer endings than this are not compared."""
+USE_ERROR = 0.012
+"""Uses and times of a period are never better known than this, relative to their size."""
+TIME_ERROR = 0.01
+TAIL_ERROR = 0.2
+"""Of tasks that began lately the short ones end first: the more times differ, the less a few endings say."""
+OVERRULE = 0.1
+"""Times overrule use only if they are known with this relative error."""
+FAR = 1.15
+"""Times that say so many times as much as use, and more than the doubt of both, overrule it, too."""
+KNOWN_SPREAD = 0.15
+"""How much times are thought to differ if only their mean is known."""
+REMEMBERED = 400
+"""Endings without contention that count: later ones replace earlier ones."""
+
+
+class ThroughputModel(msgspec.Struct, frozen=True):
+    """What n tasks together come to."""
+
+    level: int
+    value: float
+    """In undisturbed tasks: at most n, if the undisturbed time is right."""
+    error: float
+
+    @property
+    def share(self) -> float:
+        """Of full speed."""
+        return self.value / self.level
+
+
+def from_use(level: int, used: float, used_error: float, use: float, use_error: float) -> ThroughputModel | None:
+    """What the use of the dominant resource says; `used` is that of the category, `use` that of one task."""
+    if use <= 0:
+        return None
+    value = used / use
+    relative = math.hypot(use_error / use, USE_ERROR)
+    return ThroughputModel(level, value, math.hypot(used_error / use, relative * value))
+
+
+def from_times(level: int, endings: Endings, base: Endings) -> ThroughputModel | None:
+    """What the times of tasks say, compared with those of undisturbed ones."""
+    if endings.count < MANY or base.count < MANY:
+        return None
+    value = level * math.exp(base.log_mean - endings.log_mean)
+    common = TIME_ERROR + TAIL_ERROR * base.log_spread
+    relative = math.sqrt(endings.log_error**2 + base.log_error**2 + common**2)
+    return ThroughputModel(level, value, relative * value)
+
+
+def together(use: ThroughputModel | None, times: ThroughputModel | None, vague: bool = False) -> ThroughputModel | None:
+    """Both witnesses in one; `vague`: the resource may be busy all the time and yet serve more."""
+    if use is None or times is None:
+        return use if times is None else times
+    sure = times.error < OVERRULE * times.value
+    if vague and sure:
+        return times
+    doubt = 2 * math.hypot(use.error, times.error)
+    if sure and not 0.97 * use.value - doubt <= times.value <= FAR * use.value + doubt:
+        return times
+    weights = [1 / max(1e-9, each.error) ** 2 for each in (use, times)]
+    value = (weights[0] * use.value + weights[1] * times.value) / sum(weights)
+    return ThroughputModel(use.level, value, 1 / math.sqrt(sum(weights)))
+
+
+class ThroughputBase:
+    """The times of undisturbed tasks."""
+
+    def __init__(self) -> None:
+        self.endings = Endings()
+
+    def learn(self, endings: Endings) -> None:
+        if endings.count:
+            keep = min(1.0, REMEMBERED / max(1, self.endings.count))
+            self.endings.merge(endings, keep if self.endings.count > REMEMBERED else 1.0)
+
+    def know(self, seconds: float) -> None:
+        """Undisturbed tasks took so long in an earlier run; a few endings' worth, so that it is soon outweighed."""
+        log = math.log(seconds)
+        self.endings = Endings(2 * MANY, 2 * MANY * seconds, 2 * MANY * log, 2 * MANY * (log * log + KNOWN_SPREAD**2))
+
+    def rescale(self, factor: float) -> None:
+        """Undisturbed tasks turn out to be so many times as fast as was thought."""
+        shift = -math.log(factor)
+        known = self.endings
+        known.squares += 2 * shift * known.logs + known.count * shift * shift
+        known.logs += known.count * shift
+        known.seconds /= factor
+
+
+ENOUGH_GAIN = 0.6
+"""Growing goes on while each further task brings this part of a task."""
+FULL_GAIN = 0.8
+"""A level is free of contention if the tasks it added brought at least this, within the error."""
+SHORT = 0.85
+"""Tasks that go at less than this part of full speed lack something."""
+GROWS = 1.08
+"""Where the node's own resource is short, twice as many tasks are still better if they get so many times as much done:
+a disk is busy with one task already, and yet serves many at once faster than one after another."""
+AS_GOOD = 0.97
+"""Of levels that bring about the same, this part of the best at least, the lowest is held."""
+WORTH_GAIN = 0.2
+"""A trial of more tasks is kept if each brought this part of a task."""
+WORSE = 0.975
+"""A higher level is one too many if less than this part of what a lower one brought gets done."""
+SURE = 0.06
+"""While growing, a level is left when its effect is known with this relative error, or after so many periods."""
+PATIENT = 4
+WINDOW = 8
+"""Periods of one level that are averaged while holding."""
+JUMP = 0.1
+FEWER = 3
+"""A trial of fewer tasks has this part of them."""
+FIRST_MORE, SELDOMER, LAST_MORE = 5, 3, 40
+"""Periods until more tasks are tried; each trial that brings nothing makes it so many times as long."""
+FIRST_FEWER, NEXT_FEWER, LAST_FEWER = 15, 45, 90
+"""Periods until fewer are tried, which costs more: the first time, the next, and from then on."""
+
+
+def room(effect: float) -> float:
+    """How many more tasks run than get done: grows slowly, so that those who share something get equal shares."""
+    return 0.5 + 0.5 * math.sqrt(max(0.0, effect))
+
+
+class Climber:
+    """The number of tasks of one category, and what is going on with it."""
+
+    def __init__(self, start: int, known: bool = False) -> None:
+        """`known`: the start is a level that held still in an earlier run, and there is a measure for it."""
+        self.level = max(1, start)
+        self.state = ControllerState.HOLDING if known else ControllerState.PROFILING
+        self.limit: int | None = None
+        self.unchallenged = False
+        """The bottleneck is the node's own: nobody else suffers if it is used to the full."""
+        self.alone = True
+        """No other category runs: what is gained is taken from nobody here."""
+        self.agile = True
+        """Its tasks are short enough for a trial of fewer to be over soon."""
+        self.by_times = False
+        """Only the times of tasks say how much gets done: what is short is outside, and may be shared."""
+        self.may_try = True
+        """No other category is trying something at the moment."""
+        self.undisturbed = False
+        """The last step found that the level before it was free of contention."""
+        self.correction = 1.0
+        """How many times as fast as was thought an undisturbed task is, by what the last step found."""
+        self.tried: int | None = None
+        """The last higher level that brought nothing."""
+        self.ceiling: int | None = None
+        """A level that was too high; nothing but a trial goes there."""
+        self._seen: deque[ThroughputModel] = deque(maxlen=WINDOW)
+        self._levels: dict[int, tuple[float, int]] = {}
+        """What levels brought, and at which step that was."""
+        self._steps = 0
+        self._before: ThroughputModel | None = None
+        self._more, self._fewer = FIRST_MORE, FIRST_FEWER
+        """Periods until the next trial of more, and of fewer."""
+        self._held = 0
+        """Periods for which the level has been held since it changed or something was tried."""
+        self._rises = 0
+        """How often in succession the level was raised while holding."""
+        self._earned = 0
+        """A level that a trial has shown to be worth its tasks: it is not given up for being beyond the knee."""
+        self._bends = False
+        """There is no knee: ever more tasks bring ever less more."""
+        self.since = 0
+        """Periods since the level changed."""
+
+    def bound(self, limit: int | None) -> None:
+        """The contract admits so many."""
+        self.limit = limit
+        if limit is not None and self.level > limit:
+            self._go(max(1, limit))
+
+    def widen(self, level: int) -> bool:
+        """While nothing is known it may as well begin with more; whether it does."""
+        if self.state is not ControllerState.PROFILING or level <= self.level:
+            return False
+        self.level = level
+        self.bound(self.limit)
+        return True
+
+    def step(self, effect: ThroughputModel) -> None:
+        """Takes the effect of a period in which the level really ran."""
+        self.undisturbed, self.correction = False, 1.0
+        if effect.level != self.level:
+            return
+        self._seen.append(effect)
+        self._steps += 1
+        if self.state is ControllerState.HOLDING:
+            self._on_hold()
+        elif self.state is ControllerState.PROBING:
+            self._on_probe()
+        else:
+            self._on_growth()
+
+    def mean(self) -> ThroughputModel:
+        """All that was seen of the current level since it was chosen."""
+        weights = [1 / max(1e-6, each.error) ** 2 for each in self._seen]
+        value = sum(weight * each.value for weight, each in zip(weights, self._seen, strict=True)) / sum(weights)
+        # Errors of a period's figures are partly the same in the next: they do not vanish with the number.
+        error = max(1 / math.sqrt(sum(weights)), 0.005 * self.level)
+        return ThroughputModel(self.level, value, error)
+
+    def _scatter(self, mean: float) -> float:
+        """How far the mean may be off by chance alone: errors that all periods have in common do not move a level."""
+        count = len(self._seen)
+        spread = sum((each.value - mean) ** 2 for each in self._seen) / max(1, count - 1)
+        return math.sqrt(spread / count) if count > 2 else self._seen[-1].error
+
+    def _bounded(self, level: float) -> int:
+        wanted = max(1, round(level))
+        if self.ceiling is not None:
+            wanted = min(wanted, max(1, self.ceiling - 1))
+        return wanted if self.limit is None else min(wanted, max(1, self.limit))
+
+    def _go(self, level: int) -> None:
+        self.level = level
+        self._seen.clear()
+        self._held = self.since = 0
+
+    def _on_growth(self) -> None:
+        mean, before = self.mean(), self._before
+        if mean.error > max(SURE * self.level, 0.3) and len(self._seen) < PATIENT:
+            return
+        self._levels[self.level] = (mean.value, self._steps)
+        if before is None or before.level >= self.level:
+            self.undisturbed = before is None
+        else:
+            added = self.level - before.level
+            gain = (mean.value - before.value) / added
+            error = math.hypot(mean.error, before.error) / added
+            if gain < ENOUGH_GAIN and not self._still_grows(mean, before):
+                self.tried = self.level
+                self._come_to_rest(mean, before)
+                return
+            latest = self._seen[-1]
+            self.undisturbed = mean.value + 2 * latest.error >= self.level and gain + min(error, 0.15) >= FULL_GAIN
+        # What is undisturbed becomes the measure: its effect is its level.
+        self._before = ThroughputModel(self.level, self.level, mean.error) if self.undisturbed else mean
+        higher = self._bounded(2 * self.level)
+        if higher == self.level:
+            self.state = ControllerState.HOLDING
+            self._held, self._earned = 0, self.level if self._bends else 0
+            return
+        self.state = ControllerState.GROWING
+        self._go(higher)
+
+    def _still_grows(self, mean: ThroughputModel, before: ThroughputModel) -> bool:
+        """Whether more tasks get more done although there is too little for them, and nobody else suffers from it."""
+        if not (self.unchallenged and self.alone) or mean.value < GROWS * before.value:
+            return False
+        self._bends = self._bends or before.share < SHORT
+        return True
+
+    def _come_to_rest(self, mean: ThroughputModel, before: ThroughputModel) -> None:
+        """More tasks do not get more done: holds what does, or a little beyond the knee if there is a clear one."""
+        if not self._bends:
+            self._look_back(max(mean, before, key=lambda each: each.value))
+            return
+        top = max(value for value, _ in self._levels.values())
+        level = min(level for level, (value, _) in self._levels.items() if value >= AS_GOOD * top)
+        self.state, self._rises, self._earned = ControllerState.HOLDING, 0, level
+        self._go(self._bounded(level))
+
+    def _look_back(self, best: ThroughputModel) -> None:
+        """The knee is passed: before the level is settled, fewer show how fast an undisturbed task really is.
+
+        While the number was growing others may have been there already, and what looked undisturbed was not.
+        """
+        fewer = max(1, round(best.value / FEWER))
+        if self.unchallenged or not self.agile or not self.may_try or fewer >= best.value:
+            self._settle(best.value)
+            return
+        self._before = best
+        self.state = ControllerState.PROBING
+        self._go(fewer)
+
+    def _settle(self, effect: float) -> None:
+        self.state = ControllerState.HOLDING
+        self._rises = self._earned = 0
+        level = self._bounded(effect + room(effect))
+        if level != self.level:
+            self._go(level)
+
+    def _grow(self) -> None:
+        """There is room again: what was tried before counts no more."""
+        self.state, self.tried, self.ceiling, self._rises = ControllerState.GROWING, None, None, 0
+        self._bends = False
+        self._more, self._fewer = FIRST_MORE, FIRST_FEWER
+        self._before = self.mean()
+        self._levels = {self.level: (self._before.value, self._steps)}
+        higher = self._bounded(2 * self.level)
+        if higher == self.level:
+            self.state = ControllerState.HOLDING
+        else:
+            self._go(higher)
+
+    def _on_hold(self) -> None:
+        self._held += 1
+        if self._jumped():
+            return
+        if len(self._seen) < 2:
+            return
+        mean = self.mean()
+        self._levels[self.level] = (mean.value, self._steps)
+        if self._fell_behind(mean):
+            return
+        wanted = mean.value + room(mean.value)
+        if self.unchallenged or self._bends:
+            wanted = max(wanted, min(self._earned, self.level))
+        goal = self._bounded(wanted)
+        slack = 0.5 + 0.01 * self.level + 1.5 * self._scatter(mean.value)
+        if abs(wanted - self.level) > slack and goal != self.level:
+            self._rises = self._rises + 1 if goal > self.level else 0
+            if self._rises >= 2 and mean.share > 0.95 and self.ceiling is None:
+                self._grow()
+            else:
+                self._go(goal)
+        elif self.may_try:
+            self._try(mean)
+
+    def _jumped(self) -> bool:
+        """Whether capacity changed at once: the last periods agree, and differ from those before.
+
+        Three are needed to believe that there is more: another run that shares a server may have paused for two.
+        """
+        latest: list[ThroughputModel] = []
+        for count, sign in ((2, -1), (3, 1)):
+            earlier, last = list(self._seen)[:-count], list(self._seen)[-count:]
+            if len(earlier) < 2:
+                continue
+            usual = median(each.value for each in earlier)
+            least = max(JUMP * usual, 2 * max(each.error for each in last))
+            if all(sign * (each.value - usual) > least for each in last):
+                latest = last
+        if not latest:
+            return False
+        self._levels.clear()
+        self._seen.clear()
+        self._seen.extend(latest)
+        self.ceiling = self.tried = None
+        self._bends = False
+        self._more, self._fewer = FIRST_MORE, FIRST_FEWER
+        mean = self.mean()
+        if mean.share > 0.93:
+            self._grow()
+        else:
+            self._settle(mean.value)
+        return True
+
+    def _fell_behind(self, mean: ThroughputModel) -> bool:
+        """Goes back if fewer did clearly more: thrashing."""
+        for level, (value, step) in sorted(self._levels.items(), key=lambda pair: (-pair[1][0], pair[0])):
+            fresh = step >= self._steps - WINDOW
+            if fresh and level < self.level and mean.value + mean.error < WORSE * value:
+                self.tried = self.level
+                self.ceiling = level + 1
+                self._go(level)
+                return True
+        return False
+
+    def _try(self, mean: ThroughputModel) -> None:
+        """Tries another level if it is time for that."""
+        upwards = self.unchallenged or self.ceiling is not None
+        if self._held < (self._more if upwards else self._fewer):
+            return
+        if upwards:
+            ceiling, self.ceiling = self.ceiling, None
+            other = self._bounded(self.level + max(1, self.level // 6))
+            if other == self.level:
+                self.ceiling = ceiling
+        else:
+            other = max(1, round(self.level / FEWER)) if self.agile and mean.share < 0.97 else self.level
+        if other != self.level:
+            self._before = mean
+            self.state = ControllerState.PROBING
+            self._go(other)
+        else:
+            self._held = 0
+
+    def _on_probe(self) -> None:
+        mean, before = self.mean(), self._before
+        assert before is not None
+        sure = max(0.03 * self.level, 0.12) if self.by_times else max(0.05 * self.level, 0.25)
+        if mean.error > sure and len(self._seen) < PATIENT:
+            return
+        self.state = ControllerState.HOLDING
+        if self.level > before.level:
+            self._judge_more(mean, before)
+        else:
+            self._fewer = NEXT_FEWER if self._fewer < NEXT_FEWER else LAST_FEWER
+            self._judge_fewer(mean, before)
+
+    def _judge_more(self, mean: ThroughputModel, before: ThroughputModel) -> None:
+        gain = (mean.value - before.value) / (self.level - before.level)
+        if gain < WORTH_GAIN:
+            self._more = min(LAST_MORE, SELDOMER * self._more)
+            self.tried = self.ceiling = self.level
+            self._go(self._bounded(before.level))
+        elif gain >= ENOUGH_GAIN and mean.share > 0.95:
+            self._grow()
+        else:
+            self._earned, self._held = self.level, 0
+
+    def _judge_fewer(self, mean: ThroughputModel, before: ThroughputModel) -> None:
+        self.undisturbed = mean.value + 2 * self._seen[-1].error >= self.level
+        # As slow with fewer tasks: that is not their own doing, and no reason to hold any of them back.
+        slowed = before.share < 0.93 and 0 < mean.share < 1.07 * before.share
+        # Others may have been there when the base was measured. Uses of bursts differ by more than their error says.
+        if mean.value - (1.5 if self.by_times else 3.0) * mean.error > mean.level:
+            self.correction = mean.share
+        if slowed:
+            self.correction = mean.share
+            self._go(self._bounded(before.level))
+        else:
+            self._settle(before.value / self.correction)

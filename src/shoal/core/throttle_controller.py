@@ -1,0 +1,271 @@
+"""Between a broker and its throttle: counts what the throttle wants to know, and tells the broker the caps.
+
+The driver gives it samples and results, and asks `look` ten times a second; what that answers goes to the broker like
+any other event. A category that waits for its turn gets it early if those ahead of it have nothing left to start, so
+that no core idles until the end of a control period. Sensing, clocks and keeping profiles are left to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.policies.throttle.controller import ControllerState, ThrottleVerdict
+from shoal.core.policies.throttle.readings import SAMPLE_SECONDS, NodeSample
+from shoal.core.policies.throttle.registry import SLOTS, Regime, Throttle, controller
+from shoal.core.policies.throttle.usage_model import NOTHING_KNOWN, UsageProfile
+from shoal.core.scheduler import Scheduler
+from shoal.core.scheduler_messages import CapsChanged, TaskResult
+
+RETELL_SECONDS = 10.0
+"""A category of which nothing changes is told of so often, so that its use and rate can be followed."""
+
+
+TINY_SECONDS = 0.005
+"""Starting shorter tasks costs about as much as they do: how many run is no question, and looking would only cost."""
+
+
+class CategoryThrottleState(msgspec.Struct, frozen=True):
+    """How a category stands, for those who look."""
+
+    category: str
+    verdict: ThrottleVerdict
+    running: int
+    waiting: int
+
+
+class ThrottleController:
+    """The throttle of one broker."""
+
+    def __init__(
+        self,
+        regime: Regime,
+        broker: Scheduler,
+        cores: int,
+        known: Mapping[str, UsageProfile] | None = None,
+        needs: Mapping[str, int] | None = None,
+    ) -> None:
+        """`known` is what was learned before, by category; `needs` the whole cores that one task is thought to use.
+
+        Categories that are here together begin with as many tasks as the cores hold.
+        """
+        self.regime = regime
+        self.broker = broker
+        self.cores = max(1, cores)
+        self._known = dict(known or {})
+        self._needs = dict(needs or {})
+        self.throttle = Throttle(controller(regime.name, self.cores, self._known))
+        self._caps: dict[str, int | None] = {}
+        """What the broker was told last."""
+        self._met: dict[str, int] = {}
+        """Categories that have been here, and with how many tasks each began."""
+        self._here: dict[str, int] = {}
+        """Those that are here now, with the number of tasks that wait."""
+        self._order: dict[str, None] = {}
+        """Categories in the order in which they came."""
+        self._weights: dict[str, int] = {}
+        """Most memory that a task of a category was seen to use, where nobody sizes it."""
+        self._elastic: dict[str, bool] = {}
+        """By cap, whether a task may leave open how many cores it needs; of the lanes that were looked at."""
+        self._seen_lanes = 0
+        self._last_sample = float("-inf")
+        self._news: list[CategoryThrottleState] = []
+        self._newest: dict[str, tuple[float, int | None, str]] = {}
+        """When each category was told of, with its cap and state."""
+
+    def begin(self, ready: Iterable[int] = ()) -> CapsChanged:
+        """The caps before anything has run; `ready` are the tasks that will be there at once."""
+        if self.regime.slots:
+            self._caps = {SLOTS: self.regime.slots}
+            verdict = ThrottleVerdict(self.regime.slots, ControllerState.FIXED, self.reasons()[SLOTS])
+            self._news.append(CategoryThrottleState("", verdict, 0, 0))
+        elif self.regime.learns:
+            lanes, lane_of = self.broker.lanes, self.broker.columns.lane
+            together = {lanes[number].cap for number in {lane_of[task] for task in ready}}
+            self._caps = {name: self._start(name, len(together)) for name in self.broker.contract.caps}
+        return CapsChanged(dict(self._caps))
+
+    def _start(self, name: str, together: int) -> int:
+        """With how many tasks a category begins: what was found before, or its part of the cores."""
+        known = self._known.get(name)
+        if known is not None and known.level:
+            return known.level
+        if self._declares_cores(name):
+            together = 1  # the contract divides the cores among those that say how many they need
+        return max(1, -(-self.cores // (max(1, together) * self._needs.get(name, 1))))
+
+    def _declares_cores(self, name: str) -> bool:
+        """Whether no task of a category leaves open how many cores it needs."""
+        lanes = self.broker.lanes
+        for lane in lanes[self._seen_lanes :]:
+            self._elastic[lane.cap] = lane.elastic or self._elastic.get(lane.cap, False)
+        self._seen_lanes = len(lanes)
+        return not self._elastic.get(name, True)
+
+    def _meet(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Categories are here for the first time: they go on with what they have begun with. Others will begin with
+        what falls to one more."""
+        for name in names:
+            if name not in self._met:
+                self._met[name] = cap = self._caps.get(name) or self._start(name, 1)
+                self.throttle.controller.know(name, self._known.get(name, NOTHING_KNOWN), cap)
+        return {name: self._start(name, len(self._here) + 1) for name in self._caps if name not in self._met}
+
+    def _widen(self) -> None:
+        """Those that are still at their beginning take over what falls to them since others have left."""
+        for name in self._here:
+            verdict = self.throttle.verdicts.get(name)
+            if verdict is None or verdict.state is not ControllerState.PROFILING:
+                continue
+            start = self._start(name, len(self._here))
+            if start > self._met[name]:
+                self._met[name] = start
+                if self.throttle.controller.widen(name, start):
+                    del self.throttle.verdicts[name]  # so that it is decided anew at once
+
+    # ---- what happens --------------------------------------------------------------------------------------------
+
+    def ended(self, now: float, results: Iterable[TaskResult]) -> None:
+        """Attempts have ended; their tasks are still with the broker."""
+        ended, lanes, lane_of = self.throttle.ended, self.broker.lanes, self.broker.columns.lane
+        for result in results:
+            if result.outcome is AttemptOutcome.OK:
+                lane = lanes[lane_of[result.task]]
+                if lane.mean_duration is None or lane.mean_duration >= TINY_SECONDS:
+                    ended(now, lane.cap, result.duration)
+
+    def weigh(self, task: int, memory: int) -> None:
+        """An attempt at a task has used so many bytes; only told where memory is not sized."""
+        name = self.broker.lanes[self.broker.columns.lane[task]].cap
+        if memory > self._weights.get(name, 0):
+            self._weights[name] = memory
+
+    def wants_sample(self, now: float) -> bool:
+        """Whether the node is to be looked at: every half second while tasks run."""
+        return self.regime.learns and now - self._last_sample >= SAMPLE_SECONDS and bool(self.broker.running)
+
+    def sample(self, now: float, sample: NodeSample) -> None:
+        """The node was looked at; after a pause that is only a beginning."""
+        paused = now - self._last_sample > 4 * SAMPLE_SECONDS
+        self._last_sample = now
+        if not paused:
+            self.throttle.sample(now, sample)
+
+    # ---- what follows --------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> CapsChanged | None:
+        """Decides anew if it is time for that; what the broker is to be told, if anything."""
+        if not self.regime.learns:
+            return None
+        running, waiting = self.running(), self._waiting()
+        self._here = {name: waiting.get(name, 0) for name in self._in_order(running, waiting)}
+        caps = self._meet(self._here)
+        self._widen()
+        tiny = self._tiny()
+        present = {name: count for name, count in self._here.items() if name not in tiny}
+        new = any(name not in self.throttle.verdicts for name in present)
+        if new or self.throttle.due(now):
+            verdicts = self.throttle.decide(now, present, self._limits(present, running))
+            caps |= {name: verdicts[name].cap for name in present}
+            self._note(now, present, running)
+        caps.update(self._early_turn({**self._caps, **caps}, waiting))
+        changed = {name: cap for name, cap in caps.items() if name not in self._caps or self._caps[name] != cap}
+        if not changed:
+            return None
+        self._caps.update(changed)
+        return CapsChanged(changed)
+
+    def running(self) -> dict[str, int]:
+        """Places in use under each cap."""
+        lanes = self.broker.lanes
+        found: dict[str, int] = {}
+        for bundle in {id(bundle): bundle for bundle in self.broker.running.values()}.values():
+            name = lanes[bundle.lane].cap
+            found[name] = found.get(name, 0) + 1
+        return found
+
+    def reasons(self) -> dict[str, str]:
+        """A sentence for each cap."""
+        if self.regime.slots:
+            count = self.regime.slots
+            return {SLOTS: f"there are {count} slots" if count > 1 else "there is one slot"}
+        return {name: verdict.reason for name, verdict in self.throttle.verdicts.items()}
+
+    def news(self) -> list[CategoryThrottleState]:
+        """What is new since the last time this was asked."""
+        news, self._news = self._news, []
+        return news
+
+    def standing(self) -> list[CategoryThrottleState]:
+        """How each category that is here stands now."""
+        running, waiting = self.running(), self._waiting()
+        return [
+            CategoryThrottleState(name, self.throttle.verdicts[name], running.get(name, 0), waiting.get(name, 0))
+            for name in self._in_order(running, waiting)
+            if name in self.throttle.verdicts
+        ]
+
+    def profiles(self) -> dict[str, UsageProfile]:
+        """What was learned, to be kept; a number that was found before is not lost by a run too short to find one."""
+        found = {}
+        for name, profile in self.throttle.profiles().items():
+            level = profile.level or self._known.get(name, profile).level
+            found[name] = msgspec.structs.replace(profile, level=level)
+        return found
+
+    def _waiting(self) -> dict[str, int]:
+        lanes, queue = self.broker.lanes, self.broker.queue
+        found: dict[str, int] = {}
+        for lane in queue.lanes():
+            name = lanes[lane].cap
+            found[name] = found.get(name, 0) + queue.queued_in(lane)
+        return found
+
+    def _in_order(self, running: Mapping[str, int], waiting: Mapping[str, int]) -> list[str]:
+        for name in (*running, *waiting):
+            self._order.setdefault(name)
+        return [name for name in self._order if name in running or name in waiting]
+
+    def _tiny(self) -> set[str]:
+        """Categories with tasks that are too short to be throttled."""
+        means = [(lane.cap, lane.mean_duration) for lane in self.broker.lanes if lane.mean_duration is not None]
+        short = {name for name, mean in means if mean < TINY_SECONDS}
+        return short - {name for name, mean in means if mean >= TINY_SECONDS} if short else short
+
+    def _limits(self, present: Iterable[str], running: Mapping[str, int]) -> dict[str, int | None]:
+        """What the contract admits of each. Sizes not yet learned are large: they must not make it begin low."""
+        limits: dict[str, int | None] = dict.fromkeys(present, 0)
+        for number, lane in enumerate(self.broker.lanes):
+            most = limits.get(lane.cap)
+            if most is not None:
+                admitted = self.broker.contract.admits(number)
+                limits[lane.cap] = None if admitted is None else max(most, admitted, self._met[lane.cap])
+        for name in limits if self._weights else ():
+            fitting = self._fitting(name, running)
+            limits[name] = min((bound for bound in (limits[name], fitting) if bound is not None), default=None)
+        return limits
+
+    def _fitting(self, name: str, running: Mapping[str, int]) -> int | None:
+        """How many tasks of a category the memory holds beside the others, if all are like the largest."""
+        contract, weight = self.broker.contract, self._weights.get(name)
+        if not weight or "memory" not in contract.names:
+            return None
+        others = sum(count * self._weights.get(other, 0) for other, count in running.items() if other != name)
+        return max(1, (contract.capacity("memory") - others) // weight)
+
+    def _early_turn(self, caps: Mapping[str, int | None], waiting: Mapping[str, int]) -> dict[str, int | None]:
+        """Who waits for its turn has it if nobody else has anything to start."""
+        held = [name for name in self._order if waiting.get(name) and caps.get(name) == 0]
+        if not held or any(count and caps.get(name) != 0 for name, count in waiting.items()):
+            return {}
+        return {held[0]: self._start(held[0], 1)}
+
+    def _note(self, now: float, present: Mapping[str, int], running: Mapping[str, int]) -> None:
+        for name, waiting in present.items():
+            verdict = self.throttle.verdicts[name]
+            since, cap, state = self._newest.get(name, (float("-inf"), None, ""))
+            if (cap, state) != (verdict.cap, verdict.state.value) or now - since >= RETELL_SECONDS:
+                self._newest[name] = (now, verdict.cap, verdict.state.value)
+                self._news.append(CategoryThrottleState(name, verdict, running.get(name, 0), waiting))

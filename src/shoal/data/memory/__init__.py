@@ -1,0 +1,1 @@
+"""Allocations over the shared memory of a cluster's nodes; `shoal.memory` is their public face."""

@@ -1,0 +1,302 @@
+"""What one node holds of all allocations, and how much it may hold. Pure: the bytes themselves are in `segments`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import index as whole
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.core.quantities import show_bytes
+from shoal.errors import InputError
+from shoal.resources.memory_layout import (
+    SPREADS,
+    AllocationRecord,
+    FullError,
+    Range,
+    check_range,
+    damaged,
+    merged,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+REMEMBERED = 10_000
+"""Allocations that were freed are remembered for a while, to tell a double free from a wrong handle."""
+SETTLING_SECONDS = 10.0
+"""For so long an allocation is kept of whose run nothing has been heard yet."""
+
+
+class FreedError(InputError):
+    """The allocation was freed before."""
+
+
+class UnknownError(InputError):
+    """There is no such allocation, or none any more."""
+
+
+class HeldAllocation:
+    """What is held of one allocation."""
+
+    def __init__(self, record: AllocationRecord, now: float) -> None:
+        self.record = record
+        self.indexes: dict[int, None] = {}
+        """Extents that lie here."""
+        self.coming: set[int] = set()
+        """Those of them that are being copied here, and are not to be read yet."""
+        self.unkept_since: float | None = now
+        """Since when nothing that was heard of keeps it; None: something does."""
+
+    def bytes(self) -> int:
+        return sum(self.record.extents[index].end - self.record.extents[index].begin for index in self.indexes)
+
+
+class AllocationTable:
+    """The extents of one node, and its limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.ahead = 0
+        """Bytes that were fetched ahead of their use; they give way to allocations."""
+        self.runs: Collection[str] = ()
+        """Those that are on, as far as is known."""
+        self.held: dict[str, HeldAllocation] = {}
+        self._freed: dict[str, None] = {}
+
+    @property
+    def free(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def reserve(
+        self, record: AllocationRecord, indexes: Collection[int], now: float, *, coming: bool = False
+    ) -> list[int]:
+        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`."""
+        held = self.held.get(record.id)
+        new = [index for index in indexes if held is None or index not in held.indexes]
+        amount = sum(record.extents[index].end - record.extents[index].begin for index in new)
+        if amount > self.free:
+            raise FullError(
+                f"{show_bytes(amount)} of shared memory are asked for, and {show_bytes(self.free)} of "
+                f"{show_bytes(self.limit)} are free on this node",
+                remedy="free what is not needed, or give the agent more with --shared-memory",
+            )
+        if held is None:
+            held = self.held[record.id] = HeldAllocation(record, now)
+        else:
+            held.record = merged(held.record, record)
+        if record.kept == "run" and record.run in self.runs:
+            held.unkept_since = None
+        held.indexes.update(dict.fromkeys(new))
+        if coming:
+            held.coming.update(new)
+        self.used += amount
+        return new
+
+    def take_back(self, record: AllocationRecord, indexes: Collection[int], before: AllocationRecord | None) -> None:
+        """Extents that were reserved could not be made; what was here and known before stays."""
+        held = self.held.get(record.id)
+        if held is None:
+            return
+        bytes_before = held.bytes()
+        for index in indexes:
+            held.indexes.pop(index, None)
+            held.coming.discard(index)
+        self.used -= bytes_before - held.bytes()
+        if not held.indexes:
+            del self.held[record.id]
+        elif before is not None:
+            held.record = msgspec.structs.replace(
+                held.record,
+                extents=tuple(
+                    before.extents[index] if index in indexes and extent == record.extents[index] else extent
+                    for index, extent in enumerate(held.record.extents)
+                ),
+            )
+
+    def update(self, record: AllocationRecord) -> list[int]:
+        """Extents have found other holders; those that have come here by that."""
+        held = self.held.get(record.id)
+        if held is None:
+            return []
+        held.record = merged(held.record, record)
+        come = [index for index in sorted(held.coming) if record.extents[index] == held.record.extents[index]]
+        held.coming.difference_update(come)
+        return come
+
+    def give_up(self, identity: str) -> list[int]:
+        """An allocation is gone; the extents that were here."""
+        held = self.held.pop(identity, None)
+        if held is None:
+            return []
+        self.used -= held.bytes()
+        self._freed[identity] = None
+        if len(self._freed) > REMEMBERED:
+            del self._freed[next(iter(self._freed))]
+        return list(held.indexes)
+
+    def expect(self, record: AllocationRecord) -> HeldAllocation:
+        """What is held of an allocation that must be here."""
+        held = self.held.get(record.id)
+        if held is None:
+            raise self.missing(record)
+        return held
+
+    def missing(self, record: AllocationRecord) -> InputError:
+        """Why an allocation is not here."""
+        if record.id in self._freed:
+            return FreedError(f"allocation {shown(record)} was freed already", remedy="free each allocation once")
+        return UnknownError(
+            f"there is no allocation {shown(record)}",
+            remedy="its run has ended, or the handle is from another cluster",
+        )
+
+    def of_run(self, run: str) -> list[AllocationRecord]:
+        """All allocations of a run of which something is here; without a run, of all runs."""
+        return [held.record for held in self.held.values() if not run or held.record.run == run]
+
+    def unkept(self, now: float, sessions: Collection[str], nodes: Mapping[int, object]) -> list[str]:
+        """Allocations that nothing keeps any more: runs that are over, programs and nodes that are gone."""
+        over = []
+        for identity, held in self.held.items():
+            record = held.record
+            if record.kept == "node":
+                is_kept = record.owner in nodes
+            else:
+                is_kept = record.run in (self.runs if record.kept == "run" else sessions)
+            if is_kept:
+                held.unkept_since = None
+            elif held.unkept_since is None:
+                held.unkept_since = now if record.kept == "session" else now - SETTLING_SECONDS
+            if held.unkept_since is not None and now - held.unkept_since >= SETTLING_SECONDS:
+                over.append(identity)
+        return over
+
+
+def lacking(record: AllocationRecord, there: Iterable[int]) -> list[int]:
+    """Extents that have fewer holders than they should, of nodes that are there, but still one."""
+    alive = set(there)
+    found = []
+    for index, extent in enumerate(record.extents):
+        count = sum(holder in alive for holder in extent.holders)
+        if 0 < count < record.replicas:
+            found.append(index)
+    return found
+
+
+MOST_BYTES = (1 << 63) - 1
+MOST_REPLICAS = 1 << 20
+LONGEST_NAME = 255
+_ID = re.compile("[0-9a-f]{16}")
+
+
+class AllocationRequest(msgspec.Struct, frozen=True):
+    """An allocation that is asked for, of the right types and with names that could be those of files."""
+
+    size: int
+    replicas: int
+    spread: str
+    block_bytes: int | None
+    name: str
+    run: str
+
+
+def wished(
+    size: object, replicas: object, spread: object, block_bytes: object, name: object, run: object
+) -> AllocationRequest:
+    """What was asked for, whatever kind of whole numbers that came in."""
+    if not isinstance(spread, str) or spread not in SPREADS:
+        raise InputError(f"spread cannot be {spread!r}", remedy=f"it is one of {', '.join(SPREADS)}")
+    block = None if block_bytes is None else _number("block_bytes", block_bytes, MOST_BYTES)
+    return AllocationRequest(
+        _number("the size of an allocation", size, MOST_BYTES),
+        _number("replicas", replicas, MOST_REPLICAS),
+        spread,
+        block,
+        checked_name(name, "a memory object"),
+        checked_name(run, "a run"),
+    )
+
+
+def _number(what: str, value: object, most: int) -> int:
+    try:
+        found = whole(value)  # type: ignore[arg-type]  # that is what is found out here
+    except TypeError:
+        raise InputError(
+            f"{what} must be a whole number, not {value!r}", remedy="give an int; sizes are in bytes"
+        ) from None
+    if abs(found) > most:
+        raise InputError(f"{what} cannot be {found}", remedy=f"the most is {most}")
+    return found
+
+
+def checked_name(name: object, of_what: str) -> str:
+    """A name that could be a file's, or none."""
+    if not isinstance(name, str):
+        raise InputError(f"the name of {of_what} must be a text, not {name!r}")
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        length = LONGEST_NAME + 1
+    if name in (".", "..") or "/" in name or "\0" in name or length > LONGEST_NAME:
+        raise InputError(f"{name!r} cannot be the name of {of_what}", remedy="use what could be a file's name")
+    return name
+
+
+def bytes_of(data: ReadableBuffer) -> memoryview:
+    """The bytes of anything that has them in one piece, without a copy."""
+    try:
+        view = memoryview(data)
+    except (TypeError, ValueError, BufferError):
+        raise InputError(
+            f"a {type(data).__name__} cannot be written to memory", remedy="give bytes, or an array of numbers"
+        ) from None
+    if not view.c_contiguous:
+        raise InputError(
+            "an array cannot be written to memory that is not in one piece, row after row",
+            remedy="give numpy.ascontiguousarray of it",
+        )
+    return PickleBuffer(view).raw()
+
+
+def check_data(wish: AllocationRequest, data: ReadableBuffer | None) -> memoryview | None:
+    """The bytes with which an allocation begins: as many as it has."""
+    if data is None:
+        return None
+    view = bytes_of(data)
+    if len(view) != wish.size:
+        raise InputError(f"an allocation of {wish.size} bytes cannot begin with {len(view)}")
+    return view
+
+
+def checked_ranges(record: AllocationRecord, ranges: Sequence[Range]) -> list[Range]:
+    """Ranges that the allocation has."""
+    try:
+        pairs = [(begin, end) for begin, end in ranges]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"ranges cannot be {ranges!r}", remedy="give a list of pairs: from which byte, up to which"
+        ) from None
+    return [check_range(record, begin, end) for begin, end in pairs]
+
+
+def check_handle(record: AllocationRecord) -> None:
+    """One sentence for a handle that no `alloc` has made: its extents must follow each other from 0 to the size."""
+    begins, ends = [extent.begin for extent in record.extents], [extent.end for extent in record.extents]
+    follow = begins[:1] == [0] and ends[-1] == record.size and begins[1:] == ends[:-1]
+    if not follow or any(extent.begin >= extent.end for extent in record.extents) or record.replicas < 1:
+        raise damaged(record)
+
+
+def check_names(record: AllocationRecord) -> None:
+    """One sentence for names that are not to become those of files."""
+    if _ID.fullmatch(record.id) is None:
+        raise InputError(f"{record.id!r} cannot be the id of an allocation", remedy="use the handle that alloc gave")
+    checked_name(record.name, "a memory object")
+    checked_name(record.run, "a run")

@@ -1,1 +1,0 @@
-"""The live driver of one node: workspace, ledger, runners and the loop around broker and flow."""

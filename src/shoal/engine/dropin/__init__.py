@@ -1,1 +1,0 @@
-"""What makes a run a stand-in for the original `makeflow` program: its log, messages, wrappers and cleaning."""

@@ -1,0 +1,1 @@
+"""`shoal.Executor`: Python calls as futures, with dependencies between them."""

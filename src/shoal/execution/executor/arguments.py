@@ -1,0 +1,213 @@
+"""From a call's arguments to the bytes a worker gets, with the results of other calls put in where futures stand.
+
+Arguments are pickled when the call is submitted, so the caller may change them afterwards. Futures inside them, however
+deep, are left out (pickle's persistent ids) and noted; once they are done, their pickled results are sent along and the
+worker puts the two together (`shoal.execution.executor.worker_side.fill`). This process need not unpickle a result to
+pass it on.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Protocol
+
+from shoal.execution.calls.pickling import PICKLING_ERRORS, CachedFunction, CallError, by_value_pickler, dumps_by_value
+from shoal.execution.calls.protocol import PLAIN, ValueOf
+from shoal.execution.executor.call_pool import CallPool
+from shoal.execution.executor.worker_side import Definition, fill
+
+_NOT_THERE = (b"__main__", b"shoal_rules")
+"""What plain pickle refers to by the name of the main program or a rules file is not there in a worker, so it travels
+by value."""
+
+
+class UnpicklableArgumentError(CallError):
+    """A function or its arguments cannot be sent to a worker process."""
+
+
+class Unfilled:
+    """A pickled request that lacks the results of some futures."""
+
+    __slots__ = ("_pickled", "futures")
+
+    def __init__(self, pickled: bytes, futures: Sequence[Future[Any]]) -> None:
+        self._pickled = pickled
+        self.futures = futures
+
+    def payload(self, pickled_result: Callable[[Future[Any]], bytes]) -> bytes:
+        """The whole request, when all futures are done."""
+        values = [ValueOf(pickled_result(future)) for future in self.futures]
+        return pickle.dumps(_Filled(self._pickled, values), 5)
+
+
+class _Filled:
+    """Pickles as a call that puts request and results together."""
+
+    __slots__ = ("pickled", "values")
+
+    def __init__(self, pickled: bytes, values: list[ValueOf]) -> None:
+        self.pickled = pickled
+        self.values = values
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return fill, (self.pickled, self.values)
+
+
+def encode(name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bytes | Unfilled:
+    """The payload of a plain call, or what there is of it; `name` is for the message if it cannot be pickled."""
+    request = (PLAIN, arguments, keywords)
+    for argument in arguments:
+        if isinstance(argument, Future):
+            return _noting(name, request)
+    try:
+        data = pickle.dumps(request, 5)
+    except Exception:  # a future somewhere inside, or something that only travels by value; reducers may raise anything
+        return _noting(name, request)
+    return _noting(name, request) if _must_travel(data) else data
+
+
+def encode_all(calls: Sequence[tuple[Any, ...]]) -> list[bytes] | None:
+    """Payloads of calls with nothing but plain arguments; None if one of them is not as plain as that."""
+    dumps = pickle.dumps
+    nothing: dict[str, Any] = {}
+    try:
+        payloads = [dumps((PLAIN, arguments, nothing), 5) for arguments in calls]
+    except Exception:  # as above
+        return None
+    return None if any(map(_must_travel, payloads)) else payloads
+
+
+def dumps(value: object) -> bytes:
+    """A value as the workers understand it."""
+    try:
+        data = pickle.dumps(value, 5)
+    except PICKLING_ERRORS:
+        return dumps_by_value(value)
+    return dumps_by_value(value) if _must_travel(data) else data
+
+
+def _must_travel(pickled: bytes) -> bool:
+    return _NOT_THERE[0] in pickled or _NOT_THERE[1] in pickled
+
+
+class _Noted:
+    """The futures met while pickling, each once, in the order of their first appearance."""
+
+    def __init__(self) -> None:
+        self.position: dict[int, int] = {}
+        self.futures: list[Future[Any]] = []
+
+    def persistent_id(self, value: object) -> int | None:
+        """A position for a future; None for everything else, which is pickled as usual."""
+        if not isinstance(value, Future):
+            return None
+        known = self.position.setdefault(id(value), len(self.futures))
+        if known == len(self.futures):
+            self.futures.append(value)
+        return known
+
+
+class _Dumper(Protocol):
+    def dump(self, value: object, /) -> None: ...
+
+
+def _plain_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
+    class Plain(pickle.Pickler):
+        def persistent_id(self, value: object) -> int | None:
+            return noted.persistent_id(value)
+
+    return Plain(file, 5)
+
+
+def _by_value_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
+    class ByValue(by_value_pickler()):  # type: ignore[misc]  # its base has no stubs
+        def persistent_id(self, value: object) -> int | None:
+            return noted.persistent_id(value)
+
+    dumper: _Dumper = ByValue(file, 5)
+    return dumper
+
+
+def _noting(name: str, request: tuple[Any, ...]) -> bytes | Unfilled:
+    reason = ""
+    for make in (_plain_dumper, _by_value_dumper):
+        file = io.BytesIO()
+        noted = _Noted()
+        try:
+            make(file, noted).dump(request)
+        except Exception as error:  # users' reducers may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            continue
+        data = file.getvalue()
+        if make is _plain_dumper and _must_travel(data):
+            continue
+        return Unfilled(data, noted.futures) if noted.futures else data
+    raise UnpicklableArgumentError(f"an argument of {name} cannot be sent to a worker process ({reason})")
+
+
+KEPT = 256
+"""Functions without calls under way that are kept in case they are called again."""
+
+
+def is_shippable(function: Callable[..., Any]) -> bool:
+    """Whether it is a definition, which does not change; anything else has a state that belongs to each call."""
+    if isinstance(function, BuiltinFunctionType):
+        return isinstance(function.__self__, ModuleType)
+    return isinstance(function, FunctionType | type | Definition | CachedFunction)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """How messages call it."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__qualname__
+
+
+class _Known:
+    __slots__ = ("calls", "function", "number")
+
+    def __init__(self, function: Callable[..., Any], number: int) -> None:
+        self.function = function
+        self.number = number
+        self.calls = 0
+
+
+class FunctionTable:
+    """Counts the calls under way per function; an unused function is released when there are too many."""
+
+    def __init__(self, crew: CallPool) -> None:
+        self._crew = crew
+        self._known: dict[int, _Known] = {}
+        """By identity of the function, which we hold so that its identity is not given to another; oldest first."""
+        self._room = KEPT
+
+    def take(self, function: Callable[..., Any], calls: int) -> int:
+        """The function's number; `calls` more of it are under way."""
+        known = self._known.get(id(function))
+        if known is None:
+            if len(self._known) >= self._room:
+                self._make_room()
+            try:
+                number = self._crew.register(function)
+            except Exception as error:  # users' reducers may raise anything
+                reason = f"{type(error).__name__}: {error}"
+                name = name_of(function)
+                raise UnpicklableArgumentError(f"{name} cannot be sent to a worker process ({reason})") from error
+            known = self._known[id(function)] = _Known(function, number)
+        known.calls += calls
+        return known.number
+
+    def give_back(self, function: Callable[..., Any]) -> None:
+        """One call of the function is over."""
+        self._known[id(function)].calls -= 1
+
+    def _make_room(self) -> None:
+        for identity, known in list(self._known.items()):
+            if not known.calls:
+                self._crew.release(known.number)
+                del self._known[identity]
+        # Where all are in use, looking again at every new one would cost the square of their number.
+        self._room = max(KEPT, 2 * len(self._known))

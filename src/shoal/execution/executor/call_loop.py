@@ -1,0 +1,483 @@
+"""The engine of an executor: a thread that runs flow, broker and crew, fed through an inbox.
+
+Theory of operation. Callers' threads number and pickle calls and post them; only the engine's thread touches flow,
+broker, crew and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
+of workers, then messages, then what became ready, then cancellations. Results are handed to futures after the next
+calls have been started, so that workers do not wait for callbacks. Of a call that is over nothing stays behind; results
+that other calls need are kept by the futures these hold.
+
+Scheduling is up to the broker; what calls are, to `shoal.execution.executor.calls`; where they run, to the crew.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any, TypeAlias, cast
+
+from shoal.core.dependencies import DynamicFlow
+from shoal.core.policies.order import TaskColumns
+from shoal.core.policies.retry import AttemptOutcome
+from shoal.core.resources import FRACTION, Resources
+from shoal.core.scheduler import Lane, Scheduler
+from shoal.core.scheduler_messages import (
+    Accept,
+    CancelRequested,
+    CapacityChanged,
+    Command,
+    Event,
+    GiveUp,
+    Kill,
+    Start,
+    TaskResult,
+    TasksEnded,
+    TasksReady,
+    TimePassed,
+    WakeAt,
+)
+from shoal.errors import RunError
+from shoal.execution.calls.messages import CallRequest, CallResult
+from shoal.execution.calls.pickling import CallCancelledError, CallError
+from shoal.execution.executor.arguments import FunctionTable
+from shoal.execution.executor.call_pool import Hire, hire_locally, not_run
+from shoal.execution.executor.calls import MapStretch, PendingCalls, SingleCall
+from shoal.execution.executor.future import CallFuture, failure_of, has_failed
+from shoal.execution.executor.tally import CallTally
+
+Message: TypeAlias = tuple[Callable[[Any], None], Any]
+"""What the engine calls, and with what."""
+
+
+class Inbox:
+    """Messages in the order of their arrival; posting never waits for the engine."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable when the engine was asleep and something has come."""
+        self._messages: deque[Message] = deque()
+        self._asleep = False
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def post(self, handler: Callable[[Any], None], argument: Any) -> None:
+        """Leave a message; one to an engine that has ended is dropped."""
+        with self._lock:
+            if self.wakeup < 0:
+                return
+            self._messages.append((handler, argument))
+            if self._asleep:
+                self._asleep = False
+                os.eventfd_write(self.wakeup, 1)
+
+    def take(self) -> Message | None:
+        """The oldest message, if there is one."""
+        return self._messages.popleft() if self._messages else None
+
+    def fall_asleep(self) -> bool:
+        """Announce that the engine will poll; false if it must not wait, because there are messages."""
+        self._asleep = True
+        if self._messages:
+            self._asleep = False
+            return False
+        return True
+
+    def wake(self) -> None:
+        """Announce that the engine is awake, and empty the descriptor."""
+        self._asleep = False
+        try:
+            os.eventfd_read(self.wakeup)
+        except BlockingIOError:
+            pass  # something else woke it
+
+    def close(self) -> None:
+        """Take nothing more."""
+        with self._lock:
+            if self.wakeup >= 0:
+                os.close(self.wakeup)
+                self.wakeup = -1
+
+
+ADDED_AT_ONCE = 2048
+"""How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
+MOST_NOTED = 4096
+"""Beginnings of bundles; when there are more, those that are over are forgotten."""
+GRACE = 2.0
+"""How long idle workers may take to end by themselves."""
+
+_NO_RESULTS: Mapping[int, CallResult] = {}
+
+
+class ExecutorLoop:
+    """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
+
+    def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
+        self.tally = CallTally()
+        self._inbox = inbox
+        self._lane_of: dict[int, int] = {}
+        # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
+        columns = TaskColumns(self._lane_of)
+        self._broker = Scheduler(node, columns, [], order="fifo")
+        self._flow = DynamicFlow()
+        self._under_way: dict[int, PendingCalls] = {}
+        self._since: dict[int, float] = {}
+        """When bundles were given to workers, by the first call of each; some of these are over."""
+        self._returned: list[tuple[str, CallResult]] = []
+        """Calls that are done and not counted yet, with the names of their functions."""
+        self._poll = select.poll()
+        self._poll.register(inbox.wakeup, select.POLLIN)
+        self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
+        self._functions = FunctionTable(self._crew)
+        self._ready: list[int] = []
+        self._unwanted: list[int] = []
+        self._unsent: list[CallResult] = []
+        """Attempts that ended before they reached a worker."""
+        self._wake_at: float | None = None
+        self._added = 0
+        self._tokens = 0
+        self._awaited: list[tuple[Sequence[int], Future[None]]] = []
+        self._finishing = False
+        self._stopping = False
+
+    # Messages.
+
+    def open_lane(self, lane: Lane) -> None:
+        """Lanes are numbered in the order of their messages."""
+        self._broker.add_lane(lane)
+
+    def add(self, message: tuple[int, int, SingleCall]) -> None:
+        """A single call: its task and lane."""
+        task, lane, call = message
+        self._added += 1
+        if not self._take_in(call, range(task, task + 1), lane):
+            return
+        needs = call.needs
+        if not needs:
+            self._ready.append(task)
+            return
+        waits_for = []
+        for future in needs:
+            if not future.done():
+                waits_for.append(self._task_of(future))
+            elif has_failed(future):
+                self._fail_for(future, [task])
+                return
+        if self._flow.add(task, waits_for):
+            self._make_ready([task])
+
+    def add_stretch(self, message: tuple[int, MapStretch]) -> None:
+        """A stretch of a `map`."""
+        lane, stretch = message
+        self._added += len(stretch.tasks)
+        if self._take_in(stretch, stretch.tasks, lane):
+            self._ready.extend(stretch.tasks)
+
+    def cancel(self, tasks: Iterable[int]) -> None:
+        """These calls are not wanted any more; those that are over are left alone."""
+        self._unwanted.extend(tasks)
+
+    def cancel_unbegun(self, _: object) -> None:
+        """Cancel everything that no worker has been given."""
+        self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
+
+    def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
+        """Somebody wants to know when none of these calls runs; what was asked before is done first."""
+        self._awaited.append(message)
+
+    def finish(self, _: object) -> None:
+        """End when nothing is under way."""
+        self._finishing = True
+
+    def stop(self, _: object) -> None:
+        """End now."""
+        self._stopping = True
+
+    def _settled(self, message: tuple[int, Future[Any]]) -> None:
+        """A future of another executor is done."""
+        token, future = message
+        if has_failed(future):
+            self._fail_for(future, self._flow.fail(token))
+        else:
+            self._make_ready(self._flow.complete([token]))
+
+    # The thread.
+
+    def run(self, on_end: Callable[[], None]) -> None:
+        """Work until told to end; `on_end` is called when nothing more can be submitted."""
+        failure: BaseException | None = None
+        try:
+            while not self._stopping and (self._under_way or self._inbox or not self._finishing):
+                self._turn()
+        except Exception as error:  # the thread's top loop: whoever waits for a future must not wait for ever
+            failure = error
+        on_end()
+        self._let_go(failure)
+        self._crew.close(0.0 if self._stopping else GRACE)
+        self._inbox.close()
+
+    def _let_go(self, failure: BaseException | None) -> None:
+        """Settle what is left, including what was posted last."""
+        while (message := self._inbox.take()) is not None:
+            handler, argument = message
+            handler(argument)
+        for task, work in list(self._under_way.items()):
+            self.tally.end(work.name, "cancelled" if failure is None else "failed")
+            if failure is None:
+                work.cancel(task)
+            else:
+                error = BrokenExecutor(f"the executor has stopped: {type(failure).__name__}: {failure}")
+                error.__cause__ = failure
+                work.break_off(task, error)
+        self._under_way.clear()
+        for _, over in self._awaited:
+            over.cancel()  # they are being ended, and nobody will tell us when they have
+
+    def _turn(self) -> None:
+        results = self._wait()
+        self._take_messages()
+        capacity = self._crew.take_capacity()
+        if capacity is not None:
+            self._tell(CapacityChanged(capacity))
+        if results:
+            self._note_failures([result for result in results if result.error is not None])
+            ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
+            self._tell(TasksEnded(ended), {result.task: result for result in results})
+        if self._ready:
+            ready, self._ready = self._ready, []
+            self._tell(TasksReady(ready))
+        if self._unwanted:
+            self._drop_unwanted()
+        if self._wake_at is not None and time.monotonic() >= self._wake_at:
+            self._tell(TimePassed())
+        if self._awaited:
+            self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        """What was cancelled is under way until a worker has ended it."""
+        awaited, self._awaited = self._awaited, []
+        for tasks, over in awaited:
+            if any(task in self._under_way for task in tasks):
+                self._awaited.append((tasks, over))
+            else:
+                over.set_result(None)
+
+    def _note_failures(self, results: list[CallResult]) -> None:
+        for result in results:
+            if result.outcome != "cancelled" and result.task in self._under_way:
+                self.tally.fail(self._under_way[result.task].name, result)
+
+    def _wait(self) -> list[CallResult]:
+        """What the workers report, after waiting for something to do."""
+        results, self._unsent = self._unsent, []
+        limit: float | None = 0.0
+        if not results and not self._ready and self._inbox.fall_asleep():
+            limit = self._patience()
+        for descriptor, _ in self._poll.poll(limit):
+            if descriptor == self._inbox.wakeup:
+                self._inbox.wake()
+            else:
+                results += self._crew.collect(descriptor)
+        results += self._crew.enforce(time.monotonic())
+        for result in results:
+            work = self._under_way.get(result.task)
+            if isinstance(work, SingleCall) and work.future.heard is not None:
+                work.future.heard(result)
+            if result.output:
+                _show(result.output)
+        return results
+
+    def _patience(self) -> float | None:
+        """How many milliseconds the poll may take."""
+        due = self._crew.next_deadline()
+        if self._wake_at is not None and (due is None or self._wake_at < due):
+            due = self._wake_at
+        return None if due is None else max(0.0, due - time.monotonic()) * 1000
+
+    def _take_messages(self) -> None:
+        self._added = 0
+        while self._added < ADDED_AT_ONCE and (message := self._inbox.take()) is not None:
+            handler, argument = message
+            handler(argument)
+
+    def _take_in(self, work: PendingCalls, tasks: range, lane: int) -> bool:
+        """Note calls as under way; false if they ended at once, because the function cannot be sent."""
+        self.tally.accept(work.name, len(tasks))
+        try:
+            work.number = self._functions.take(work.function, len(tasks))
+        except CallError as error:
+            for task in tasks:
+                self.tally.end(work.name, "failed")
+                work.break_off(task, error)
+            return False
+        self._under_way.update(dict.fromkeys(tasks, work))
+        self._lane_of.update(dict.fromkeys(tasks, lane))
+        return True
+
+    def _task_of(self, future: Future[Any]) -> int:
+        """The flow's number for a future that is not done: its task, or a token if it belongs to others."""
+        if isinstance(future, CallFuture) and future.owner is self:
+            return future.task
+        self._tokens -= 1
+        token = self._tokens  # below zero, where no task is
+        future.add_done_callback(lambda done: self._inbox.post(self._settled, (token, done)))
+        return token
+
+    # What the broker says.
+
+    def _tell(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
+        commands = self._broker.handle(time.monotonic(), event)
+        self._wake_at = None
+        for command in commands:
+            if type(command) is Start:
+                self._start(command)
+        done: list[int] = []
+        for command in commands:
+            kind = type(command)
+            if kind is Accept:
+                self._accept(cast(Accept, command).task, results, done)
+            elif kind is not Start:
+                self._obey(command, results)
+        if self._returned:
+            self.tally.add_done(self._returned)
+            self._returned = []
+        if done and self._flow:
+            self._make_ready(self._flow.complete(done))
+
+    def _accept(self, task: int, results: Mapping[int, CallResult], done: list[int]) -> None:
+        work, result = self._over(task), results[task]
+        if work.succeed(task, result.value):
+            self._returned.append((work.name, result))
+            done.append(task)
+        else:
+            self.tally.end(work.name, "cancelled")
+            self._cancel_followers(task)
+
+    def _obey(self, command: Command, results: Mapping[int, CallResult]) -> None:
+        if isinstance(command, GiveUp):
+            self._give_up(command, results.get(command.task))
+        elif isinstance(command, Kill):
+            self._crew.kill(command.task, command.attempt)
+        elif isinstance(command, WakeAt):
+            self._wake_at = command.when
+
+    def _start(self, command: Start) -> None:
+        requests: list[CallRequest] = []
+        for task, attempt in zip(command.tasks, command.attempts, strict=True):
+            request = self._under_way[task].request(task, attempt)
+            if request is not None:
+                requests.append(request)
+            else:
+                self._unsent.append(not_run(task, attempt, CallCancelledError("the call was cancelled")))
+        if not requests:
+            return
+        try:
+            needs = self._broker.lanes[self._lane_of[requests[0].task]].resources
+            self._crew.put(requests, command.place, needs)
+            self._note_begin(requests[0].task)
+        except RunError as error:
+            self._unsent += [not_run(call.task, call.attempt, CallError(str(error))) for call in requests]
+
+    def _note_begin(self, task: int) -> None:
+        if len(self._since) >= MOST_NOTED:
+            self._since = {task: since for task, since in self._since.items() if task in self._under_way}
+        self._since[task] = time.time()
+
+    def _give_up(self, command: GiveUp, result: CallResult | None) -> None:
+        task = command.task
+        work = self._over(task)
+        if command.outcome is AttemptOutcome.CANCELLED:
+            self.tally.end(work.name, "cancelled")
+            work.cancel(task)
+            self._cancel_followers(task)
+            return
+        self.tally.end(work.name, "failed", result)
+        work.fail(task, result)
+        if self._flow and isinstance(work, SingleCall):
+            self._fail_for(work.future, self._flow.fail(task))
+
+    def _over(self, task: int) -> PendingCalls:
+        work = self._under_way.pop(task)
+        del self._lane_of[task]
+        self._functions.give_back(work.function)
+        return work
+
+    def _cancel(self, task: int) -> None:
+        work = self._over(task)
+        self.tally.end(work.name, "cancelled")
+        work.cancel(task)
+
+    # For those who look on, from any thread.
+
+    def running(self) -> dict[str, int]:
+        """How many calls workers have been given, by function."""
+        return dict(Counter(work.name for task in list(self._broker.running) if (work := self._under_way.get(task))))
+
+    def working_since(self) -> list[tuple[str, float]]:
+        """Which functions workers are busy with, and since when; in seconds since the epoch."""
+        began = list(self._since.items())
+        return [(work.name, since) for task, since in began if (work := self._under_way.get(task))]
+
+    def cores(self) -> float:
+        """What there is to run calls with."""
+        return self._broker.contract.capacity("cores") / FRACTION
+
+    # Dependencies.
+
+    def _make_ready(self, tasks: list[int]) -> None:
+        for task in tasks:
+            call = cast(SingleCall, self._under_way[task])
+            try:
+                call.fill()
+            except Exception as error:  # the result of a foreign future may raise anything when it is pickled
+                reason = f"{type(error).__name__}: {error}"
+                said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
+                self._over(task).break_off(task, said)
+                self.tally.end(call.name, "failed")
+                self._fail_for(call.future, self._flow.fail(task))
+            else:
+                self._ready.append(task)
+
+    def _fail_for(self, future: Future[Any], tasks: Iterable[int]) -> None:
+        """All these calls need, directly or not, a future that has failed or was cancelled."""
+        error = failure_of(future)
+        needed = future.name if isinstance(future, CallFuture) else "another future"
+        for task in tasks:
+            call = cast(SingleCall, self._over(task))
+            self.tally.end(call.name, "cancelled" if error is None else "not run")
+            if error is None:
+                call.cancel(task)
+            else:
+                call.doom(needed, error)
+
+    def _cancel_followers(self, task: int) -> None:
+        if not self._flow:
+            return
+        for follower in self._flow.fail(task):
+            self._cancel(follower)
+
+    def _drop_unwanted(self) -> None:
+        unwanted, self._unwanted = self._unwanted, []
+        held = []
+        for task in unwanted:
+            if self._flow.waits(task):
+                self._cancel(task)
+                self._cancel_followers(task)
+            else:
+                held.append(task)
+        self._tell(CancelRequested(held))
+
+
+def _show(output: bytes) -> None:
+    """What a call printed appears where the program prints."""
+    try:
+        sys.stdout.write(output.decode(errors="replace"))
+        sys.stdout.flush()
+    except Exception:  # there is none, it was closed, or the program put something in its place that may raise anything
+        pass

@@ -1,0 +1,225 @@
+"""What the engine holds of calls that are not over: single ones with a future each, and stretches of a `map`.
+
+Both offer the engine the same few methods (`PendingCalls`). They settle futures and hand over values; when, is up to
+the engine, which calls everything here from its own thread but `results`, the caller's side of a `map`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future
+from typing import Any, Protocol, TypeAlias
+
+from shoal.execution.calls.messages import CallRequest, CallResult
+from shoal.execution.executor.arguments import Unfilled
+from shoal.execution.executor.future import (
+    CallFuture,
+    dependency_failed,
+    failure_of,
+    pickled_result,
+    unpickled,
+    unpickled_error,
+)
+
+
+class PendingCalls(Protocol):
+    """One call, or several that are alike."""
+
+    function: Callable[..., Any]
+    """What the worker calls."""
+    number: int
+    """The runner's number of the function, once it has one."""
+    name: str
+
+    def request(self, task: int, attempt: int) -> CallRequest | None: ...
+    def succeed(self, task: int, value: bytes) -> bool: ...
+    def fail(self, task: int, result: CallResult | None) -> None: ...
+    def break_off(self, task: int, error: BaseException) -> None: ...
+    def cancel(self, task: int) -> None: ...
+
+
+class SingleCall:
+    """A call with a future."""
+
+    __slots__ = ("_request", "function", "future", "name", "number", "timeout")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        request: bytes | Unfilled,
+        timeout: float | None,
+        future: CallFuture,
+    ) -> None:
+        self.function = function
+        self.future = future
+        self.name = future.name
+        self.number = -1
+        self.timeout = timeout
+        self._request = request
+
+    @property
+    def needs(self) -> tuple[Future[Any], ...]:
+        """The futures whose results it gets."""
+        return tuple(self._request.futures) if isinstance(self._request, Unfilled) else ()
+
+    def fill(self) -> None:
+        """Put the results in, all of which are there; raises what pickling a foreign future's result raises."""
+        if isinstance(self._request, Unfilled):
+            self._request = self._request.payload(pickled_result)
+
+    def request(self, task: int, attempt: int) -> CallRequest | None:
+        """What the runner is given; None if the call was cancelled."""
+        if not self.future.begin():
+            return None
+        assert isinstance(self._request, bytes), "started before its needs were done"
+        return CallRequest(task, attempt, self.number, self._request, self.timeout)
+
+    def succeed(self, task: int, value: bytes) -> bool:
+        """Hand the result over; false if nobody wants it any more."""
+        return self.future.deliver(value)
+
+    def fail(self, task: int, result: CallResult | None) -> None:
+        """Hand over what the last attempt ended with."""
+        error, text = (result.error, result.error_text) if result is not None else (None, "")
+        self.future.break_off(unpickled_error(error, text))
+
+    def break_off(self, task: int, error: BaseException) -> None:
+        """End it with an exception of our own making."""
+        self.future.break_off(error)
+
+    def doom(self, needed: str, error: BaseException) -> None:
+        """End it because something that it needs failed."""
+        self.future.break_off(dependency_failed(self.name, needed, error))
+
+    def cancel(self, task: int) -> None:
+        """Let the future be cancelled, if it is not already."""
+        self.future.tell_cancelled()
+
+
+class _Failure:
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+_Arrived: TypeAlias = bytes | _Failure
+
+
+class MapResults:
+    """Where the results of one `map` arrive, in any order, and from where its iterator takes them, in order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.arrived: list[_Arrived | None] = []
+        """One place per call; None until its result comes, and again when it has been taken."""
+        self._wanted = -1
+        """The place that the iterator waits for."""
+        self._there = threading.Event()
+
+    def add_place(self) -> int:
+        """A place for one more call."""
+        self.arrived.append(None)
+        return len(self.arrived) - 1
+
+    def put_future(self, place: int, future: CallFuture) -> None:
+        """A call that has a future of its own is done."""
+        if future.cancelled():
+            self.put(place, _Failure(CancelledError()))
+            return
+        error = failure_of(future)
+        self.put(place, _Failure(error) if error is not None else pickled_result(future))
+
+    def put(self, place: int, value: _Arrived) -> None:
+        """A result has come."""
+        self.arrived[place] = value
+        if place == self._wanted:
+            self._there.set()
+
+    def take(self, place: int, deadline: float | None) -> bytes:
+        """Wait for a result; raises what the call raised."""
+        value = self.arrived[place]
+        while value is None:
+            self._there.clear()
+            self._wanted = place
+            # Looked at again after saying so: what came in between would not have been announced.
+            if self.arrived[place] is None and not self._there.wait(_left(deadline)):
+                raise TimeoutError
+            value = self.arrived[place]
+        self.arrived[place] = None
+        if type(value) is bytes:
+            return value
+        assert isinstance(value, _Failure)
+        try:
+            raise value.error
+        finally:
+            del value  # its traceback would hold this frame, and this frame it
+
+    def results(self, deadline: float | None, give_up: Callable[[], None]) -> Generator[Any, None, None]:
+        """The values in order; `give_up` is called if the iterator ends before it has given the last one."""
+        arrived = self.arrived
+        place = 0
+        try:
+            while place < len(arrived):
+                pickled = self.take(place, deadline)
+                place += 1
+                yield unpickled(pickled, self.name)  # not kept here: it is the caller's alone
+        finally:
+            if place < len(arrived):
+                give_up()
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+class MapStretch:
+    """Neighbouring calls of one `map`, whose tasks have neighbouring numbers."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tasks: range,
+        payloads: list[bytes],
+        timeout: float | None,
+        results: MapResults,
+    ) -> None:
+        self.function = function
+        self.tasks = tasks
+        self.name = results.name
+        self.number = -1
+        self.cancelled = False
+        self._payloads = payloads
+        self._timeout = timeout
+        self._results = results
+        self._first = tasks.start
+        self._place = len(results.arrived) - tasks.start  # added to a task's number gives its place
+        results.arrived.extend([None] * len(tasks))
+
+    def request(self, task: int, attempt: int) -> CallRequest | None:
+        """What the runner is given; None if the rest of the `map` was given up."""
+        if self.cancelled:
+            return None
+        return CallRequest(task, attempt, self.number, self._payloads[task - self._first], self._timeout)
+
+    def succeed(self, task: int, value: bytes) -> bool:
+        """Hand the result over."""
+        self._payloads[task - self._first] = b""  # the iterator may keep this stretch for long, and arguments are large
+        self._results.put(task + self._place, value)
+        return True
+
+    def fail(self, task: int, result: CallResult | None) -> None:
+        """Hand over what the last attempt ended with."""
+        error, text = (result.error, result.error_text) if result is not None else (None, "")
+        self.break_off(task, unpickled_error(error, text))
+
+    def break_off(self, task: int, error: BaseException) -> None:
+        """End it with an exception."""
+        self._payloads[task - self._first] = b""
+        self._results.put(task + self._place, _Failure(error))
+
+    def cancel(self, task: int) -> None:
+        """End it as cancelled."""
+        self.break_off(task, CancelledError())

@@ -1,0 +1,144 @@
+"""What a call asks for, and what the node of an executor has: from what users write to what the broker compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+
+from shoal.core.resources import (
+    FRACTION,
+    Resources,
+    is_label,
+    parse_amount,
+    parse_labels,
+    required_labels,
+    requiring,
+    show_amount,
+    without_labels,
+)
+from shoal.core.task import ONE_CORE
+from shoal.errors import InputError
+from shoal.execution.run_options import available_cores, available_memory
+
+_LEAST_CORES = Resources((("cores", 100),))
+"""A call that asks for nothing at all takes a hundredth of a core, so that not all of them start at once."""
+
+
+class CallOptionValues(TypedDict, total=False):
+    """The keywords of `with_options` and `shoal.function`; what is left out stays as it was."""
+
+    cores: float
+    memory: str | float
+    gpus: float
+    resources: Mapping[str, str | float]
+    requires: str | Sequence[str]
+    retries: int
+    timeout: float
+    category: str
+
+
+class CallOptions(msgspec.Struct, frozen=True, cache_hash=True):
+    """What all calls made with the same options have in common."""
+
+    resources: Resources = ONE_CORE
+    retries: int = 0
+    timeout: float | None = None
+    category: str = ""
+    """The key for learning how long calls take; empty means the function's name."""
+
+    def changed(self, wishes: CallOptionValues) -> CallOptions:
+        """These options with some of them replaced; raises `InputError` for what cannot be meant."""
+        known = CallOptionValues.__annotations__
+        for name in wishes:
+            if name not in known:
+                raise TypeError(f"unknown option {name!r}; known are {', '.join(known)}")
+        return CallOptions(
+            self._changed_resources(wishes),
+            _retries(wishes.get("retries", self.retries)),
+            _timeout(wishes.get("timeout", self.timeout)),
+            _category(wishes.get("category", self.category)),
+        )
+
+    def _changed_resources(self, wishes: CallOptionValues) -> Resources:
+        declared = _declared(wishes.get("cores"), wishes.get("memory"), wishes.get("gpus"), wishes.get("resources"))
+        labels = parse_labels(wishes.get("requires", required_labels(self.resources)), "requires")
+        if not declared and "requires" not in wishes:
+            return self.resources
+        amounts = dict(without_labels(self.resources).amounts)
+        for name in declared:
+            amounts.pop(name, None)  # what is now zero is not in the parsed amounts
+        amounts.update(Resources.parse(declared).amounts)
+        if labels:
+            return requiring(Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES, labels)
+        return Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES
+
+    def check_fits(self, node: Resources, cluster: str = "") -> None:
+        """Raise `InputError` unless a call with these options can ever run on the node, the largest of a cluster."""
+        for name in self.resources.lacking_in(node):
+            if is_label(name):
+                whose = f"no agent of the cluster {cluster!r} has it" if cluster else "this machine does not have it"
+                raise InputError(f"a call requires the label {name}, and {whose}", remedy="add a node with that label")
+            asked, there = (show_amount(name, resources.get(name)) for resources in (self.resources, node))
+            if cluster:
+                raise InputError(
+                    f"a call asks for {asked} {name}, but no agent of the cluster {cluster!r} has more than {there}",
+                    remedy="ask for less, or add an agent that has it",
+                )
+            raise InputError(
+                f"a call asks for {asked} {name}, but the executor has {there}",
+                remedy=f"ask for less, or make it with shoal.Executor({_how_to_declare(name)})",
+            )
+
+
+def node_of(
+    max_workers: int | None,
+    cores: float | None,
+    memory: str | float | None,
+    gpus: float | None,
+    resources: Mapping[str, str | float] | None,
+) -> Resources:
+    """The node of an executor: this machine, with what was declared in place of what was found."""
+    if max_workers is not None:
+        if cores is not None:
+            raise InputError("max_workers and cores say the same", remedy="leave one of them out")
+        if max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        cores = max_workers
+    found = {"cores": available_cores() * FRACTION, "memory": available_memory()}
+    found.update(dict(Resources.parse(_declared(cores, memory, gpus, resources)).amounts))
+    if cores is not None and not parse_amount(cores, "cores"):
+        raise InputError("an executor needs cores to run anything", remedy="leave cores out to use all there are")
+    return Resources.of(found)
+
+
+def _declared(
+    cores: float | None, memory: str | float | None, gpus: float | None, others: Mapping[str, str | float] | None
+) -> dict[str, Any]:
+    declared = {**(others or {}), "cores": cores, "memory": memory, "gpus": gpus}
+    return {name: value for name, value in declared.items() if value is not None}
+
+
+def _how_to_declare(name: str) -> str:
+    return f"{name}=…" if name in ("cores", "memory", "gpus") else f"resources={{{name!r}: …}}"
+
+
+def _retries(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"retries must be a whole number that is not negative, not {value!r}")
+    return value
+
+
+def _timeout(value: float | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InputError(f"timeout must be a number of seconds above 0, not {value!r}")
+    return float(value)
+
+
+def _category(value: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"category must be text, not {value!r}")
+    return value

@@ -1,0 +1,192 @@
+"""What has become of an executor's calls, counted by function, for whoever wants to look at the executor.
+
+Of single calls nothing is kept: counts, sums, the most frequent messages, and the time of workers in so many buckets,
+which become wider as the executor grows old. The engine's thread writes here, others read what they find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from math import inf
+from operator import itemgetter
+from typing import Literal, TypeAlias
+
+from shoal.execution.calls.messages import CallResult
+
+End: TypeAlias = Literal["done", "failed", "cancelled", "not run"]
+BUCKETS = 96
+FINEST = 1 / 16
+"""Seconds of a bucket at first."""
+MOST_MESSAGES = 200
+"""Different ones; what comes beyond that is counted as one."""
+OTHER_MESSAGE = "other causes"
+
+
+_NAME = itemgetter(0)
+
+
+class Busy:
+    """The time of workers by function, in buckets from the beginning of the first call that was told of."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        """Seconds since the epoch; 0: there was none."""
+        self.last = 0.0
+        """The end of the last one."""
+        self.width = FINEST
+        self.rows: dict[str, list[float]] = {}
+
+    def copy(self) -> Busy:
+        """Another one with the same in it."""
+        other = Busy()
+        other.began, other.last, other.width = self.began, self.last, self.width
+        other.rows = {name: list(row) for name, row in list(self.rows.items())}
+        return other
+
+    def add(self, name: str, started: float, ended: float, seconds: float | None = None) -> None:
+        """Calls of a function held workers for so long between two moments; one all the time, if that is not said."""
+        ended = max(started, ended)  # clocks are set back now and then
+        if not self.began:
+            self.began = started
+        if ended > self.last:
+            self.last = ended
+        begin, end = max(0.0, started - self.began), max(0.0, ended - self.began)
+        while end >= BUCKETS * self.width:
+            self._widen()
+        row = self.rows.get(name)
+        if row is None:
+            row = self.rows[name] = [0.0] * BUCKETS
+        if seconds is None:
+            seconds = end - begin
+        width = self.width
+        first, last = int(begin / width), int(end / width)
+        if first == last:
+            row[first] += seconds
+            return
+        together = seconds / (end - begin)
+        row[first] += ((first + 1) * width - begin) * together
+        for at in range(first + 1, last):
+            row[at] += width * together
+        row[last] += (end - last * width) * together
+
+    def _widen(self) -> None:
+        for name, row in self.rows.items():
+            pairs = [row[at] + row[at + 1] for at in range(0, BUCKETS, 2)]
+            self.rows[name] = pairs + [0.0] * (BUCKETS - len(pairs))
+        self.width *= 2
+
+
+class FunctionTally:
+    """The calls of one function."""
+
+    __slots__ = ("accepted", "ends", "longest", "seconds", "squares")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.ends: dict[End, int] = {"done": 0, "failed": 0, "cancelled": 0, "not run": 0}
+        self.seconds = 0.0
+        self.squares = 0.0
+        self.longest = 0.0
+        """These three are of calls that returned."""
+
+    def open(self) -> int:
+        """Calls that are not over."""
+        return self.accepted - sum(self.ends.values())
+
+
+class FailureMessage:
+    """Attempts that did not succeed and said the same."""
+
+    __slots__ = ("attempts", "functions", "given_up")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.given_up = 0
+        self.functions: dict[str, None] = {}
+
+
+class CallTally:
+    """All functions of one executor, in the order of their first calls."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, FunctionTally] = {}
+        self.messages: dict[str, FailureMessage] = {}
+        self.busy = Busy()
+        self.version = 0
+        """Another one when anything here is."""
+
+    def count(self, how: End) -> int:
+        """Calls of all functions that ended so."""
+        return sum(line.ends[how] for line in list(self.lines.values()))
+
+    def open(self) -> int:
+        """Calls of all functions that are not over."""
+        return sum(line.open() for line in list(self.lines.values()))
+
+    def told(self) -> str:
+        """`9 calls done, 1 failed, 2 under way`."""
+        done = self.count("done")
+        others = [(self.count(how), how) for how in ("failed", "not run", "cancelled")]
+        counted = [f"{number:,} {how}" for number, how in [*others, (self.open(), "under way")] if number]
+        return ", ".join([f"{done:,} call{'s' * (done != 1)} done", *counted])
+
+    def accept(self, name: str, calls: int) -> None:
+        """So many more calls of a function."""
+        line = self.lines.get(name)
+        if line is None:
+            line = self.lines[name] = FunctionTally()
+        line.accepted += calls
+        self.version += 1
+
+    def add_done(self, calls: Iterable[tuple[str, CallResult]]) -> None:
+        """Calls that returned, at about the same time.
+
+        This is done for every call there is. So those of one function are put together, and take their time evenly
+        between the beginning of the first and the end of the last of them.
+        """
+        self.version += 1
+        for name, same in groupby(calls, _NAME):
+            number, seconds, squares, longest, first, last = 0, 0.0, 0.0, 0.0, inf, 0.0
+            for _, result in same:
+                started, ended = result.started, result.ended
+                took = max(0.0, ended - started)
+                number += 1
+                seconds += took
+                squares += took * took
+                if took > longest:
+                    longest = took
+                if started < first:
+                    first = started
+                if ended > last:
+                    last = ended
+            line = self.lines[name]
+            line.ends["done"] += number
+            line.seconds += seconds
+            line.squares += squares
+            line.longest = max(line.longest, longest)
+            self.busy.add(name, first, last, seconds)
+
+    def end(self, name: str, how: End, result: CallResult | None = None) -> None:
+        """A call is over without a result; with that of its last attempt if it had one."""
+        self.lines[name].ends[how] += 1
+        self.version += 1
+        if result is not None and how == "failed":
+            self._message(result).given_up += 1
+
+    def fail(self, name: str, result: CallResult) -> None:
+        """An attempt did not succeed, whether it is made again or not."""
+        said = self._message(result)
+        said.attempts += 1
+        if len(said.functions) < 3:
+            said.functions[name] = None
+        self.version += 1
+        if result.started:
+            self.busy.add(name, result.started, result.ended)
+
+    def _message(self, result: CallResult) -> FailureMessage:
+        lines = result.error_text.strip().splitlines()
+        text = lines[-1].strip()[:300] if lines else result.outcome
+        if text not in self.messages and len(self.messages) >= MOST_MESSAGES:
+            text = OTHER_MESSAGE
+        return self.messages.setdefault(text, FailureMessage())

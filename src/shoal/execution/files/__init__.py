@@ -1,0 +1,1 @@
+"""Files of a workflow on disk: what is there, old outputs put aside during an attempt, whole trees."""

@@ -1,0 +1,300 @@
+"""The ledger of a net: what is written of a run, and where a run that was cut short goes on.
+
+What the flow tells is written as it comes, many records together; every so often the whole state takes the place of
+what was told before it, so that going on takes as long as what happened since. Values are pickled: definitions of the
+program by name, so that they are the same ones when it goes on, others as code. A ledger is read by whoever wrote it:
+nobody else's is unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal import __version__
+from shoal.errors import InputError, ShoalError
+from shoal.execution.calls.messages import CallResult
+from shoal.execution.calls.pickling import PICKLING_ERRORS, dumps_by_value
+from shoal.execution.processes.output import OutputStream
+from shoal.execution.processes.process_table import boot_identity, start_ticks
+from shoal.ledger.file import LedgerReader, LedgerWriter
+from shoal.ledger.records import (
+    NetBegun,
+    NetChanged,
+    NetMarked,
+    NetSaved,
+    RunEnded,
+    RunStarted,
+    TaskEnded,
+    TasksPlanned,
+    decode,
+)
+from shoal.ledger.workspace import Workspace
+from shoal.petri import records as r
+
+SAVED_EVERY = 20_000
+"""Records after which the whole state is written, if it has no more tokens than that; else as many as it has."""
+MARKED_EVERY = 0.5
+"""Seconds between two words on how the net stands."""
+OVER = ("ok", "failed")
+"""How a run may have ended that came to its own end."""
+
+
+class PastNetRun(msgspec.Struct):
+    """What a ledger tells of the last run of a net."""
+
+    begun: NetBegun | None = None
+    state: r.NetState | None = None
+    records: list[r.Record] = []
+    outcome: str = ""
+    """How it ended; empty if it was cut short."""
+    ended: float = 0.0
+    done: dict[str, int] = {}
+    """Tasks of each transition that were done."""
+    damaged: bool = False
+    """Some of it could not be read; that may be only what a killed run was just writing."""
+
+
+def transition_of(name: str) -> str:
+    """The transition of a task by the name under which ledgers have it."""
+    return name.rpartition(" ")[0]
+
+
+class _Told:
+    """The fold over a ledger; values stay pickled."""
+
+    def __init__(self) -> None:
+        self.past = PastNetRun()
+        self.saved: bytes | None = None
+        self.changes: list[bytes] = []
+        self._names: dict[int, str] = {}
+
+    def take(self, record: object) -> None:
+        match record:
+            case NetBegun():
+                self.past, self.saved, self.changes = PastNetRun(begun=record), None, []
+            case NetSaved():
+                self.saved, self.changes = record.state, []
+            case NetChanged():
+                self.changes.append(record.records)
+            case TasksPlanned():
+                self._names.update(zip(record.first, record.names, strict=True))
+            case TaskEnded() if record.final:
+                name = self._names.pop(record.task, "")
+                if record.outcome == "ok":
+                    self._count(name)
+            case NetMarked():
+                self.past.done = dict(record.done)
+            case RunStarted():
+                self.past.outcome = ""
+            case RunEnded():
+                self.past.outcome, self.past.ended = record.outcome, record.time
+
+    def _count(self, name: str) -> None:
+        transition = transition_of(name)
+        self.past.done[transition] = self.past.done.get(transition, 0) + 1
+
+    def opened(self) -> PastNetRun:
+        """With the values."""
+        past = self.past
+        past.state = pickle.loads(self.saved) if self.saved is not None else None
+        last: list[r.Record] = []
+        for change in self.changes:
+            last = pickle.loads(change)
+            past.records += last
+        for record in last:
+            # A run that was killed while it wrote may have left a result, and no word of the end of its task.
+            if isinstance(record, r.Injected) and record.task in self._names:
+                self._count(self._names[record.task])
+        return past
+
+
+def read_past(workspace: Workspace) -> PastNetRun:
+    """What is known of the last run; values are unpickled only from the last whole state on."""
+    told = _Told()
+    reader = LedgerReader(workspace.ledger)
+    for payload in reader.payloads():
+        told.take(decode(payload))
+    told.past.damaged = bool(reader.damage)
+    if told.past.begun is None:
+        return told.past
+    try:
+        return told.opened()
+    except Exception as error:  # users' classes may raise anything, or not be there any more
+        raise InputError(
+            f"the ledger of the net {told.past.begun.name!r} holds a token that cannot be read any more "
+            f"({type(error).__name__}: {error})",
+            remedy="undo the change that took its class away, or begin anew with --force (afresh=True)",
+        ) from error
+
+
+class NetJournal:
+    """The ledger of one run of a net."""
+
+    def __init__(self, workspace: Workspace, name: str, start: RunStarted, done: Mapping[str, int]) -> None:
+        """`done`: what was done before, if the run goes on."""
+        self.name = name
+        self.done = dict(done)
+        self.failed = 0
+        self._writer = LedgerWriter(workspace.ledger, workspace.ballast)
+        self._output = OutputStream(workspace.output)
+        self._records: list[r.Record] = []
+        self._planned: list[tuple[int, str, str]] = []
+        self._ended: list[TaskEnded] = []
+        self._since_save = 0
+        self._save_after = SAVED_EVERY
+        self._can_save = True
+        self._broken = False
+        self._writer.add(start)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk was found full."""
+        return self._writer.full or self._output.full
+
+    def begin(self, digest: str, seed: int | None, state: r.NetState) -> None:
+        """A new run begins with this state; what was written of others is history."""
+        self._writer.add(NetBegun(self.name, digest, seed))
+        self.save(state)
+        self._writer.flush()
+
+    def note(self, record: r.Record) -> None:
+        """What the flow tells."""
+        self._records.append(record)
+
+    def handed_out(self, task: r.Task) -> None:
+        """A task was handed out: for those who look at names."""
+        spec = task.transition
+        self._planned.append((task.id, f"{spec.name} {task.id}", spec.profile.category))
+
+    def ended(
+        self,
+        task: r.Task,
+        started: float,
+        ended: float,
+        cpu: float,
+        problem: str = "",
+        tried: Sequence[CallResult] = (),
+    ) -> None:
+        """A task is over: for those who look at times, and at what its attempts wrote."""
+        name = task.transition.name
+        if problem:
+            self.failed += 1
+        else:
+            self.done[name] = self.done.get(name, 0) + 1
+        for result in tried[:-1]:
+            said = result.error_text.strip().rsplit("\n", 1)[-1]
+            spent = (result.started, result.ended, result.cpu_user, result.cpu_system)
+            self._note_end(task, result.attempt, result.verdict().value, spent, said, result, final=False)
+        last = tried[-1] if tried else None
+        outcome = "failed" if problem else "ok"
+        number = last.attempt if last is not None else 1
+        self._note_end(task, number, outcome, (started, ended, cpu, 0.0), problem, last, final=True)
+
+    def _note_end(
+        self,
+        task: r.Task,
+        number: int,
+        outcome: str,
+        spent: tuple[float, float, float, float],
+        message: str,
+        result: CallResult | None,
+        *,
+        final: bool,
+    ) -> None:
+        """`number` counts the attempts since the task was handed out; a run that goes on hands it out once more."""
+        memory, at, size = (result.max_rss_bytes, *self._keep_output(result)) if result is not None else (0, 0, 0)
+        identity = f"{self.name}:{task.id}".encode()
+        status = 0 if outcome == "ok" else 1
+        attempt, figures = task.attempt + number - 1, (*spent, memory, at, size, message)
+        self._ended.append(TaskEnded(task.id, attempt, outcome, final, status, *figures, identity, b"", b"", [], None))
+
+    def _keep_output(self, result: CallResult) -> tuple[int, int]:
+        """What an attempt wrote, with the traceback of one that failed."""
+        text = result.output
+        if result.error_text:
+            text += result.error_text.rstrip().encode("utf-8", "replace") + b"\n"
+        return self._output.append(text) if text else (0, 0)
+
+    def flush(self, state: Callable[[], r.NetState]) -> None:
+        """Everything noted survives the death of this process; `state` is asked for if it is time for the whole."""
+        self._gather()
+        if self._since_save >= self._save_after and self._can_save:
+            self.save(state())
+        self._writer.flush()
+
+    def mark(self, mark: NetMarked) -> None:
+        """How the net stands now."""
+        self._gather()
+        self._writer.add(mark)
+
+    def close(self, outcome: str, left: int) -> None:
+        """`outcome` as in other ledgers: ok, failed, or what stopped it; "" leaves the end open, to be gone on with."""
+        self._gather()
+        if outcome:
+            self._writer.add(RunEnded(time.time(), outcome, sum(self.done.values()), self.failed, left))
+        self._writer.close()
+        self._output.close()
+
+    def give_up(self, reason: str, left: int) -> None:
+        """Something went wrong: close it with what can be written."""
+        try:
+            self.close(reason, left)
+        except ShoalError:
+            self._writer.close()
+            self._output.close()
+
+    def _gather(self) -> None:
+        """A result is recorded before the end of its task: one without the other is not counted twice later."""
+        if self._broken:
+            return  # what came before is missing, so what comes later would not follow
+        if self._planned:
+            numbers, names, categories = zip(*self._planned, strict=True)
+            self._planned = []
+            self._writer.add(TasksPlanned(list(numbers), list(names), list(categories)))
+        if self._records:
+            self._broken = True
+            self._writer.add(NetChanged(dumps(self._records)))
+            self._broken = False
+            self._since_save += len(self._records)
+            self._records = []
+        for ended in self._ended:
+            self._writer.add(ended)
+        self._ended.clear()
+
+    def save(self, state: r.NetState) -> None:
+        """Write the whole state.
+
+        One that cannot be pickled, for a step has made such a token, is not needed: the records tell it too.
+        """
+        self._since_save = 0
+        self._save_after = max(SAVED_EVERY, sum(map(len, state.marking.values())))
+        try:
+            self._writer.add(NetSaved(dumps(state)))
+        except InputError:
+            self._can_save = False
+
+
+def run_started(identity: str, words: Sequence[str], node: Sequence[tuple[str, int]]) -> RunStarted:
+    """The first record of a run of this process."""
+    process = (os.getpid(), start_ticks(os.getpid()) or 0, boot_identity(), os.uname().nodename)
+    return RunStarted(identity, time.time(), *process, __version__, list(words), list(node), 0, 0)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickled by name where that can be, by value where not; raises `InputError` if neither can be."""
+    try:
+        try:
+            return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except PICKLING_ERRORS:  # a lambda, or a class inside a function
+            return dumps_by_value(value)
+    except Exception as error:  # users' reducers may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"a token cannot be written to the ledger ({reason})", remedy="tokens must be values that can be pickled"
+        ) from error

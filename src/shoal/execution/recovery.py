@@ -1,0 +1,187 @@
+"""What the next command will clear up after a killed run, found without changing anything.
+
+`shoal.execution.files.backups.restore_all` does it. Whoever only says what a command would do sees files as they will
+be then.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from shoal.execution.files.backups import is_any_aside
+from shoal.execution.files.moves import OutputMoves, entry_of, everything_below, is_there
+from shoal.execution.processes.process_table import (
+    boot_identity,
+    group_members,
+    marked_processes,
+    read_table,
+    start_ticks,
+    started_at,
+)
+from shoal.ledger.attempt_journal import OutputBefore, read_journal
+from shoal.ledger.history import History
+from shoal.ledger.ownership import DirectoryEntry
+from shoal.ledger.records import BY_TIME
+from shoal.ledger.workspace import Workspace
+
+
+class Recovery(msgspec.Struct):
+    """What will be moved, by the names of now; an empty one if no run was killed. Names are relative to the current
+    directory, which is the workflow's."""
+
+    moved: dict[str, str] = {}
+    """What stands under the names of outputs, and where in `interrupted` it will be."""
+    back: dict[str, str] = {}
+    """What will be put back under a name, and where it is now."""
+    replaced: bool = False
+    """Whether something will go to `replaced`: the result that takes its place is accepted."""
+
+    def now(self, name: str) -> str:
+        """Where what will stand under a name is now; nothing, as an empty name, if it will have been moved away."""
+        if not self.moved and not self.back:
+            return name
+        at = name
+        while True:
+            if at in self.back:
+                return self.back[at] + name[len(at) :]
+            if at in self.moved:
+                return ""
+            parent = os.path.dirname(at)
+            if parent in ("", at):
+                return name
+            at = parent
+
+    def look(self, name: str) -> os.stat_result | None:
+        """The status of what will stand under a name."""
+        try:
+            return os.lstat(self.now(name))
+        except OSError:
+            # Directories around what is put back are made.
+            return os.lstat(os.curdir) if any(each.startswith(f"{name}/") for each in self.back) else None
+
+    def below(self, directory: str) -> dict[str, DirectoryEntry]:
+        """Everything that will be below a directory; directories stand before what is in them."""
+        now = self.now(directory)
+        found = everything_below(now) if os.path.isdir(now) else {}
+        if now != directory or not (self.moved or self.back):
+            return found
+        inside = f"{directory}/"
+        gone = {name[len(inside) :] for name in self.moved if name.startswith(inside)}
+        for name in list(found):
+            if name in gone or os.path.dirname(name) in gone:
+                gone.add(name)
+                del found[name]
+        for name, place in self.back.items():
+            if name.startswith(inside):
+                found |= _with_parents(name[len(inside) :], place)
+        return dict(sorted(found.items()))
+
+
+def _with_parents(name: str, place: str) -> dict[str, DirectoryEntry]:
+    """Something that comes to stand in a directory, with the directories around it and everything in it."""
+    found = {name: entry_of(place, BY_TIME)}
+    if found[name].kind == "directory":
+        found |= {os.path.join(name, each): entry for each, entry in everything_below(place).items()}
+    while name := os.path.dirname(name):
+        found[name] = DirectoryEntry("directory", 0, 0, "")
+    return found
+
+
+def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
+    """What `restore_all` would do now. The history was read while the journal of the killed run was there."""
+    asides = OutputMoves(workspace, after_kill=True)
+    ahead = Recovery()
+    ended = history.ended_last or {}
+    known: set[str] = set()
+    for place, entry in read_journal(workspace.attempts).items():
+        for before in entry.outputs:
+            known |= {os.fsdecode(unit.aside) for unit in before.units}
+            if ended.get(place):
+                ahead.replaced |= any(_kept(before))
+                continue
+            if place not in ended or is_any_aside(before):
+                _foresee(ahead, asides, before)
+    for before in asides.strays():
+        if os.fsdecode(before.units[0].aside) not in known:
+            _foresee(ahead, asides, before)
+    return ahead
+
+
+def _foresee(ahead: Recovery, asides: OutputMoves, before: OutputBefore) -> None:
+    output = os.fsdecode(before.path)
+    ahead.moved |= {name: asides.place_after_kill(output, name) for name in asides.half_made(before)}
+    for unit in before.units:
+        place = os.fsdecode(unit.aside)
+        if place and is_there(place):
+            ahead.back[os.fsdecode(unit.path)] = place
+
+
+def _kept(before: OutputBefore) -> Iterator[bool]:
+    for unit in before.units:
+        place = os.fsdecode(unit.aside)
+        if place and is_there(place):
+            yield unit.keep or any(is_there(os.path.join(place, os.fsdecode(name))) for name in unit.changed)
+
+
+_PATIENCE = 10.0
+
+
+def end_leftovers(workspace: Workspace, history: History) -> int:
+    """Ends what the last run left running and waits until it is gone; returns how many processes that were.
+
+    A process is ours if its environment carries the run's mark, or if the run's table has its pid and it was started at
+    that very moment, or if it belongs to such a process's group.
+    """
+    run = history.last_run
+    if run is None or history.last_end is not None or run.boot != boot_identity():
+        return 0
+    ended = 0
+    table = read_table(workspace.processes)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        pids = _ours(table, run.run)
+        if not pids:
+            break
+        ended += sum(_end(pid, ticks) for pid, ticks in pids)
+    return ended
+
+
+def _ours(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
+    """Pids with their start times, so that a pid that is used anew in the meantime is not taken for ours."""
+    found = dict.fromkeys(marked_processes(run.encode()))
+    for pid, moment in table:
+        if started_at(pid, moment):
+            found[pid] = None
+            found.update(dict.fromkeys(group_members(pid)))
+    found.pop(os.getpid(), None)
+    moments = [(pid, start_ticks(pid)) for pid in found]
+    return [(pid, ticks) for pid, ticks in moments if ticks is not None]
+
+
+def _end(pid: int, ticks: int) -> bool:
+    """Kills one process through a descriptor, so that a reused pid cannot be hit, and waits for its end."""
+    if not hasattr(os, "pidfd_open"):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if start_ticks(pid) != ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(_PATIENCE * 1000)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""How a run is run on this machine, as asked for on the command line or by another program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from shoal.core.policies.order import DEFAULT_ORDER
+from shoal.core.policies.retry import FIRST_DELAY
+from shoal.core.policies.throttle.registry import NO_THROTTLE, Regime
+from shoal.core.resources import FRACTION, Resources, parse_amount
+from shoal.execution.attempt_recorder import AttemptHooks
+from shoal.execution.learned_sizes import DEFAULT_MODE
+
+MORE = "--resource {name}=N"
+"""The option by which a user says that a machine has more than it seems."""
+LARGER_NODE = "add a node that has so much"
+"""What stands in its place on a cluster, whose nodes say themselves what they have."""
+
+
+class RunOptions(msgspec.Struct):
+    """How to run, as asked for on the command line."""
+
+    node: Resources
+    order: str = DEFAULT_ORDER
+    fail_fast: bool = False
+    by_content: bool = False
+    paranoid: bool = False
+    trace: str | None = None
+    """A file that gets every event and the commands it led to, one JSON line each."""
+    attendant: AttemptHooks | None = None
+    retry_pause: float = FIRST_DELAY
+    """Seconds before the second repetition of an attempt; they double from there."""
+    as_found: bool = False
+    """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
+    the first run are not removed, and no directories are made for outputs."""
+    overwrite: bool = False
+    """Make outputs again that stand there although nothing on record has made them."""
+    sizing: str = DEFAULT_MODE
+    """How resources are sized that tasks do not declare."""
+    throttle: Regime = NO_THROTTLE
+    """What limits how many tasks run together, beside what they declare."""
+    pass_streams: bool = False
+    """Let tasks write where this process does, in place of keeping what they write."""
+    more: str = MORE
+    """The option by which the user can declare more of a resource."""
+    enforced: bool = True
+    """End tasks that use more memory or disk than they declared."""
+    series: str | None = None
+    """A directory that gets a time series of each task that runs long enough to be looked at."""
+    check_sources: bool = True
+    """Refuse to start when a source file is not there."""
+
+
+def this_node(directory: str, jobs: float | None = None, declared: Mapping[str, str] | None = None) -> Resources:
+    """The node's resources; `jobs` stands for its cores, `declared` adds to or replaces what was found."""
+    amounts = {
+        "cores": parse_amount(jobs, "--jobs") if jobs is not None else available_cores() * FRACTION,
+        "memory": available_memory(),
+        "disk": free_disk(directory),
+    }
+    amounts.update(dict(Resources.parse(dict(declared or {})).amounts))
+    return Resources.of(amounts)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes of memory: what the machine has, or the limit of our control group if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                limit = int(file.read())
+        except (OSError, ValueError):
+            continue
+        total = min(total, limit)
+    return total
+
+
+def free_disk(directory: str) -> int:
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize

@@ -1,0 +1,102 @@
+"""Which run of which workflow is meant: `FILE`, `FILE@2` for its second run, `FILE@-1` for the one before the last."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+
+from shoal.errors import InputError
+from shoal.execution.workflow_loader import missing_workflow
+from shoal.ledger.bulk_reader import LedgerTail, read_into
+from shoal.ledger.records import HEADER_BYTES, RunStarted, decode
+from shoal.ledger.views.run import RunView
+from shoal.ledger.workspace import Workspace
+
+_NUMBERED = re.compile(r"(.+)@(-?[0-9]{1,9})")
+_MARKED = re.compile(r"(.+)@([^@/]*)")
+_RUN = b"\xa3run"
+
+
+def split_run(word: str) -> tuple[str, int | None]:
+    """The workflow and the number of the run; a file that is there by the whole name is meant by it."""
+    found = _NUMBERED.fullmatch(word)
+    if os.path.exists(word):
+        return word, None
+    if found is None:
+        _refuse_no_number(word)
+        return word, None
+    return found[1], int(found[2])
+
+
+def _refuse_no_number(word: str) -> None:
+    """What stands behind a file that is there cannot be meant as a part of its name."""
+    marked = _MARKED.fullmatch(word)
+    if marked is not None and os.path.isfile(marked[1]):
+        raise InputError(
+            f"{marked[2]!r} in {word!r} is no number of a run",
+            remedy="the first run is @1, the last one needs no number",
+        )
+
+
+def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
+    """The run that is meant, or a sentence that it is not there; without a number the last that had something to do."""
+    workspace = Workspace(path)
+    if not os.path.isfile(workspace.ledger):
+        if not os.path.isfile(path):
+            raise missing_workflow(path)
+        raise InputError(f"{path!r} has not been run yet", remedy="run it first")
+    view = RunView(passes_idle=number is None)
+    read_into(view, LedgerTail(workspace.ledger), last=numbered_run(workspace, path, number))
+    if view.start is None:
+        refuse_unreadable(path, workspace.ledger)
+        raise InputError(f"there is no run in the ledger of {path!r}", remedy="run it first")
+    return workspace, view
+
+
+def refuse_unreadable(path: str, ledger: str) -> None:
+    """Says of a ledger in which no run was found that it is damaged, if it is."""
+    records, damaged = how_whole(ledger)
+    if damaged:
+        what = "no run" if records else "nothing"
+        raise InputError(
+            f"the ledger of {os.path.basename(path)!r} is damaged, and {what} in it can be read",
+            remedy="'shoal run' mends it, and runs again what it does not know of any more",
+        )
+
+
+def how_whole(ledger: str) -> tuple[int, int]:
+    """How many records a ledger has, and how many bytes that belong to none; its end may be being written."""
+    records = covered = 0
+    for found in LedgerTail(ledger).stretches():
+        rows = found.sound(np.arange(len(found)))
+        records += len(rows)
+        covered += int((found.ends[rows] - found.begins[rows]).sum()) + HEADER_BYTES * len(rows)
+    size = os.path.getsize(ledger) if os.path.exists(ledger) else 0
+    return records, max(0, size - covered)
+
+
+def numbered_run(workspace: Workspace, path: str, number: int | None) -> int | None:
+    """The number of the run that is meant, counted from 1; None for the last."""
+    if number is None:
+        return None
+    runs = count_runs(workspace.ledger)
+    wanted = number if number > 0 else runs + number
+    if number == 0 or not 1 <= wanted <= runs:  # they are counted from 1, and -1 is the one before the last
+        raise InputError(f"there is no run {number} of {path!r}", remedy=_what_there_is(runs))
+    return wanted
+
+
+def _what_there_is(runs: int) -> str:
+    if runs < 2:
+        return "its ledger has one run, @1" if runs else "its ledger has none"
+    return f"its ledger has {runs} runs: the first is @1, the one before the last @-1"
+
+
+def count_runs(ledger: str) -> int:
+    """How many runs have begun in a ledger."""
+    runs = 0
+    for payloads in LedgerTail(ledger).pieces():
+        runs += sum(isinstance(decode(payload), RunStarted) for payload in payloads if _RUN in payload[:8])
+    return runs

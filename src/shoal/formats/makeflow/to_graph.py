@@ -1,0 +1,196 @@
+"""From a parsed Makeflow to a graph of tasks for this machine.
+
+Resources are variables. A rule's own value counts first; otherwise the last value its category was given anywhere in
+the file (the original reads them when parsing is over), then the default category's, then the environment's. What a
+job finds in its environment, in contrast, is what the rule saw at its place in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from shoal.core.file_names import Relative
+from shoal.core.graph import Graph, GraphBuilder
+from shoal.core.resources import FRACTION, Resources
+from shoal.core.task import Profile
+from shoal.errors import InputError
+from shoal.formats.makeflow.document import (
+    DEFAULT_CATEGORY,
+    LARGEST_SIZE,
+    SIZE_RESOURCES,
+    Makeflow,
+    MakeflowRule,
+    leading_number,
+    read_number,
+)
+
+_CONTRACT = {"CORES": "cores", "MEMORY": "memory", "DISK": "disk", "GPUS": "gpus"}
+_ALWAYS_EXPORTED = ("CATEGORY", "CORES", "MEMORY", "DISK", "GPUS", "MPI_PROCESSES", "WALL_TIME")
+_SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+def build_graph(
+    makeflow: Makeflow,
+    *,
+    nest: Callable[[int, MakeflowRule], str] | None = None,
+    retries: int = 0,
+    by_jobs: bool = False,
+    relative: Relative | None = None,
+) -> Graph:
+    """One task per rule, in file order; a task is named by its first output or its command.
+
+    `nest` gives the command for a rule that runs a sub-workflow. With `by_jobs` rules take one of the named resource
+    `jobs`, and of all others only what they declare; time limits are then left to a monitor, and values that are none
+    ask for nothing, as in the original. Otherwise they are refused. `relative` shortens absolute names of files.
+    """
+    if makeflow.doubts and not by_jobs:
+        raise makeflow.doubts[0]
+    builder = GraphBuilder(makeflow.source, relative)
+    profiles = MakeflowProfiles(makeflow, retries, by_jobs)
+    try:
+        for number, rule in enumerate(makeflow.rules):
+            inputs, command = rule.inputs, rule.command
+            if rule.renames:
+                raise _renamed(makeflow, rule, number)
+            if rule.workflow:
+                command = subworkflow_command(rule) if nest is None else nest(number, rule)
+                if rule.workflow not in inputs:
+                    inputs = (*inputs, rule.workflow)
+            # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
+            command, profile = command or ":", profiles.of(rule)
+            builder.task("", command, inputs=inputs, outputs=rule.outputs, profile=profile, line=rule.line)
+        return builder.build()
+    except InputError as error:
+        if error.line is not None and error.column is None:
+            error.column = 1  # where every rule starts
+        raise
+
+
+def subworkflow_command(rule: MakeflowRule) -> str:
+    """The command line that runs the sub-workflow of a `MAKEFLOW` rule."""
+    return " ".join(["shoal run", quote(rule.workflow), *map(quote, subworkflow_definitions(rule))])
+
+
+def subworkflow_definitions(rule: MakeflowRule) -> list[str]:
+    """What the rule gives its sub-workflow to work with, as `NAME=EXPRESSION` for JX."""
+    if not rule.arguments:
+        return []
+    arguments = json.loads(rule.arguments)
+    return [
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if name.isidentifier()
+    ]
+
+
+def quote(word: str) -> str:
+    """The word as the shell must see it to take it as one."""
+    if _SAFE_WORD.fullmatch(word) and not word.startswith("-"):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def _renamed(makeflow: Makeflow, rule: MakeflowRule, number: int) -> InputError:
+    here, there = rule.renames[0]
+    return InputError(
+        f"remote renaming ({here!r} to {there!r}) is not supported by local execution: rule {number}",
+        file=makeflow.source,
+        line=rule.line,
+        remedy="use one name here and in the command",
+    )
+
+
+class MakeflowProfiles:
+    """Makes profiles and shares equal ones; rules in a row mostly have the same."""
+
+    def __init__(self, makeflow: Makeflow, retries: int = 0, by_jobs: bool = False) -> None:
+        self._source = makeflow.source
+        self._variables = makeflow.variables
+        self._retries = retries
+        self._by_jobs = by_jobs
+        self._exported = tuple(dict.fromkeys((*makeflow.exports, *_ALWAYS_EXPORTED)))
+        self._shared: dict[Profile, Profile] = {}
+        self._of_place: dict[tuple[tuple[str, str], ...], Profile] = {}
+        """Profiles by the rules' own variables, all of one category at one version."""
+        self._place: tuple[str, int] = ("", -1)
+
+    def of(self, rule: MakeflowRule) -> Profile:
+        place = (rule.category, rule.version)
+        if place != self._place:
+            self._place = place
+            self._of_place.clear()
+        profile = self._of_place.get(rule.variables)
+        if profile is None:
+            profile = self._of_place[rule.variables] = self._make(rule, dict(rule.variables))
+        return profile
+
+    def _make(self, rule: MakeflowRule, own: dict[str, str]) -> Profile:
+        contract: dict[str, str] = {}
+        for name in (*_CONTRACT, "WALL_TIME"):
+            value = own.get(name) or self._variables.latest(rule.category, name)
+            if value is not None:
+                contract[name] = value
+        if not self._by_jobs:
+            self._refuse_doubtful(rule, own)
+        wall_time = leading_number(contract.get("WALL_TIME", ""))
+        profile = Profile(
+            category="" if rule.category == DEFAULT_CATEGORY else rule.category,
+            resources=resources_of(contract, "jobs" if self._by_jobs else "cores"),
+            retries=self._retries,
+            timeout=wall_time[0] if wall_time is not None and wall_time[0] > 0 and not self._by_jobs else None,
+            environment=self._environment(rule, own),
+            cores_declared=self._asks_for_cores(rule, own),
+        )
+        return self._shared.setdefault(profile, profile)
+
+    def _asks_for_cores(self, rule: MakeflowRule, own: dict[str, str]) -> bool:
+        """Whether the file does; in the environment stands what a task that runs a workflow was given itself."""
+        number = leading_number(own.get("CORES") or self._variables.assigned(rule.category, "CORES") or "")
+        return number is not None and number[0] > 0
+
+    def _refuse_doubtful(self, rule: MakeflowRule, own: dict[str, str]) -> None:
+        """A value that the file gives and that is no number; a path is taken for a variable of the user's own."""
+        for name in (*_CONTRACT, "WALL_TIME"):
+            value = own.get(name) or self._variables.assigned(rule.category, name) or ""
+            plain = value.strip("\"' \t")
+            if plain and "/" not in plain and read_number(plain) is None:
+                raise InputError(
+                    f"{name} must be a number that is not negative, not {value!r}",
+                    file=self._source,
+                    line=rule.line,
+                    remedy=f"correct it where {name} is set for this rule, or leave it out",
+                )
+
+    def _environment(self, rule: MakeflowRule, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """Exported variables the file gives a value, and the two names for a task's number of threads.
+
+        Variables that only the environment gives are inherited anyway and stay out, so that a task's identity does
+        not depend on them.
+        """
+
+        def seen(name: str) -> str | None:
+            return own[name] if name in own else self._variables.assigned(rule.category, name, rule.version)
+
+        found = {name: value for name in self._exported if (value := seen(name)) is not None}
+        inherited = self._variables.environment
+        threads = seen("OMP_NUM_THREADS") or inherited.get("OMP_NUM_THREADS")
+        if threads:
+            found["CORES"] = threads
+        else:
+            found["CORES"] = found["OMP_NUM_THREADS"] = found.get("CORES") or inherited.get("CORES") or "1"
+        return tuple(sorted(found.items()))
+
+
+def resources_of(values: Mapping[str, str], least: str = "cores") -> Resources:
+    """The contract; a value that is no positive number asks for nothing, but every task needs one of `least`."""
+    amounts = {least: FRACTION}
+    for variable, resource in _CONTRACT.items():
+        number = leading_number(values.get(variable, ""))
+        if number is None or number[0] <= 0:
+            continue
+        if variable in SIZE_RESOURCES:
+            # A bare number counts megabytes; one with a suffix says its unit itself.
+            amounts[resource] = min(round(number[0] * 1024 ** (number[1] or 2)), LARGEST_SIZE)
+        else:
+            amounts[resource] = round(number[0] * FRACTION)
+    return Resources.of(amounts)

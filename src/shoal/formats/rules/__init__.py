@@ -1,0 +1,1 @@
+"""The language of rules files: plain Python whose calls of `rule`, `file` and `task` define a workflow."""

@@ -1,0 +1,411 @@
+"""How a workflow's last run stands, from its ledger: while it goes on, from any terminal, or afterwards.
+
+`RunStatus` keeps what `shoal status` needs of single tasks, and does no I/O; what records mean is in
+`shoal.ledger.run_fold`. `Follower` reads what was added to the ledger since last time. What earlier runs have left
+behind for the planner is in `shoal.ledger.history`.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from functools import partial
+
+import msgspec
+
+from shoal.core.resources import FRACTION
+from shoal.ledger.cluster_notes import is_brought
+from shoal.ledger.file import LedgerReader
+from shoal.ledger.records import NONE_ASKED, RunStarted, TaskEnded, TasksPlanned, TaskStarted, ThrottleDecided, decode
+from shoal.ledger.run_fold import UNKNOWN, RunFold, Sums, within
+from shoal.ledger.statistics import read_moment
+from shoal.ledger.views.core_use import Crowding
+from shoal.ledger.views.pace import MOST_LINKED, CategoryPace, Chain, Longest, Progress, Rate, Widths, longest_of
+from shoal.ledger.views.throttle import ThrottleDecisions
+from shoal.ledger.workspace import LockHolder, Workspace
+
+_OF_DISK = " of disk"
+"""In the message of an attempt that was ended for what it wrote; of others with that outcome it was memory."""
+
+
+class CoreTime(msgspec.Struct):
+    """The time of tasks that ask for the same cores."""
+
+    seconds: float = 0.0
+    """Of attempts that have ended."""
+    cpu: float = 0.0
+    begun: float = 0.0
+    """Seconds that running ones have behind them."""
+
+    def add(self, seconds: float, cpu: float) -> None:
+        self.seconds += seconds
+        self.cpu += cpu
+
+    def held(self, asked: int, shared: bool) -> float:
+        """Core seconds; where cores are shared, those that ask for none count with what they used, if that is known."""
+        if asked == NONE_ASKED and shared:
+            return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else self.begun
+        return (1.0 if asked == NONE_ASKED else asked / FRACTION) * (self.seconds + self.begun)
+
+
+class CategoryState(CategoryPace):
+    """The tasks of one category in a run."""
+
+    spent: float = 0.0
+    """Seconds of all attempts."""
+    cpu: float = 0.0
+    declared: dict[str, int] = msgspec.field(default_factory=dict)
+    """What its tasks ask for by themselves."""
+    most_memory: int = 0
+    most_cores: float = 0.0
+    most_disk: int = 0
+    """The largest footprint of the outputs of one task."""
+    exhausted_at: int = 0
+    """The largest size of memory that an attempt exceeded."""
+    first_size: int = 0
+    """What the last first attempt was given of memory."""
+    retries: int = 0
+    allocated: float = 0.0
+    used: float = 0.0
+    """Bytes of memory times seconds, given and made use of."""
+
+    def asked(self) -> int:
+        """Cores that one of its tasks asks for, unless that is another amount."""
+        return self.declared.get("cores", NONE_ASKED)
+
+    def measure(self, record: TaskEnded) -> None:
+        """What an attempt used."""
+        seconds = record.ended - record.started
+        memory = max(record.max_rss, record.usage.tree_memory)
+        if record.memory_limit:
+            self.allocated += record.memory_limit * seconds
+            if record.attempt == 1:
+                self.first_size = record.memory_limit
+        if not record.final and record.outcome != "cancelled":
+            self.retries += 1
+        if record.outcome == "exhausted":
+            if exceeded_memory(record):
+                self.exhausted_at = max(self.exhausted_at, record.memory_limit)
+            return
+        if record.memory_limit:
+            self.used += min(memory, record.memory_limit) * seconds
+        self.most_memory = max(self.most_memory, memory)
+        self.most_cores = max(self.most_cores, cores_used(record))
+        self.most_disk = max(self.most_disk, record.usage.disk, sum(size for size, _ in record.outputs if size > 0))
+
+
+def exceeded_memory(record: TaskEnded) -> bool:
+    """Whether the attempt was ended for the memory it used, and not for its disk."""
+    return record.outcome == "exhausted" and _OF_DISK not in record.message
+
+
+def cores_used(record: TaskEnded) -> float:
+    """The cores an attempt kept busy at its busiest; on average where nothing else is recorded."""
+    if record.usage.cores:
+        return record.usage.cores / 1000
+    seconds = record.ended - record.started
+    return (record.user + record.system) / seconds if seconds > 0 else 0.0
+
+
+class RunPhase(Enum):
+    """What has become of a run."""
+
+    NEVER = "never run"
+    RUNNING = "running"
+    ENDED = "ended"
+    KILLED = "killed"
+    """It has written no end, and no process holds its lock."""
+    AWAY = "on a cluster"
+    """It goes on there, or has ended there, and nobody follows it."""
+
+
+class RunStatus(RunFold):
+    """The last run in a ledger, by the names of its tasks and in sums by category."""
+
+    def __init__(self, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+        self.keeps_all = keeps_all
+        """Keep the last attempt of every task, not only of those that did not succeed."""
+        super().__init__(passes_idle=passes_idle)
+
+    def _begin(self, start: RunStarted | None) -> None:
+        super()._begin(start)
+        self.throttle = ThrottleDecisions(keeps_all=True)
+        self.names: dict[int, str] = {}
+        self.category_of: dict[int, str] = {}
+        self.categories: dict[str, CategoryState] = {}
+        self.done: set[int] = set()
+        self._node_of: dict[int, int] = {}
+        """Where those were done that were done elsewhere."""
+        self.done_on: dict[int, int] = {}
+        """How many of these on which node."""
+        self.failed: dict[int, TaskEnded] = {}
+        self.last: dict[int, TaskEnded] = {}
+        """The last attempt of each task that was tried, if `keeps_all`."""
+        self.attempts: dict[int, int] = {}
+        """How many have ended, if `keeps_all`. On a cluster their numbers do not say it: there they also rise when a
+        task that was handed over together with others is handed back before it has begun."""
+        self.tried: dict[int, TaskEnded] = {}
+        """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
+        self._spent_apart: dict[tuple[str, int], CoreTime] = {}
+        """The time of tasks that ask for other cores than their category, by category and cores."""
+        self._last_end = self.last_time
+        self._cannot_run: tuple[tuple[int, ...], set[int]] = ((), set())
+        """Tasks that need one that failed or was cancelled, and what that follows from."""
+        self._widths = Widths()
+        self._crowding = Crowding()
+        """Of the attempts that have ended."""
+        self._rate = Rate(self.last_time)
+        self._longest: tuple[int, Longest] | None = None
+        """From how many links, and the longest chain in them."""
+
+    def _start_attempt(self, record: TaskStarted) -> None:
+        if record.task not in self.running:
+            self._category(record.task).running += 1
+        super()._start_attempt(record)
+
+    def _stop(self, task: int) -> None:
+        if self.running.pop(task, None) is not None:
+            self._category(task).running -= 1
+
+    def _declare(self, category: str, amounts: dict[str, int]) -> None:
+        super()._declare(category, amounts)
+        self._named(category).declared = amounts
+
+    def _plan(self, record: TasksPlanned) -> None:
+        for task, name, category in zip(record.first, record.names, record.categories, strict=True):
+            self.names[task] = name
+            self.category_of[task] = category
+            self._category(task).planned += 1
+
+    def _attempt_ended(self, record: TaskEnded) -> None:
+        task = record.task
+        self.last_time = max(self.last_time, record.ended)
+        self._last_end = max(self._last_end, record.ended)
+        category = self._category(task)
+        origin = self.start.time if self.start is not None else record.started
+        seconds, inside = record.ended - record.started, within(record.started, record.ended, origin)
+        cpu = record.user + record.system
+        if not self.is_cluster():
+            cpu = min(cpu, inside * self.total_cores())
+        category.spent += inside
+        category.cpu += cpu
+        category.measure(record)
+        if task in self.apart:
+            key = self.category_of.get(task, UNKNOWN), self.apart.of(task, NONE_ASKED)
+            self._spent_apart.setdefault(key, CoreTime()).add(inside, cpu)
+        self._widths.add(record.ended - origin - inside, record.ended - origin)
+        self._crowding.add(record.started, record.ended, self._cores_of(task))
+        if self.keeps_all:
+            self.last[task] = record
+            self.attempts[task] = self.attempts.get(task, 0) + 1
+        if not record.final:
+            self.tried[task] = record
+            return
+        self.tried.pop(task, None)
+        self.unwanted.discard(task)
+        self._take_back(task)
+        if record.outcome == "ok":
+            self.done.add(task)
+            if record.node:
+                self._node_of[task] = record.node
+            self.done_on[record.node] = self.done_on.get(record.node, 0) + 1
+            category.add(seconds)
+            self._rate.update(record.ended, len(self.done))
+        else:
+            self.failed[task] = record
+            category.failed += 1
+
+    def _take_back(self, task: int) -> None:
+        """The last word on a task counts: what was done may be lost with a node, and fail when it is made again."""
+        if task in self.done:
+            self.done.remove(task)
+            self.done_on[self._node_of.pop(task, 0)] -= 1
+            self._category(task).done -= 1
+        elif self.failed.pop(task, None) is not None:
+            self._category(task).failed -= 1
+
+    def _category(self, task: int) -> CategoryState:
+        return self._named(self.category_of.get(task, UNKNOWN))
+
+    def _named(self, name: str) -> CategoryState:
+        found = self.categories.get(name)
+        if found is None:
+            found = self.categories[name] = CategoryState()
+        return found
+
+    def is_planned(self, task: int) -> bool:
+        return task in self.names
+
+    def is_over(self, task: int) -> bool:
+        return task in self.done or task in self.failed
+
+    def ended(self) -> int:
+        return len(self.done) + len(self.failed)
+
+    def held_back(self, category: str) -> ThrottleDecided | None:
+        """What the throttle says if it lets no further task of the category start."""
+        record = self.throttle.last_of("", category) or self.throttle.last_of("", "")
+        if record is None or record.cap < 0:
+            return None
+        running = self.running_of(category) if record.category else self.running_now()
+        return record if running >= record.cap else None
+
+    def node_name(self, number: int) -> str | None:
+        """Of a node of a cluster; None for the machine that writes the ledger."""
+        known = self.nodes.get(number)
+        return None if not number else known.name if known is not None else f"node {number}"
+
+    def running_of(self, category: str) -> int:
+        """How many tasks of a category run, by what was started or by what the run says."""
+        told = self.moment.categories.get(category, 0) if self.moment is not None else 0
+        found = max(self._named(category).running, told)
+        return max(0, min(found, self.left_of(category))) if self.to_run() else found
+
+    def left_of(self, category: str) -> int:
+        """How many tasks of a category are not over."""
+        known, lost = self._named(category), self.lost()
+        gone = sum(self.category_of.get(task) == category for task in (*self._cancelled(), *lost))
+        return max(0, known.planned - known.done - known.failed - gone)
+
+    def not_run(self) -> int:
+        """Of a run that is over: tasks that were neither done nor failed nor cancelled."""
+        return max(0, self.to_run() - self.ended() - self.cancelled())
+
+    def cannot_run(self) -> int:
+        return len(self.lost())
+
+    def lost(self) -> set[int]:
+        """Tasks that need one that failed or was cancelled, and have not come to another end."""
+        known = (len(self.failed), len(self._gone), len(self.links), len(self.done), len(self.unwanted))
+        if known[:2] == (0, 0):
+            return set()
+        if known != self._cannot_run[0]:
+            found = {task for tasks in self._find_doomed(self.failed) for task in tasks.tolist() if task in self.names}
+            self._cannot_run = known, found.difference(self.done, self.failed, self.unwanted)
+        return self._cannot_run[1]
+
+    def progress(self, now: float) -> Progress:
+        """How far the run is, and when it will be over if it goes on as it does."""
+        over, last = self.end is not None, self.until(now)
+        going = [] if over else [(self._category(task), max(0.0, last - begun)) for task, begun in self._begun()]
+        return self.progress_with(
+            Sums(
+                list(self.categories.values()),
+                going,
+                [] if over else self._slices(last),
+                0.0 if over else self._rate.at(last),
+                self._held(last),
+                self._last_end,
+                None if over else self._chain(last),
+            ),
+            now,
+        )
+
+    def _begun(self) -> list[tuple[int, float]]:
+        """Running tasks, and when their attempts began."""
+        return [(task, started.time) for task, started in self.running.items()]
+
+    def _chain(self, last: float) -> Chain | None:
+        """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
+        if self.cannot_run() or self.unwanted or not 0 < self.dependencies <= MOST_LINKED:
+            return None
+        if self._longest is None or self._longest[0] != len(self.links):
+            self._longest = len(self.links), longest_of(self.links, self.category_of)
+        longest = self._longest[1]
+        longest.look(self.is_over, last)
+        return longest.chain(self.categories, {task: max(0.0, last - begun) for task, begun in self._begun()})
+
+    def _slices(self, last: float) -> list[float]:
+        """How many ran at the same time; what is short on a cluster is known only when it ends."""
+        elapsed = max(0.0, last - self.origin)
+        ended = sum(category.done + category.failed + category.retries for category in self.categories.values())
+        if self.is_cluster() and ended and not self.running:
+            mean = sum(category.spent for category in self.categories.values()) / ended
+            elapsed = max(elapsed / 2, elapsed - mean)
+        return self._widths.slices(elapsed, [begun - self.origin for _, begun in self._begun()])
+
+    def _held(self, last: float) -> float:
+        """Core seconds; where a throttle lets more tasks run than there are cores, they share them."""
+        kinds = {(name, each.asked()): CoreTime(each.spent, each.cpu) for name, each in self.categories.items()}
+        for key, spent in self._spent_apart.items():
+            kinds[key[0], self._named(key[0]).asked()].add(-spent.seconds, -spent.cpu)
+            kinds.setdefault(key, CoreTime()).add(spent.seconds, spent.cpu)
+        for task, begun in self._begun() if self.end is None else ():
+            name = self.category_of.get(task, UNKNOWN)
+            key = name, self.apart.of(task, self._named(name).asked())
+            kinds.setdefault(key, CoreTime()).begun += within(begun, last, self.origin)
+        shared = self.is_crowded()
+        return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
+
+    def _ended_together(self) -> Crowding:
+        return self._crowding
+
+    def _cores_of(self, task: int) -> float:
+        """What a task asks for, or one."""
+        asked = self.apart.of(task, self._category(task).asked())
+        return 1.0 if asked == NONE_ASKED else asked / FRACTION
+
+
+class Follower:
+    """Follows the ledger of one workflow."""
+
+    def __init__(self, workspace: Workspace, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+        self.workspace = workspace
+        self._new_state = partial(RunStatus, keeps_all, passes_idle=passes_idle)
+        self._told = self._new_state()
+        self.state = self._told
+        """Of the last run; of one that has taken the lock and written nothing, nothing is known yet."""
+        self.holder: LockHolder | None = None
+        self._reader = LedgerReader(workspace.ledger)
+        self._identity = (0, 0)
+
+    def refresh(self) -> RunPhase:
+        """Reads what was added, and finds out whether the run still goes on."""
+        # Who holds the lock is asked first: a run that ends in between is then seen as ended, never as killed.
+        self.holder = self.workspace.holder()
+        is_away = self.holder is None and is_brought(self.workspace)
+        self._notice_new_ledger()
+        for payload in self._reader.payloads():
+            record = decode(payload)
+            if record is not None:
+                self._told.take(record)
+        self.state = self._told if self._is_told() else self._new_state()
+        start = self.state.start
+        goes_on = start is None or (self.state.end is None and self.state.idle is None)
+        self.state.moment = read_moment(self.workspace.directory, self.holder) if goes_on else None
+        if self.holder is not None and goes_on:
+            return RunPhase.RUNNING
+        if is_away:
+            return RunPhase.AWAY
+        if start is None:
+            return RunPhase.NEVER
+        return RunPhase.ENDED if self.state.end is not None else RunPhase.KILLED
+
+    def _is_told(self) -> bool:
+        """Whether the ledger tells of the run that holds the lock, if one does."""
+        if self.holder is None or not self.holder.run:
+            return True
+        return any(run is not None and run.run == self.holder.run for run in (self._told.start, self._told.idle))
+
+    def damaged_bytes(self) -> int:
+        """Bytes of the ledger that cannot be read; its end, while somebody may be writing it, is not counted."""
+        found = sum(stretch.size for stretch in self._reader.damage)
+        return found + (self._reader.tail.size if self.holder is None else 0)
+
+    def _notice_new_ledger(self) -> None:
+        """A run that mends the ledger puts another file in its place; that one is read from its beginning."""
+        try:
+            found = os.stat(self.workspace.ledger)
+        except OSError:
+            return
+        identity = (found.st_dev, found.st_ino)
+        if identity != self._identity:
+            self._identity = identity
+            self._reader = LedgerReader(self.workspace.ledger)
+            self._told = self._new_state()
+
+
+def listen(run: RunFold, workspace: Workspace, is_live: bool) -> None:
+    """Tells a fold what the run says of this moment, on this machine: a ledger alone tells only of tasks that run for a
+    while. Reads a small file and never waits, so a server may ask as often as it likes."""
+    run.moment = read_moment(workspace.directory, workspace.holder()) if is_live else None

@@ -1,0 +1,241 @@
+"""Tasks that ask for other cores than their category is declared with: sparse, since most runs have none of them.
+
+What all the others hold follows from their category; `RunView.cores_of` puts both together. Who asks for single tasks
+needs no numpy.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from shoal.core.resources import FRACTION
+from shoal.ledger.records import NONE_ASKED, CoresAsked, NodeTold, numbers
+
+if TYPE_CHECKING:
+    from shoal.ledger.views.attempts import Array, Floats, Ints
+
+
+class SpecialCores:
+    """These tasks, and what each asks for. Of what is recorded twice of a task, the last counts."""
+
+    def __init__(self) -> None:
+        self._records: list[CoresAsked] = []
+        self._asked: dict[int, int] | None = None
+        self._sorted: tuple[Ints, Ints] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def __contains__(self, task: int) -> bool:
+        return bool(self._records) and task in self._by_task()
+
+    def add(self, record: CoresAsked) -> None:
+        self._records.append(record)
+        self._asked = self._sorted = None
+
+    def of(self, task: int, otherwise: int) -> int:
+        """What a task asks for, or what others of its category do."""
+        return self._by_task().get(task, otherwise) if self._records else otherwise
+
+    def _by_task(self) -> dict[int, int]:
+        if self._asked is None:
+            rows = (zip(numbers(each.tasks), numbers(each.cores), strict=True) for each in self._records)
+            self._asked = dict(chain.from_iterable(rows))
+        return self._asked
+
+    def _columns(self) -> tuple[Ints, Ints]:
+        """The numbers of the tasks in their order, and what each asks for."""
+        if self._sorted is None:
+            import numpy as np
+
+            columns = [[np.frombuffer(c, "<i4") for c in (each.tasks, each.cores)] for each in self._records[::-1]]
+            tasks, asked = (
+                np.concatenate([np.zeros(0, np.int64), *(pair[at][::-1] for pair in columns)]).astype(np.int64)
+                for at in (0, 1)
+            )
+            tasks, last = np.unique(tasks, return_index=True)
+            self._sorted = tasks, asked[last]
+        return self._sorted
+
+    @property
+    def tasks(self) -> Ints:
+        return self._columns()[0]
+
+    @property
+    def asked(self) -> Ints:
+        """In parts of 10,000; `NONE_ASKED` for those that ask for nothing."""
+        return self._columns()[1]
+
+    def among(self, tasks: Ints) -> tuple[Ints, Ints]:
+        """Which of some tasks are such, as places among them, and what those ask for."""
+        import numpy as np
+
+        known, asked = self._columns()
+        if not len(known):
+            return np.zeros(0, np.int64), asked
+        place = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
+        found = np.flatnonzero(known[place] == tasks)
+        return found, asked[place[found]]
+
+
+def as_cores(asked: Ints) -> Floats:
+    """Who asks for nothing is given one."""
+    import numpy as np
+
+    found: Floats = np.where(asked == NONE_ASKED, 1.0, asked / FRACTION)
+    return found
+
+
+def are_declared(asked: Ints) -> Array:
+    """Whether somebody asked."""
+    found: Array = asked != NONE_ASKED
+    return found
+
+
+MOST_MOMENTS = 2048
+_APART = 0.5
+_LITTLE = 0.05
+"""Up to this part of what there is, what nodes say and what has ended may differ: they speak only now and then."""
+
+
+class Underway:
+    """Tasks that run and cores that they hold, as all nodes said."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, tuple[int, float]] = {}
+        self._running, self._cores = 0, 0.0
+        self._moments: list[tuple[float, int, float]] = []
+        self._apart = _APART
+
+    def take(self, told: NodeTold) -> None:
+        """A node has said how it stands."""
+        if told.running is not None:
+            self._note(told.time, told.node, (told.running, told.cores / FRACTION))
+
+    def leave(self, time: float, node: int) -> None:
+        """A node is gone, and what ran there with it."""
+        self._note(time, node, (0, 0.0))
+
+    def _note(self, time: float, node: int, stands: tuple[int, float]) -> None:
+        before = self._said.get(node, (0, 0.0))
+        self._said[node] = stands
+        self._running += stands[0] - before[0]
+        self._cores += stands[1] - before[1]
+        if self._moments and time < self._moments[-1][0] + self._apart:
+            self._moments[-1] = (self._moments[-1][0], self._running, self._cores)
+            return
+        self._moments.append((time, self._running, self._cores))
+        if len(self._moments) > MOST_MOMENTS:
+            self._moments, self._apart = self._moments[::2], 2 * self._apart
+
+    def core_seconds(self, until: float) -> float:
+        """Held up to a moment of the clock."""
+        ends = [moment for moment, _, _ in self._moments[1:]] + [until]
+        return sum(cores * max(0.0, end - began) for (began, _, cores), end in zip(self._moments, ends, strict=False))
+
+    def over(self, edges: Floats, origin: float, until: float) -> tuple[Floats, Floats]:
+        """Tasks that ran and cores that were held, on average in each bucket up to a moment of the clock."""
+        import numpy as np  # seldom needed by those who only add up
+
+        from shoal.ledger.views.timeline import total_over
+
+        begins = np.array([moment for moment, _, _ in self._moments]) - origin
+        ends = np.append(begins[1:], max(until - origin, begins[-1] if len(begins) else 0.0))[: len(begins)]
+        running, cores = (np.array([moment[at] for moment in self._moments], np.float64) for at in (1, 2))
+        return total_over(begins, ends, running, edges), total_over(begins, ends, cores, edges)
+
+
+def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
+    """What is missing of what nodes said in the last buckets: further back everything has ended and is known."""
+    import numpy as np
+
+    missing = said - known
+    enough = missing <= _LITTLE * np.maximum(there, 1.0)
+    enough[-1:] = False  # what began a moment ago
+    settled = np.flatnonzero(enough)
+    found: Floats = np.maximum(0.0, missing)
+    found[: settled[-1] + 1 if len(settled) else 0] = 0.0
+    return found
+
+
+CROWDED = 1.02
+"""From so many times what there was on, tasks share cores."""
+_PIECES, _FINEST = 256, 1 / 64
+
+
+class Crowding:
+    """What attempts held over time; O(1) for each, and of a fixed size."""
+
+    def __init__(self) -> None:
+        self._width = _FINEST
+        self._steps: dict[int, float] = {}
+        """By piece: how much more is held after it than before."""
+        self._inside: dict[int, float] = {}
+        """Core seconds of these steps within the piece."""
+        self._first = self._last = 0
+
+    def copy(self) -> Crowding:
+        other = Crowding()
+        other._width, other._first, other._last = self._width, self._first, self._last
+        other._steps, other._inside = self._steps.copy(), self._inside.copy()
+        return other
+
+    def add(self, begin: float, end: float, cores: float) -> None:
+        """An attempt."""
+        if end <= begin or not cores:
+            return
+        self._reach(begin, end)
+        for moment, change in ((begin, cores), (end, -cores)):
+            at = int(moment // self._width)
+            self._change(at, change, change * ((at + 1) * self._width - moment))
+
+    def add_all(self, begins: Floats, ends: Floats, cores: Floats) -> None:
+        """Many of them."""
+        import numpy as np
+
+        count = (ends > begins) & (cores != 0)
+        begins, ends, cores = begins[count], ends[count], cores[count]
+        if not len(begins):
+            return
+        self._reach(float(begins.min()), float(ends.max()))
+        for moments, changes in ((begins, cores), (ends, -cores)):
+            places = np.floor_divide(moments, self._width).astype(np.int64)
+            left = changes * ((places + 1) * self._width - moments)
+            first = int(places.min())
+            steps, inside = np.bincount(places - first, changes), np.bincount(places - first, left)
+            for at in np.unique(places).tolist():
+                self._change(at, float(steps[at - first]), float(inside[at - first]))
+
+    def is_crowded(self, cores: float) -> bool:
+        held = fits = running = 0.0
+        there, before = cores * self._width, self._first
+        for at in sorted(self._steps):
+            between = running * self._width  # in each of the pieces in which nothing began or ended
+            held += between * (at - before)
+            fits += min(between, there) * (at - before)
+            here = between + self._inside[at]
+            held += here
+            fits += min(here, there)
+            running += self._steps[at]
+            before = at + 1
+        return cores > 0 and held > CROWDED * fits
+
+    def _change(self, at: int, step: float, inside: float) -> None:
+        self._steps[at] = self._steps.get(at, 0.0) + step
+        self._inside[at] = self._inside.get(at, 0.0) + inside
+
+    def _reach(self, begin: float, end: float) -> None:
+        first, last = int(begin // self._width), int(end // self._width)
+        if self._steps:
+            first, last = min(first, self._first), max(last, self._last)
+        while last - first >= _PIECES:
+            self._widen()
+            first, last = first >> 1, last >> 1
+        self._first, self._last = first, last
+
+    def _widen(self) -> None:
+        steps, inside, width = self._steps, self._inside, self._width
+        self._steps, self._inside, self._width = {}, {}, 2 * width
+        for at, step in steps.items():
+            self._change(at >> 1, step, inside[at] + (0.0 if at & 1 else step * width))

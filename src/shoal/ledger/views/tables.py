@@ -1,0 +1,457 @@
+"""Tables of a run: its categories, and its failures grouped by cause; those of its nodes are in `nodes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shoal.core.resources import FRACTION
+from shoal.ledger.records import NodeTold
+from shoal.ledger.run_fold import LOCAL, RunNode
+from shoal.ledger.views.attempts import Floats, Ints
+from shoal.ledger.views.core_use import as_cores
+from shoal.ledger.views.failures import cause_of, common_text
+from shoal.ledger.views.run import RunView
+from shoal.ledger.views.timeline import Timeline, node_name
+from shoal.ledger.views.waits import TaskWaits
+
+CANCELLED = "cancelled"
+"""The outcome of an attempt that was ended with its task: it is not made again."""
+MOST_CAUSES = 40
+EXAMPLES = 3
+_UNDECLARED = -1.0
+
+
+class CategoryRow(msgspec.Struct, frozen=True):
+    """The tasks of one category."""
+
+    name: str
+    planned: int
+    done: int
+    failed: int
+    retries: int
+    seconds: float
+    """Of all attempts together."""
+    lost: float
+    """Of those that did not succeed."""
+    mean: float
+    median: float
+    p95: float
+    """These three of attempts that succeeded: one that broke off says little about how long a task takes."""
+    longest: float
+    """Of all attempts."""
+    cpu: float
+    cores: float
+    """Cores held by one task, on average."""
+    cores_least: float
+    cores_most: float
+    """If tasks of the category ask for different amounts these differ."""
+    cores_declared: bool
+    cores_used: float
+    """Processor time over time, of all attempts."""
+    most_memory: float
+    memory_p95: float
+    memory_limit: float
+    """The largest that an attempt was given; 0 if none had a limit."""
+    memory_declared: int
+    memory_waste: float | None
+    """The share of what was allocated, over time, that no attempt used; None if nothing was allocated or measured."""
+    made: float
+    core_seconds: float
+    core_seconds_lost: float
+    """Of those that did not succeed."""
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """Tasks of one category that hold the same cores."""
+
+    cores: float
+    declared: bool
+    done: int
+    mean: float
+    """Seconds."""
+    used: float
+    """Cores kept busy by one of them."""
+    core_seconds: float
+
+
+class FailureCause(msgspec.Struct, frozen=True):
+    """Attempts that did not succeed, for like reasons."""
+
+    outcome: str
+    text: str
+    attempts: int
+    tasks: int
+    given_up: int
+    """Tasks that failed for good."""
+    seconds: float
+    examples: list[tuple[str, str]]
+    """Names of tasks, and what was said of them."""
+    categories: list[str]
+    """Those with most of these attempts."""
+    other_categories: int = 0
+    """How many more there are."""
+    such_as: str = ""
+    """A name in which their messages differ, as one of them has it; empty if they differ in none."""
+
+    def sentence(self) -> str:
+        """What went wrong, for the middle of a sentence."""
+        return f"{self.text} (such as {self.such_as})" if self.such_as else self.text
+
+
+def category_rows(view: RunView) -> list[CategoryRow]:
+    """Those that took most time first."""
+    view.settle()
+    order = np.argsort(view.attempts.category, kind="stable")
+    bounds = np.searchsorted(view.attempts.category[order], np.arange(len(view.categories) + 1))
+    asked = _asked(view)
+    found = [
+        _category(view, code, asked[code], order[bounds[code] : bounds[code + 1]])
+        for code in range(len(view.categories))
+        if view.planned[code] or bounds[code] != bounds[code + 1]
+    ]
+    return sorted(found, key=lambda row: (-row.core_seconds, row.name))
+
+
+def _asked(view: RunView) -> list[tuple[float, float, float]]:
+    """Cores of a task of each category: on average, the least and the most."""
+    usual = view.cores_of_categories()
+    codes, cores = view.category_of(view.apart.tasks), as_cores(view.apart.asked)
+    codes, cores = codes[codes >= 0], cores[codes >= 0]
+    planned, size = np.maximum(1, view.planned), len(usual)
+    others = np.maximum(0, planned - np.bincount(codes, minlength=size))
+    total = np.bincount(codes, cores, size) + others * usual
+    least, most = np.where(others, usual, np.inf), np.where(others, usual, 0.0)
+    np.minimum.at(least, codes, cores)
+    np.maximum.at(most, codes, cores)
+    return list(zip((total / planned).tolist(), least.tolist(), most.tolist(), strict=True))
+
+
+def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
+    """The tasks of a category by the cores that they hold; mostly that is the same for all of them."""
+    rows = view.attempts
+    mine = np.flatnonzero(rows.category == view.categories.index(row.name))
+    codes, tasks, ok = rows.category[mine], rows.task[mine], rows.outcome[mine] == 0
+    seconds = np.maximum(0.0, rows.ended[mine] - rows.started[mine])
+    cores = np.where(view.declare_cores(tasks, codes), view.cores_of(tasks, codes), _UNDECLARED)
+    kinds, which = np.unique(cores, return_inverse=True)
+    size, good = len(kinds), which[ok]
+    done, took = np.bincount(good, minlength=size), np.bincount(good, seconds[ok], size)
+    used, held = np.bincount(good, rows.cpu[mine][ok], size), np.bincount(which, seconds * view.held()[mine], size)
+    return [
+        Holding(
+            1.0 if kind == _UNDECLARED else float(kind),
+            bool(kind != _UNDECLARED),
+            int(done[at]),
+            float(took[at] / done[at]),
+            float(used[at] / took[at]) if took[at] > 0 else 0.0,
+            float(held[at]),
+        )
+        for at, kind in enumerate(kinds)
+        if done[at]
+    ]
+
+
+def _category(view: RunView, code: int, asked: tuple[float, float, float], mine: Ints) -> CategoryRow:
+    rows, name = view.attempts, view.categories[code]
+    final = rows.final[mine]
+    ok = (rows.outcome[mine] == 0) & final
+    bad = ~ok & (rows.outcome[mine] != 0)
+    cancelled = rows.outcome[mine] == (rows.outcomes.index(CANCELLED) if CANCELLED in rows.outcomes else -1)
+    seconds = np.maximum(0.0, rows.ended[mine] - rows.started[mine])
+    good, memory, limit = seconds[ok], rows.memory[mine], rows.limit[mine].astype(np.float64)
+    declared = view.declared.get(name, {})
+    given = limit if limit.any() else np.full(len(mine), float(declared.get("memory", 0)))
+    # Of what is over in no time nobody knows what it used. What a failed attempt used is lost, but was in use.
+    allocated = float((given * seconds)[memory > 0].sum())
+    used = float((np.minimum(memory, given) * seconds).sum())
+    held = seconds * view.held()[mine]
+    median, p95 = _percentiles(good)
+    return CategoryRow(
+        name,
+        view.planned[code],
+        int(ok.sum()),
+        int((bad & final).sum()),
+        int((bad & ~final & ~cancelled).sum()),
+        float(seconds.sum()),
+        float(seconds[~ok].sum()),
+        float(good.mean()) if len(good) else 0.0,
+        median,
+        p95,
+        float(seconds.max(initial=0.0)),
+        float(rows.cpu[mine].sum()),
+        *asked,
+        "cores" in declared,
+        float(rows.cpu[mine].sum() / seconds.sum()) if seconds.sum() > 0 else 0.0,
+        float(memory.max()) if len(mine) else 0.0,
+        _percentiles(memory[ok])[1],
+        float(limit.max()) if len(mine) else 0.0,
+        declared.get("memory", 0),
+        1 - used / allocated if allocated > 0 else None,
+        float(rows.made[mine][ok].sum(dtype=np.float64)),
+        float(held.sum()),
+        float(held[~ok].sum()),
+    )
+
+
+def _percentiles(values: Floats) -> tuple[float, float]:
+    if not len(values):
+        return 0.0, 0.0
+    middle, high = np.percentile(values, (50, 95))
+    return float(middle), float(high)
+
+
+def failure_causes(view: RunView) -> list[FailureCause]:
+    """The most frequent first."""
+    view.settle()
+    rows = view.attempts
+    bad = np.flatnonzero(rows.outcome != 0)
+    if not len(bad):
+        return []
+    texts = [cause_of(message) for message in rows.messages]
+    number_of: dict[tuple[int, str], int] = {}
+    keys = rows.outcome[bad].astype(np.int64) * len(texts) + rows.message[bad]
+    distinct, which = np.unique(keys, return_inverse=True)
+    groups = [
+        number_of.setdefault((int(key) // len(texts), texts[int(key) % len(texts)]), len(number_of)) for key in distinct
+    ]
+    group_of = np.array(groups)[which]
+    attempts = np.bincount(group_of, minlength=len(number_of)).tolist()
+    given_up = np.bincount(group_of, rows.final[bad], len(number_of)).tolist()
+    kinds = [(rows.outcomes[outcome], text) for outcome, text in number_of]
+    ranks = [(-given_up[at], -attempts[at], text or outcome, at) for at, (outcome, text) in enumerate(kinds)]
+    frequent = [at for *_, at in sorted(ranks)[:MOST_CAUSES]]
+    ordered = bad[np.argsort(group_of, kind="stable")]
+    ends = np.cumsum(attempts).tolist()
+    return [_cause(view, kinds[at][0], ordered[ends[at] - attempts[at] : ends[at]]) for at in frequent]
+
+
+def _cause(view: RunView, outcome: str, mine: Ints) -> FailureCause:
+    rows = view.attempts
+    seconds = float((rows.ended[mine] - rows.started[mine]).sum())
+    told = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
+    text, such_as = common_text(told)
+    examples = [
+        (view.names.of(int(rows.task[at])), rows.messages[int(rows.message[at])] or outcome) for at in mine[:EXAMPLES]
+    ]
+    codes = np.bincount(rows.category[mine], minlength=1)
+    names = [view.categories[int(code)] for code in np.argsort(-codes, kind="stable")[:EXAMPLES] if codes[code]]
+    others = int((codes > 0).sum()) - len(names)
+    tasks, given_up = len(np.unique(rows.task[mine])), int(rows.final[mine].sum())
+    return FailureCause(outcome, text or outcome, len(mine), tasks, given_up, seconds, examples, names, others, such_as)
+
+
+class TimeFigures(msgspec.Struct, frozen=True):
+    """Seconds of cores, unless something else is said."""
+
+    makespan: float
+    """Seconds from the beginning of the run to its end."""
+    cores: float
+    capacity: float
+    busy: float
+    """Held by attempts that succeeded."""
+    lost: float
+    """Held by attempts that did not."""
+    idle: float
+    idle_nothing_ready: float | None
+    """Of the idle time: no task could have run. None if it is not known what tasks wait for."""
+    idle_although_ready: float | None
+    """Of the idle time: a task could have run, as far as dependencies go."""
+    idle_within_tasks: float
+    """Of the idle time: a task had the core and did not keep it busy. Only known where processor time counts."""
+    cpu: float
+    """Seconds of processors that attempts used."""
+    tail: float
+    """Seconds at the end in which less than half of the cores were held."""
+    most_running: float
+    memory_most: float
+    """Bytes in use at the same time."""
+    memory_there: int
+    crowded: bool
+    """More attempts ran together than there are cores, so that time is that of processors and not of attempts."""
+
+    @property
+    def utilisation(self) -> float:
+        return min(1.0, (self.busy + self.lost) / self.capacity) if self.capacity else 0.0
+
+
+def figures(view: RunView, over_time: Timeline) -> TimeFigures:
+    """From the timeline of the whole run."""
+    width = float(over_time.edges[1] - over_time.edges[0])
+    held, there = over_time.held(), over_time.capacity
+    gap = np.maximum(0.0, there - held)
+    within = np.minimum(gap, np.maximum(0.0, over_time.running - held)) if over_time.crowded else np.zeros(len(gap))
+    nothing_ready = although = None
+    if len(over_time.ready):
+        with_ready = np.minimum(gap - within, over_time.ready)
+        although = float(with_ready.sum()) * width
+        nothing_ready = float((gap - within - with_ready).sum()) * width
+    rows = view.attempts
+    held_all, lost = float(held.sum()) * width, float(over_time.lost.sum()) * width
+    return TimeFigures(
+        float(over_time.edges[-1] - over_time.edges[0]),
+        float(there.max(initial=0.0)),
+        float(there.sum()) * width,
+        held_all - lost,
+        lost,
+        float(gap.sum()) * width,
+        nothing_ready,
+        although,
+        float(within.sum()) * width,
+        float(rows.cpu.sum(dtype=np.float64)),
+        _tail(over_time, width),
+        float(over_time.running.max(initial=0.0)),
+        float(over_time.memory.sum(axis=0).max(initial=0.0)),
+        view.total_memory(),
+        over_time.crowded,
+    )
+
+
+def _tail(over_time: Timeline, width: float) -> float:
+    """Only what comes after the cores were in use counts: a run that never used them has no tail."""
+    busy = np.flatnonzero(over_time.held() >= 0.5 * np.maximum(over_time.capacity, 1e-9))
+    if not len(busy):
+        return 0.0
+    return float(len(over_time.capacity) - 1 - busy[-1]) * width
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One machine."""
+
+    name: str
+    cores: float
+    memory: int
+    tasks: int
+    failed: int
+    busy: float
+    """Core seconds of its attempts."""
+    share: float | None
+    """Of its cores, while it was there; None if it was gone before anybody knew how many it has."""
+    made: float
+    fetched: int
+    stolen: int
+    pushed: int
+    present: float
+    left: bool
+    fetched_files: int = 0
+    hits: int = 0
+    """How often a task has read a file for which nothing had to be fetched."""
+    hit_bytes: int = 0
+    running: int | None = None
+    """Tasks now; None, with the following: not known, or the run is over."""
+    wait: int | None = None
+    """Those that cannot start yet."""
+    local: int | None = None
+    """Ready ones that stay here."""
+    shared: int | None = None
+    """Ready ones that any node may take."""
+    cores_held: float | None = None
+    memory_used: float | None = None
+    """The share of the machine's memory, by whomever."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What all nodes together have got from each other."""
+
+    fetched: int
+    fetched_files: int
+    hits: int
+    hit_bytes: int
+    stolen: int
+    pushed: int
+
+
+def moved(view: RunView) -> Moved:
+    """Of all nodes that took part."""
+    told = [_moved(node.told) for node in view.nodes.values()]
+    return Moved(*(sum(each[name] for each in told) for name in Moved.__struct_fields__))
+
+
+def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None = None) -> list[NodeRow]:
+    """Every machine that took part. `until` is given for a run that goes on; with `needs` it is known what is ready."""
+    view.settle()
+    rows, last = view.attempts, view.until(until)
+    there, is_live = view.there(last), view.goes_on(until)
+    size = 1 + max((*view.nodes, int(rows.node.max(initial=0))), default=0)
+    ok = (rows.outcome == 0) & rows.final
+    work = np.bincount(rows.node, view.held() * view.within(), size)
+    done, failed = np.bincount(rows.node[ok], minlength=size), np.bincount(rows.node[~ok], minlength=size)
+    made = np.bincount(rows.node[ok], rows.made[ok], size)
+    found = []
+    for number in range(size):
+        node = view.nodes.get(number)
+        if node is None and not done[number] + failed[number]:
+            continue
+        spans = node.present if node is not None else []
+        present = sum(end - begin for at, _, begin, end in there if at == number)
+        cores, busy = node.cores if node is not None else 0.0, float(work[number])
+        found.append(
+            NodeRow(
+                node_name(view, number),
+                cores,
+                node.resources.get("memory", 0) if node is not None else 0,
+                int(done[number]),
+                int(failed[number]),
+                busy,
+                min(1.0, busy / (cores * present)) if cores and present > 0 else None,
+                float(made[number]),
+                present=present,
+                left=bool(spans) and spans[-1][1] is not None,
+                **_moved(node.told if node is not None else None),
+                **(_standing(view, number, node, needs) if is_live and node is not None else {}),
+            )
+        )
+    return found
+
+
+def standing_rows(view: RunView) -> list[dict[str, Any]]:
+    """Of every node of a cluster that is there: what it said last. This takes no look at attempts."""
+    return [
+        {"name": node.name, **_moved(node.told), **_standing(view, number, node, None)}
+        for number, node in sorted(view.nodes.items())
+        if number != LOCAL and node.is_there
+    ]
+
+
+def _moved(told: NodeTold | None) -> dict[str, int]:
+    return {name: getattr(told, name) if told is not None else 0 for name in Moved.__struct_fields__}
+
+
+def _standing(view: RunView, number: int, node: RunNode, needs: TaskWaits | None) -> dict[str, Any]:
+    """How a node stands at this moment."""
+    if number == LOCAL:
+        return _alone(view, needs)
+    told = node.stands
+    if told is None or told.running is None:
+        return {}
+    return {
+        "running": told.running,
+        "wait": told.wait,
+        "local": told.local,
+        "shared": told.shared,
+        "cores_held": told.cores / FRACTION,
+        "memory_used": told.memory_used,
+    }
+
+
+def _alone(view: RunView, needs: TaskWaits | None) -> dict[str, Any]:
+    """Of a run on one machine: what waits is in no queue of a node, and what is ready stays here."""
+    open_ones = view.waiting()
+    ready = min(open_ones, int(needs.ready(view).sum())) if needs is not None else None
+    return {
+        "running": view.running_now(),
+        "wait": open_ones - ready if ready is not None else open_ones,
+        "local": ready,
+        "cores_held": cores_held(view),
+    }
+
+
+def cores_held(view: RunView) -> float:
+    """At this moment, by all tasks that run; of nodes of a cluster as they said last."""
+    if view.is_cluster():
+        return sum(node.stands.cores for node in view.nodes.values() if node.stands is not None) / FRACTION
+    going = np.array(list(view.running), np.int64)
+    unseen = view.running_now() - len(going)  # short ones; most tasks hold one core
+    return min(view.total_cores(), float(view.cores_of(going, view.category_of(going)).sum()) + unseen)

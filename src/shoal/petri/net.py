@@ -1,0 +1,385 @@
+"""Building a net: `Net` takes places, steps and tasks, and refuses what can never work.
+
+A net is a description. It holds no running state: `shoal.petri.interpreter.NetFlow` runs it, any number of times.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from shoal.core.graph import Graph
+from shoal.core.task import Profile
+from shoal.errors import InputError
+from shoal.petri import drawing
+from shoal.petri.language import Failure, Place, Port, count, eureka, result, take
+from shoal.petri.transition import (
+    Function,
+    PortOptions,
+    Transition,
+    check_returns,
+    check_template,
+    guards_of,
+    ports_in_order,
+    shortened,
+)
+
+
+def foreach(
+    net: Net,
+    source: Place,
+    function: Callable[..., Any],
+    /,
+    put: Place | None = None,
+    *,
+    step: bool = False,
+    **words: Any,
+) -> Place:
+    """One task for every token of `source`; what the function returns is the token that goes to `put`."""
+    name = _name_of(net, words, function)
+    _refuse(net, name, words, "command", "implementations")
+    out = put if put is not None else net.place(f"{name}.out")
+    make = net.step if step else net.task
+    make(**{_parameter(net, name, function): take(source)}, name=name, put=out, **words)(function)
+    return out
+
+
+def loop(
+    net: Net,
+    source: Place,
+    body: Callable[..., Any],
+    /,
+    while_: Callable[[Any], object],
+    put: Place | None = None,
+    *,
+    step: bool = False,
+    **words: Any,
+) -> Place:
+    """Give each token of `source` to `body` again and again while `while_` holds for it, then pass it on to `put`."""
+    name = _name_of(net, words, body)
+    _refuse(net, name, words, "command", "implementations", "when")
+    if not callable(while_):
+        raise InputError(f"net {net.name!r}: while_= of the loop {name!r} must be a function of a token")
+    out = put if put is not None else net.place(f"{name}.out")
+    parameter = _parameter(net, name, body)
+    make = net.step if step else net.task
+    again = _guard(parameter, while_, wanted=True)
+    make(**{parameter: take(source)}, name=name, when=again, put=source, **words)(body)
+
+    def leave(value: object) -> object:
+        return value
+
+    net.step(value=take(source), name=f"{name}.leave", when=_guard("value", while_, wanted=False), put=out)(leave)
+    return out
+
+
+def barrier(
+    net: Net, source: Place, /, after: Place | Iterable[Place], put: Place | None = None, name: str = ""
+) -> Place:
+    """Hold the tokens of `source` back until no token is left on the places `after`, nor in a task that took one."""
+    name = name or f"{source.name}.barrier"
+    places = [after] if isinstance(after, Place) else list(after)
+    if not places:
+        raise InputError(f"net {net.name!r}: the barrier {name!r} waits for no place")
+    out = put if put is not None else net.place(f"{name}.out")
+    counts = {f"left_{number}": count(place) for number, place in enumerate(places)}
+
+    def passes(token: object, **left: int) -> object:
+        return token
+
+    guards = [_guard(port, bool, wanted=False) for port in counts]
+    net.step(token=take(source), **counts, name=name, when=guards, put=out)(passes)
+    return out
+
+
+def window(net: Net, size: int, /, name: str = "window") -> Place:
+    """A place with `size` tokens: of the tasks declared `within=` it, at most so many are under way at a time."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise InputError(f"net {net.name!r}: the window {name!r} wants a size of at least 1, not {size!r}")
+    return net.place(name, range(size))
+
+
+def _guard(port: str, holds: Callable[[Any], object], *, wanted: bool) -> Callable[..., bool]:
+    """A guard over one port, whatever the parameter of `holds` is called."""
+
+    def guard(value: object) -> bool:
+        return bool(holds(value)) is wanted
+
+    parameter = inspect.Parameter(port, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    guard.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]  # how inspect is told
+    return guard
+
+
+def _name_of(net: Net, words: dict[str, Any], function: Callable[..., Any]) -> str:
+    name = words.pop("name", "") or getattr(function, "__name__", "")
+    if not name or not isinstance(name, str):
+        raise InputError(f"net {net.name!r}: {function!r} has no name", remedy="say name=")
+    return name
+
+
+def _refuse(net: Net, name: str, words: dict[str, Any], *refused: str) -> None:
+    for word in refused:
+        if word in words:
+            raise InputError(
+                f"net {net.name!r}: {name!r} cannot have {word}=", remedy="write it with net.task and take"
+            )
+
+
+def _parameter(net: Net, name: str, function: Callable[..., Any]) -> str:
+    """The parameter that takes the token."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    if not names:
+        raise InputError(f"net {net.name!r}: the function of {name!r} has no parameter for the token")
+    return names[0]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+NO_PROFILE = Profile()
+"""Of a step: it runs on no node."""
+
+
+class PlaceSpec(msgspec.Struct, frozen=True):
+    """A place as it was declared."""
+
+    place: Place
+    tokens: tuple[object, ...]
+    type: type | tuple[type, ...] | None
+
+
+class Net:
+    """Places and transitions under their names; see `shoal.petri` for what they mean."""
+
+    def __init__(self, name: str = "net", *, keep_open: bool = False) -> None:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a net wants a name, not {name!r}")
+        self.name = name
+        self.keep_open = keep_open
+        """Whether a run of it waits for tokens from outside when nothing is left to do, until it is closed."""
+        self.places: dict[str, PlaceSpec] = {}
+        self.transitions: dict[str, Transition] = {}
+        self._prefix = ""
+
+    def sub(self, prefix: str) -> Net:
+        """The same net seen through a prefix: what is made through it is called `prefix.name`.
+
+        A sub-net is a plain function that takes a net and some places: `halve(net.sub("left"), source, out)`.
+        """
+        if not isinstance(prefix, str) or not prefix:
+            raise InputError(f"net {self.name!r}: a sub-net wants a prefix, not {prefix!r}")
+        view = Net(self.name, keep_open=self.keep_open)
+        view.places, view.transitions = self.places, self.transitions
+        view._prefix = f"{self._prefix}{prefix}."
+        return view
+
+    def place(self, name: str, tokens: Iterable[object] = (), type: type | tuple[type, ...] | None = None) -> Place:
+        """A new place with its first tokens; with `type=` every token must be an instance of it."""
+        if not isinstance(name, str) or not name:
+            raise InputError(f"net {self.name!r}: a place wants a name, not {name!r}")
+        full = self._prefix + name
+        if full in self.places:
+            raise InputError(f"net {self.name!r} has two places called {full!r}", remedy="give one another name")
+        try:
+            isinstance(None, type or object)
+        except TypeError:
+            raise InputError(f"net {self.name!r}: the type of the place {full!r} is {type!r}, not a class") from None
+        try:
+            first = tuple(tokens)
+        except TypeError:
+            raise InputError(
+                f"net {self.name!r}: the first tokens of the place {full!r} are {tokens!r}, not a list"
+            ) from None
+        spec = PlaceSpec(Place(self.name, full), first, type)
+        for token in first:
+            check_type(self.name, spec, token)
+        self.places[full] = spec
+        return spec.place
+
+    def step(self, /, **words: Any) -> Callable[[F], F]:
+        """A transition that runs in the engine: quick, and a pure function of its tokens.
+
+        Keywords that are ports are the parameters of the function. The others: `when` (a guard, or a list of them),
+        `priority`, `once`, `put` (the one place that gets what is returned), `name`.
+        """
+        found = PortOptions(self.name, "step", words)
+
+        def declare(function: F) -> F:
+            self._declare("step", found, function)
+            return function
+
+        return declare
+
+    def task(self, /, **words: Any) -> Callable[[F], F]:
+        """A transition that runs on a node; a decorator, unless `command=` or `implementations=` says what to run.
+
+        As `step`, and: `category`, `cores`, `memory`, `disk`, `gpus` and other resources, `retries`, `timeout`,
+        `environment`, `directory`, `prefers`, `group` (for `eureka`), `on_error` (a place for a `Failure`), `within` (a
+        window), `command` and `gives` (format strings or functions of the ports), `implementations` (by class).
+        """
+        found = PortOptions(self.name, "task", words)
+        said = [word for word in ("command", "implementations") if word in found.options]
+        if said:
+            self._declare("task", found, None)
+
+        def declare(function: F) -> F:
+            if said:
+                raise InputError(f"{found.what} has {said[0]}= and a function", remedy="give one of them")
+            self._declare("task", found, function)
+            return function
+
+        return declare
+
+    result = staticmethod(result)
+    eureka = staticmethod(eureka)
+    loop = loop
+    foreach = foreach
+    barrier = barrier
+    window = window
+    dot = drawing.dot
+    describe = drawing.describe
+
+    def _declare(self, kind: str, words: PortOptions, function: Function | None) -> None:
+        implementations = words.implementations()
+        command, gives = words.template("command"), words.template("gives")
+        if command is not None and implementations:
+            raise InputError(f"{words.what} has a command and implementations", remedy="give one of them")
+        if function is None and implementations:
+            function = implementations[0][1]
+        name = words.text("name") or getattr(function, "__name__", "") or _first_word(command)
+        words.named(self.name, kind, name)
+        if function is not None and not callable(function):
+            raise InputError(f"{words.what} must be a function, not {function!r}")
+        if kind == "task":
+            for each in (function, *(implementation for _, implementation in implementations)):
+                check_returns(words.what, each)
+        order, by_keyword = list(words.ports), False
+        if function is not None:
+            order, by_keyword = ports_in_order(words.what, words.ports, function)
+        for other, implementation in implementations[1:]:
+            ports_in_order(f"{words.what} as {other!r}", words.ports, implementation)
+        check_template(words.what, "command", command, order)
+        check_template(words.what, "gives", gives, order)
+        within = words.place("within")
+        hidden = {"within": take(within)} if within is not None else {}
+        self.add(
+            Transition(
+                name=self._prefix + name,
+                net=self.name,
+                is_task=kind == "task",
+                port_names=(*order, *hidden),
+                ports=(*(words.ports[port] for port in order), *hidden.values()),
+                visible=len(order),
+                function=function,
+                by_keyword=by_keyword,
+                guards=guards_of(words.what, words.options.get("when"), order),
+                priority=words.number("priority", -(1 << 31)),
+                once=words.flag("once"),
+                put=words.place("put"),
+                within=within,
+                group=words.text("group"),
+                on_error=words.place("on_error"),
+                profile=words.profile(self._prefix + name) if kind == "task" else NO_PROFILE,
+                command=command,
+                gives=gives,
+                implementations=implementations,
+            )
+        )
+
+    def add(self, transition: Transition) -> None:
+        """Take a transition that is complete; refuses what contradicts the net."""
+        what = f"net {self.name!r}: the {'task' if transition.is_task else 'step'} {transition.name!r}"
+        if transition.name in self.transitions:
+            raise InputError(
+                f"net {self.name!r} has two transitions called {transition.name!r}", remedy="give one of them name="
+            )
+        for place in (*(port.place for port in transition.ports), transition.put, transition.on_error):
+            if place is not None:
+                self.spec_of(place, what)
+        if transition.on_error is not None:
+            check_type(self.name, self.spec_of(transition.on_error, what), Failure("", "", {}))
+        if not transition.takes and not transition.once:
+            raise InputError(f"{what} takes no token and would fire for ever", remedy="take one, or say once=True")
+        keyed = [port for port in transition.ports if port.key is not None]
+        if len(keyed) == 1:
+            raise InputError(
+                f"{what} has key= at one port only", remedy="give it to every port whose tokens belong together"
+            )
+        self.transitions[transition.name] = transition
+
+    def spec_of(self, place: object, what: str = "") -> PlaceSpec:
+        """The declaration of a place that is given as such or by its name."""
+        name = place.name if isinstance(place, Place) else place
+        spec = self.places.get(name) if isinstance(name, str) else None
+        if spec is None or (isinstance(place, Place) and place.net != self.name):
+            shown = name if isinstance(name, str) else repr(place)
+            remedy = f"its places are {', '.join(self.places)}" if self.places else "it has no place yet"
+            start = f"{what} names" if what else f"net {self.name!r} is asked for"
+            raise InputError(f"{start} the place {shown!r}, which the net does not have", remedy=remedy)
+        return spec
+
+
+def check_type(net: str, spec: PlaceSpec, token: object) -> None:
+    """Raise `InputError` for a token that the place does not take."""
+    if spec.type is not None and not isinstance(token, spec.type):
+        kinds = spec.type if isinstance(spec.type, tuple) else (spec.type,)
+        wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+        raise InputError(
+            f"net {net!r}: the place {spec.place.name!r} takes tokens of type {wanted}, "
+            f"not {shortened(token)} of type {type(token).__name__}"
+        )
+
+
+def _first_word(command: object) -> str:
+    if isinstance(command, str) and command.split():
+        return command.split()[0]
+    return getattr(command, "__name__", "") or "command"
+
+
+def net_of_graph(graph: Graph, name: str = "") -> Net:
+    """The net of a graph. Tasks that run nothing become steps; transitions are named `number name`."""
+    net = Net(name or graph.source)
+    incoming: list[list[Place]] = [[] for _ in range(len(graph))]
+    outgoing: list[list[Place]] = [[] for _ in range(len(graph))]
+    for task in range(len(graph)):
+        if not graph.pending[task]:
+            incoming[task].append(net.place(f"begin {task}", [True]))
+        for child in dict.fromkeys(graph.successors_of(task)):
+            edge = net.place(f"{task} before {child}")
+            outgoing[task].append(edge)
+            incoming[child].append(edge)
+    for task in range(len(graph)):
+        net.add(_transition(graph, net, task, incoming[task], outgoing[task]))
+    return net
+
+
+def task_number(transition: Transition) -> int:
+    """The number in the graph of the task that a transition stands for."""
+    return int(transition.name.partition(" ")[0])
+
+
+def _transition(graph: Graph, net: Net, task: int, incoming: list[Place], outgoing: list[Place]) -> Transition:
+    action = graph.actions[task]
+    ports: list[Port] = [take(place) for place in incoming]
+    tell = _telling(outgoing)
+    return Transition(
+        name=f"{task} {graph.names[task]}",
+        net=net.name,
+        is_task=action is not None,
+        port_names=tuple(f"need_{number}" for number in range(len(ports))),
+        ports=tuple(ports),
+        visible=0,
+        function=tell if action is None else None,
+        gives=tell if action is not None else None,
+        profile=graph.profile_of(task) if action is not None else NO_PROFILE,
+        action=action,
+    )
+
+
+def _telling(outgoing: list[Place]) -> Callable[[], dict[Place, bool]]:
+    """Whatever a task returned, its successors learn only that it is done."""
+    return lambda: dict.fromkeys(outgoing, True)

@@ -1,0 +1,455 @@
+"""The steward: requests in, tickets out; who waits, who goes first, and what is kept for whom.
+
+Everything is granted whole or not at all, so nobody holds while waiting and there is no deadlock. Whatever fits is
+granted at once, also past those that wait (*backfill*): a request waits only because what it asks for is not free.
+
+Nobody starves. Of the tickets that wait, the oldest may be passed by `patience` younger ones. Then it gets a *fence*
+(`shoal.resources.reservations`): units that could serve it, which nobody else gets as they become free. It is served at
+the latest when everyone who held a part of these units has given it back, and then the next one is the oldest.
+
+The bound: let every grant be released within H releases. As long as the oldest ticket waits, each run of H releases
+passes it at least once, for otherwise nothing would be held at its end and the ticket were served. So after `patience`
+such runs it has its fence, and H releases later that is complete: a ticket with Q older ones before it waits through at
+most (Q + 1) * ((patience + 1) * H + 1) releases. Where every release serves somebody, as under load, each counts as one
+of the `patience`, and it is (Q + 1) * (patience + H + 1). `tests/resources/property/test_steward_property.py` holds it
+to that.
+
+The methods return what happened to tickets other than the one they are about. They know no time: how long something has
+waited is counted in grants. Who runs what on the granted units is left to the caller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from shoal.core.quantities import show_bytes
+from shoal.errors import InputError
+from shoal.resources.best_fit import MachineShare, allowed_by, give_back, place
+from shoal.resources.machine import MachinePart
+from shoal.resources.requests import ANYWHERE, Choice, Request, Requirement, Wanted
+from shoal.resources.reservations import Reservation, claim, is_possible, order_of
+from shoal.resources.tickets import (
+    Happening,
+    ResourceGrant,
+    Ticket,
+    TicketEnded,
+    TicketGranted,
+    TicketLost,
+    TicketQueue,
+    TicketRefused,
+    TicketState,
+    grant_of,
+)
+from shoal.resources.tree import ResourceTree, ResourceUnit, holdings_of, units_of
+
+
+def why_never(forest: ResourceTree, request: Sequence[Requirement]) -> str:
+    """The reason for a request that has no claim."""
+    for wanted in request:
+        reason = _why_not(forest, wanted)
+        if reason is not None:
+            return f"{wanted} can never be granted: {reason}"
+    together = ", and ".join(map(str, request))
+    machines = len(forest.machines)
+    return f"{together} can never be granted together on the {machines} machine{'s' * (machines != 1)} there are"
+
+
+def _why_not(forest: ResourceTree, wanted: Requirement) -> str | None:
+    """Why one requirement alone cannot be met; None if it can, as far as counts tell."""
+    roots = list(forest.roots())
+    if not roots:
+        return "there are no machines"
+    roots = list(forest.roots(allowed_by(forest, wanted.only)))
+    if not roots:
+        return f"no machine is {' and '.join(wanted.only)}"
+    reasons = [_why_not_choice(roots, forest, wanted.nodes, choice) for choice in wanted.choices]
+    return None if None in reasons else "; ".join(reason for reason in reasons if reason)
+
+
+def _why_not_choice(roots: list[ResourceUnit], forest: ResourceTree, nodes: int, choice: Choice) -> str | None:
+    for kind, count in choice.needs:
+        counts = [_number(root, kind) for root in roots]
+        if not any(counts):
+            return f"no machine has any {kind}"
+        if nodes == ANYWHERE:
+            if sum(counts) < count:
+                return f"there are {sum(counts)} {kind} in all"
+        elif max(counts) < count:
+            return f"the most {kind} on one node is {max(counts)}"
+    most = max(forest.capacity[root.number] for root in roots)
+    if most < choice.memory:
+        return f"the most memory on one node is {show_bytes(most)}"
+    if nodes == ANYWHERE:
+        return None
+    having = [
+        root
+        for root in roots
+        if forest.capacity[root.number] >= choice.memory
+        and all(_number(root, kind) >= count for kind, count in choice.needs)
+    ]
+    if not having:
+        return f"no node has {choice} together"
+    if len(having) < nodes:
+        return f"only {len(having)} machine{'s' * (len(having) > 1)} can give that"
+    return None
+
+
+def _number(root: ResourceUnit, kind: str) -> int:
+    """How many of a class a machine has, or is."""
+    return root.total.get(kind, 0) + (root.kind == kind)
+
+
+PATIENCE = 100
+_REMEMBERED = 10_000
+"""Lines nobody waits in are forgotten when there are more."""
+
+
+class ResourceManager:
+    """Resources, who holds them, and who waits for them."""
+
+    def __init__(self, parts: Iterable[MachinePart] = (), *, patience: int = PATIENCE, may_grow: bool = False) -> None:
+        """If machines `may_grow` in number, a request that none of them can meet waits instead of being refused."""
+        self.forest = ResourceTree()
+        self.patience = patience
+        self.may_grow = may_grow
+        self.held: dict[int, Ticket] = {}
+        self.waiting: dict[int, Ticket] = {}
+        self.fence: Reservation | None = None
+        self.order: list[tuple[int, int, TicketQueue]] = []
+        """Lines with tickets that can be met, by the number of their oldest ticket."""
+        self.hoping: dict[int, TicketQueue] = {}
+        """Lines that wait for other machines."""
+        self._passed = 0
+        """Grants since `_oldest` is the oldest, to younger tickets."""
+        self._oldest = 0
+        self._lines: dict[Request, TicketQueue] = {}
+        self._last = 0
+        self._last_line = 0
+        self._version = 0
+        self.untried = False
+        """Whether a ticket was put in line without a look at what is free."""
+        self.add(*parts)
+
+    def request(self, run: str, wanted: Requirement | Sequence[Requirement]) -> Ticket:
+        """A ticket, which is granted if that is possible now and waits otherwise.
+
+        What no machine can ever meet raises `InputError`, unless there may be more machines.
+        """
+        request = (wanted,) if isinstance(wanted, Requirement) else tuple(wanted)
+        if not request:
+            raise InputError(f"run {run!r} asks for nothing", remedy="give at least one requirement")
+        line = self._line_of(request)
+        self._last += 1
+        ticket = Ticket(self._last, run, request, line)
+        if line.possible and not line.size:
+            if self._is_due():
+                self.untried = True
+            else:
+                shares = self._place(ticket)
+                if shares is None and not self.held:
+                    shares = self._claimed(line).hand_over()
+                if shares is not None:
+                    self._hold(ticket, shares)
+                    if self.order:
+                        self.passed_by()
+                        self._passed += 1
+                    return ticket
+        self._queue(ticket)
+        return ticket
+
+    def grant(self, ticket: int) -> ResourceGrant:
+        """What a ticket holds."""
+        return grant_of(self._holder(ticket))
+
+    def release(self, ticket: int) -> list[Happening]:
+        """Gives back what a ticket holds; returns who was served with it."""
+        found = self._holder(ticket)
+        del self.held[ticket]
+        found.state = TicketState.ENDED
+        give_back(self.forest, found.shares)
+        if not self.order:
+            return []
+        return self._serve([share.root for share in found.shares])
+
+    def cancel(self, ticket: int) -> list[Happening]:
+        """Ends a ticket, also one that was granted meanwhile."""
+        if ticket in self.held:
+            return self.release(ticket)
+        found = self.waiting.get(ticket)
+        if found is None:
+            raise InputError(f"ticket {ticket} {self._fate(ticket)}")
+        self._leave(found, TicketState.ENDED)
+        return self._serve(None)
+
+    def interrupt(self, run: str) -> list[Happening]:
+        """Ends every waiting ticket of a run; what it holds it keeps."""
+        told: list[Happening] = []
+        for ticket in [each for each in self.waiting.values() if each.run == run]:
+            self._leave(ticket, TicketState.ENDED)
+            told.append(TicketEnded(ticket.number, run))
+        return told + self._serve(None)
+
+    def depart(self, run: str) -> list[Happening]:
+        """Ends everything of a run: its waiting tickets, and what it holds."""
+        told = self.interrupt(run)
+        for ticket in [each for each in self.held.values() if each.run == run]:
+            told += self.release(ticket.number)
+        return told
+
+    def add(self, *parts: MachinePart) -> list[Happening]:
+        """Takes in machines; all of them, or none if one cannot be taken in."""
+        names = [part.name for part in parts]
+        if len(set(names)) < len(names):
+            raise InputError(f"two of the machines {', '.join(names)} have the same name")
+        planted: list[ResourceUnit] = []
+        try:
+            for part in parts:
+                planted.append(self.forest.add(part))
+        except InputError:
+            for root in planted:
+                self.forest.cut(root)
+            raise
+        return self._judge_again() + self._serve(None)
+
+    def remove(self, *wanted: Wanted) -> list[Happening]:
+        """Takes away machines or parts of them, in use or not; tells who held what of them."""
+        units = [self._existing(each) for each in wanted]
+        if self.fence is not None:
+            self._lift()
+        told: list[Happening] = []
+        for unit in units:
+            if not unit.gone:
+                told += self._take_away(unit)
+        told += self._judge_again()
+        return told + self._serve(None)
+
+    def _holder(self, ticket: int) -> Ticket:
+        found = self.held.get(ticket)
+        if found is None:
+            raise InputError(f"ticket {ticket} holds nothing: it {self._fate(ticket)}")
+        return found
+
+    def _fate(self, ticket: int) -> str:
+        if ticket in self.waiting:
+            return "is still waiting"
+        return "has ended before" if 0 < ticket <= self._last else "was never given out"
+
+    def _existing(self, wanted: Wanted) -> ResourceUnit:
+        unit = self.forest.find(wanted)
+        if unit is None:
+            raise InputError(f"there is no resource {wanted!r} to remove")
+        return unit
+
+    def _line_of(self, request: Request) -> TicketQueue:
+        """The line of those who ask for the same, made and judged if it is new."""
+        line = self._lines.get(request)
+        if line is None:
+            bare = tuple(msgspec.structs.replace(each, prefer=()) if each.prefer else each for each in request)
+            line = self._lines.get(bare)
+            if line is None:
+                if len(self._lines) > _REMEMBERED:
+                    self._lines = {key: known for key, known in self._lines.items() if known.size}
+                self._last_line += 1
+                line = self._lines[bare] = TicketQueue(self._last_line, bare)
+        if line.version != self._version:
+            self._is_possible(line)
+        if not line.possible and not self.may_grow:
+            raise InputError(why_never(self.forest, line.request))
+        return line
+
+    def _is_possible(self, line: TicketQueue) -> bool:
+        line.order = order_of(self.forest, line.request)
+        line.possible = is_possible(self.forest, line.request, line.order)
+        line.version = self._version
+        return line.possible
+
+    def _hold(self, ticket: Ticket, shares: list[MachineShare]) -> None:
+        ticket.state, ticket.shares = TicketState.GRANTED, shares
+        self.held[ticket.number] = ticket
+
+    def _queue(self, ticket: Ticket) -> None:
+        line = ticket.line
+        line.join(ticket, self.forest)
+        self.waiting[ticket.number] = ticket
+        if line.size == 1:
+            if line.possible:
+                insort(self.order, (ticket.number, line.number, line))
+            else:
+                self.hoping[line.number] = line
+
+    def _leave(self, ticket: Ticket, state: TicketState) -> None:
+        """A ticket waits no longer."""
+        line = ticket.line
+        was_head = line.head() is ticket
+        ticket.state = state
+        line.size -= 1
+        del self.waiting[ticket.number]
+        if self.fence is not None and self.fence.owner == ticket.number:
+            self._lift()
+        if was_head and line.number not in self.hoping:
+            del self.order[bisect_left(self.order, (ticket.number,))]
+            if line.size:
+                insort(self.order, (line.head().number, line.number, line))
+        elif not line.size:
+            self.hoping.pop(line.number, None)
+
+    def _lift(self) -> None:
+        assert self.fence is not None
+        self.fence.lift()
+        self.fence = None
+        self.untried = True
+
+    def passed_by(self) -> int:
+        """How often the oldest ticket has been passed."""
+        oldest = self.order[0][0]
+        if oldest != self._oldest:
+            self._oldest, self._passed = oldest, 0
+        return self._passed
+
+    def _is_due(self) -> bool:
+        """Whether the oldest ticket must get a fence before anybody else is served."""
+        return self.fence is None and bool(self.order) and self.passed_by() >= self.patience
+
+    def _serve(self, touched: list[ResourceUnit] | None) -> list[Happening]:
+        """Grants whatever fits, oldest first; something has become free on the `touched` machines, or anywhere."""
+        told: list[Happening] = []
+        if self.fence is not None:
+            self._complete(touched, told)
+        if self.untried:
+            touched, self.untried = None, False
+        at, is_due = 0, self._is_due()
+        while at < len(self.order):
+            line = self.order[at][2]
+            if is_due and at:
+                at = 0
+                continue
+            shares = None
+            if touched is None or is_due or line.could_use(touched):
+                ticket, shares = self._try(line, None if is_due else touched)
+            if shares is not None:
+                if ticket.number != self.order[0][0]:
+                    self.passed_by()
+                    self._passed += 1
+                self._leave(ticket, TicketState.GRANTED)
+                self._hold(ticket, shares)
+                told.append(TicketGranted(ticket.number, ticket.run))
+                is_due = self._is_due()
+                if self.untried:  # it had a fence, and what that held is free now
+                    touched, self.untried, at = None, False, 0
+                elif touched is not None and not _has_room(touched):
+                    break  # nobody else can use what became free
+            elif at == 0 and self.fence is None and (is_due or not self.held):
+                self._fence_for(line, told)
+                is_due = self._is_due()
+            else:
+                at += 1
+        return told
+
+    def _try(self, line: TicketQueue, touched: list[ResourceUnit] | None) -> tuple[Ticket, list[MachineShare] | None]:
+        """Takes what a ticket of the line asks for: its oldest, or one that prefers where something became free."""
+        ticket = line.fan_of(self.forest, touched) if touched is not None else None
+        ticket = ticket or line.head()
+        return ticket, self._place(ticket)
+
+    def _place(self, ticket: Ticket) -> list[MachineShare] | None:
+        """Takes what a ticket asks for where it likes best; its likings must not be what prevents it."""
+        line = ticket.line
+        shares = place(self.forest, ticket.request, line.order)
+        if shares is None and len(ticket.request) > 1 and ticket.request != line.request:
+            shares = place(self.forest, line.request, line.order)
+        return shares
+
+    def _fence_for(self, line: TicketQueue, told: list[Happening]) -> None:
+        """Keeps what the oldest ticket needs from now on."""
+        self.fence = self._claimed(line)
+        self.fence.owner = line.head().number
+        self._complete([], told)
+
+    def _claimed(self, line: TicketQueue) -> Reservation:
+        """A fence around what would serve a line; when nothing is held it is complete."""
+        claims = claim(self.forest, line.request, line.order)
+        assert claims is not None, "a ticket in line that cannot be met"
+        return Reservation(self.forest, claims)
+
+    def _complete(self, touched: list[ResourceUnit] | None, told: list[Happening]) -> None:
+        """Fetches what has become free of the fenced units; grants them if that was the last of them."""
+        fence = self.fence
+        assert fence is not None
+        for root in [each.root for each in fence.claims] if touched is None else touched:
+            fence.collect(root)
+        if fence.is_complete():
+            ticket = self.waiting[fence.owner]
+            shares = fence.hand_over()
+            self.fence = None
+            self._leave(ticket, TicketState.GRANTED)
+            self._hold(ticket, shares)
+            told.append(TicketGranted(ticket.number, ticket.run))
+
+    def _take_away(self, unit: ResourceUnit) -> list[Happening]:
+        """Cuts a unit out of the forest, and out of the hands of those who hold something of it."""
+        root = unit.root()
+        there: list[tuple[Ticket, MachineShare]] = []
+        for ticket in self.held.values():
+            there += [(ticket, share) for share in ticket.shares if share.root is root]
+        give_back(self.forest, [share for _, share in there])
+        around = [each.number for each in unit.around()]
+        path = unit.path()
+        self.forest.cut(unit)
+        told: list[Happening] = []
+        for ticket, share in there:
+            units = [each for holding in share.holdings for each in units_of(holding)]
+            lost = [each.path() for each in units if each.gone]
+            lost += [path for each in units if each.number in around]
+            memory = sum(size for bank, size in share.memory if bank.gone)
+            share.holdings = holdings_of([each for each in units if not each.gone])
+            share.memory = [(bank, size) for bank, size in share.memory if not bank.gone]
+            self._retake(share)
+            if lost or memory:
+                told.append(TicketLost(ticket.number, ticket.run, tuple(lost), memory))
+            if not share.holdings and not share.memory:
+                ticket.shares.remove(share)
+        return told
+
+    def _retake(self, share: MachineShare) -> None:
+        """Holds again what is left of a share, exactly where it was."""
+        for holding in share.holdings:
+            self.forest.take(*holding)
+        if share.memory:
+            self.forest.retake_memory(share.root, share.memory)
+
+    def _judge_again(self) -> list[Happening]:
+        """Whose request is possible, now that the machines are others; tells who is refused."""
+        told: list[Happening] = []
+        self._version += 1
+        impossible = [line for _, _, line in self.order if not self._is_possible(line)]
+        possible = [line for line in self.hoping.values() if self._is_possible(line)]
+        for line in impossible:
+            told += self._give_up(line)
+        for line in possible:
+            del self.hoping[line.number]
+            insort(self.order, (line.head().number, line.number, line))
+        return told
+
+    def _give_up(self, line: TicketQueue) -> list[Happening]:
+        """A line can no longer be met: its tickets hope for machines to come, or end."""
+        if self.may_grow:
+            del self.order[bisect_left(self.order, (line.head().number,))]
+            self.hoping[line.number] = line
+            return []
+        told: list[Happening] = []
+        why = why_never(self.forest, line.request)
+        for ticket in line.waiting():
+            self._leave(ticket, TicketState.REFUSED)
+            told.append(TicketRefused(ticket.number, ticket.run, why))
+        return told
+
+
+def _has_room(roots: Iterable[ResourceUnit]) -> bool:
+    """Whether anything is free on one of these machines."""
+    for root in roots:
+        if not root.held and (root.is_ready() or any(root.free.values())):
+            return True
+    return False

@@ -1,1 +1,0 @@
-"""Runners start, measure, limit and reap tasks: commands as processes, Python calls in worker processes."""

@@ -1,0 +1,205 @@
+"""How a run begins on a cluster, with everything that can go wrong meanwhile: seeds of their own.
+
+As in an agent: all nodes are listed, and each opens its share of the run at a moment of its own. The first one takes
+what is ready and keeps or deals it; all begin to look for work. What others say to a node that has not opened its share
+is kept and heard then. The first messages between any two nodes get lost, doubled and late, a share may begin without
+knowing of all nodes, loops are busy, and nodes die, come back, or come later. Tasks take long: a node that has missed
+something stands idle beside others that have more than enough, and that is what `Idleness` finds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shoal.core.peer_messages import Message, PeerMessageReceived, PeersChanged, Roster, TasksPlaced
+from shoal.core.peer_scheduler import PeerScheduler
+from shoal.core.policies.order import ORDERS
+from shoal.core.scheduler_messages import CapsChanged, TimePassed
+from shoal.core.store.memory import ReadyBatch
+from shoal.core.work import Work, bytes_read, from_graph
+from shoal.sim.cluster.fault_schedule import StruckRun, played
+from shoal.sim.cluster.run import SUBMISSIONS, SimulationOptions
+from shoal.sim.cluster.scenario import CALM, ClusterFaults, ClusterScenario, draw_profiles
+from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
+from shoal.sim.cluster.trace import ClusterTrace
+from shoal.sim.synthetic_graphs import SHAPES
+from shoal.sim.workloads.registry import make_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_EARLY = 64
+"""Messages that an agent keeps before it has opened its share."""
+LATEST_ATTACH = 1.0
+BEAT = 1.0
+"""Seconds after which a share hears of a node that it did not know."""
+WORK = ("bag:tasks={}", "fan-out:tasks={},degree=3", "stacking:tasks={},locality=3,aggregate=1", "all-pairs:side=5")
+
+
+class RunStart(msgspec.Struct, frozen=True):
+    """What goes wrong with the first messages; all but the first are probabilities."""
+
+    first: int = 0
+    """So many messages from one node to another are the first ones."""
+    loses: float = 0.0
+    doubles: float = 0.0
+    delays: float = 0.0
+    unknown: float = 0.0
+    """That a share does not know of another node when it begins."""
+    late_nodes: int = 0
+    """Nodes that join while the run is under way."""
+
+
+class RunStartScenario(ClusterScenario):
+    """A run whose beginning is disturbed."""
+
+    beginning: RunStart = RunStart()
+
+
+def draw_beginning(seed: int) -> RunStartScenario:
+    """The scenario of a seed."""
+    random = Random(4 * seed + 1)
+    cores = random.choice((1, 1, 2, 3))
+    latency = random.choice((0.0002, 0.0002, 0.005, 0.08, 0.2))
+    spec = ClusterSpec(random.randint(2, 7), NodeSpec(cores=cores), latency=latency, store_latency=0.0005)
+    work = _draw_work(random, spec)
+    options = SimulationOptions(
+        policy=random.choice(("flds", "flds", "mlb", "auto")),
+        order=random.choice(list(ORDERS)),
+        look_ahead=random.choice((0, 1)),
+        estimated=random.random() < 0.5,
+        submission=random.choice(SUBMISSIONS),
+        seed=seed,
+    )
+    until = random.uniform(2.5, 4.0)
+    faults = ClusterFaults(
+        deaths=random.choice((0.0, 0.0, 0.5)),
+        suspicions=random.choice((0.0, 0.0, 0.3)),
+        stalls=random.choice((0.0, 2.0, 10.0)),
+        fails=random.choice((0.0, 0.1)),
+        lease=random.uniform(0.1, 0.5),
+        until=until,
+    )
+    beginning = RunStart(
+        first=random.choice((1, 2, 4, 8)),
+        loses=random.choice((0.0, 0.5, 1.0)),
+        doubles=random.choice((0.0, 0.3)),
+        delays=random.choice((0.0, 0.5)),
+        unknown=random.choice((0.0, 0.5, 1.0)),
+        late_nodes=random.choice((0, 0, 1, 2)),
+    )
+    return RunStartScenario(seed, work, spec, options, faults, direct=True, beginning=beginning)
+
+
+def _draw_work(random: Random, spec: ClusterSpec) -> Work:
+    """Tasks of some seconds, for at least ten on each core."""
+    tasks = min(60, 12 * spec.cores())
+    if random.random() < 0.5:
+        work = make_workload(random.choice(WORK).format(tasks), random.randrange(1 << 30))
+        profiles = [msgspec.structs.replace(profile, retries=3) for profile in work.profiles]
+        sizes = array("q", (1 + size % 20_000_000 for size in work.file_bytes))
+        weight = bytes_read(len(work), work.input_start, work.inputs, sizes)
+        work = msgspec.structs.replace(work, profiles=profiles, file_bytes=sizes, weight=weight)
+    else:
+        graph = SHAPES[random.choice(list(SHAPES))](random, tasks, draw_profiles(random, spec))
+        sizes = array("q", (random.choice((1, random.randint(1, 20_000_000))) for _ in graph.file_names))
+        work = from_graph(graph, array("d", [1.0] * len(graph)), sizes)
+    length = random.choice((1.0, 3.0))
+    seconds = array("d", (random.uniform(0.5, 1.5) * length for _ in range(len(work))))
+    return msgspec.structs.replace(work, seconds=seconds)
+
+
+class Unopened(msgspec.Struct):
+    """A node that has not opened its share of the run."""
+
+    member: PeerScheduler
+    early: deque[tuple[Callable[..., None], Any]]
+    """What others have said."""
+    news: list[tuple[Callable[..., None], Any]] = []
+    """What must not get lost: what comes from the books."""
+
+
+class RunStartSimulation(StruckRun):
+    """A run in which shares are opened one after another."""
+
+    def __init__(self, scenario: RunStartScenario) -> None:
+        self.beginning = scenario.beginning
+        self._unopened: dict[int, Unopened] = {}
+        self._said: Counter[tuple[int, int]] = Counter()
+        """How many messages there were, by sender and receiver."""
+        super().__init__(scenario)
+
+    def submit(self, placeable: ReadyBatch) -> None:
+        """Nobody has what is ready in the beginning: the first who opens its share takes it."""
+        for node in list(self.members):
+            self._unopened[node] = Unopened(self.members.pop(node), deque(maxlen=MOST_EARLY))
+            soon = self.chance.random() < 0.5
+            self.at(self.chance.uniform(0.0, 0.05 if soon else LATEST_ATTACH), self._open, node, None)
+        for at in range(self.beginning.late_nodes):
+            fresh = (at + 1) * 100 * self.spec.nodes  # far from the numbers of those that come back
+            self.at(self.chance.uniform(0.2, self.mix.until), self._join_late, fresh, None)
+
+    def _join_late(self, node: int, _: None) -> None:
+        self.join(node, self.spec.kind(node % self.spec.nodes))
+        self._unopened[node] = Unopened(self.members.pop(node), deque(maxlen=MOST_EARLY))
+        self.announce()
+        self.find_homes()
+        self.at(self.now + self.chance.uniform(0.0, 0.2), self._open, node, None)
+        self.trace.saw("late nodes")
+
+    def _open(self, node: int, _: None) -> None:
+        """As `shoal.cluster.agent.run_share.RunShare.begin` does it."""
+        unopened = self._unopened.pop(node)
+        self.members[node] = unopened.member
+        unknown = [other for other in self.known if other != node and self.chance.random() < self.beginning.unknown]
+        if unknown:
+            seen = {other: self.capacity[other] for other in self.known if other not in unknown}
+            self.at(self.now + self.chance.uniform(0.0, BEAT), self.reach, node, (self._see_nodes, None))
+            self.tell(node, PeersChanged(Roster(seen, seen)))
+            self.trace.saw("unknown nodes")
+        taken = self.store.unowned(node)
+        self.tell(node, CapsChanged({}))
+        to = self.options.submission if self.options.submission == "all" else ""
+        self.tell(node, TasksPlaced(taken.tickets, taken.holdings, to) if taken.tickets else TimePassed())
+        for action, argument in [*unopened.news, *unopened.early]:
+            action(node, argument)
+
+    def _see_nodes(self, node: int, _: None) -> None:
+        self.tell(node, PeersChanged(self.roster))
+
+    def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
+        unopened = self._unopened.get(node)
+        if unopened is None:
+            super().reach(node, what)
+        elif isinstance(what[1], PeerMessageReceived):
+            unopened.early.append(what)
+        else:
+            unopened.news.append(what)
+
+    def _transmit(self, sender: int, receiver: int, message: Message) -> None:
+        beginning, chance = self.beginning, self.chance
+        self._said[sender, receiver] += 1
+        if self.mix is CALM or self._said[sender, receiver] > beginning.first:
+            super()._transmit(sender, receiver, message)
+            return
+        if chance.random() < beginning.loses:
+            self.trace.saw("first messages lost")
+            return
+        for _ in range(2 if chance.random() < beginning.doubles else 1):
+            delay = chance.expovariate(4.0) if chance.random() < beginning.delays else 0.0
+            self.at(
+                self.now + self.spec.latency + delay,
+                self.reach,
+                receiver,
+                (self.tell, PeerMessageReceived(sender, message)),
+            )
+
+
+def run_beginning_seed(seed: int) -> ClusterTrace:
+    """Plays the scenario of a seed."""
+    return played(RunStartSimulation(draw_beginning(seed)), flag="--beginnings")

@@ -1,0 +1,205 @@
+"""Random histories of a steward, for tests and campaigns: what runs may do, and machines that come and go.
+
+A seed is a history. After each step every invariant is checked (`shoal.resources.invariants`), and beside the steward
+an oracle keeps its own books: whether a grant is what was asked for, and whether anybody else has any of it. In the end
+nothing more goes wrong and holders only give back: then everyone who waits must be served, or wait for machines.
+"""
+
+from __future__ import annotations
+
+import random
+
+from shoal.errors import InputError
+from shoal.resources.invariants import check_steward
+from shoal.resources.machine import GPU, MachinePart, machine
+from shoal.resources.manager import ResourceManager
+from shoal.resources.requests import ANYWHERE, Kinds, Request, Requirement, Wanted, require
+from shoal.resources.tickets import (
+    Happening,
+    Ticket,
+    TicketEnded,
+    TicketGranted,
+    TicketLost,
+    TicketRefused,
+    TicketState,
+)
+from shoal.resources.tree import ResourceUnit, units_of
+
+_RUNS = ["a", "b", "c"]
+_LABELS = ["site=x", "site=y"]
+
+
+class ManagerHistory:
+    """One steward and the world around it."""
+
+    def __init__(self, seed: int, *, steps: int = 25) -> None:
+        self.dice = random.Random(seed)
+        self.steps = steps
+        self.grants = 0
+        self.refusals = 0
+        self.losses = 0
+        self._machines = 0
+        parts = [self._machine() for _ in range(self.dice.randint(1, 3))]
+        self.steward = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
+        self.tickets: dict[int, Ticket] = {}
+        """Of all who wait or hold, as the oracle knows them."""
+        self._owner: dict[int, int] = {}
+        """Who has each unit that has no parts."""
+
+    def play(self) -> ManagerHistory:
+        """The whole history; raises AssertionError at the first fault."""
+        acts = [self._request, self._release, self._cancel, self._interrupt, self._add, self._remove, self._depart]
+        for at, act in enumerate(self.dice.choices(acts, [50, 30, 5, 3, 3, 6, 2], k=self.steps)):
+            act()
+            check_steward(self.steward, judging=at % 8 == 0)
+        self._wind_up()
+        return self
+
+    def _machine(self) -> MachinePart:
+        dice = self.dice
+        self._machines += 1
+        made = machine(
+            f"m{self._machines}",
+            sockets=dice.randint(1, 2),
+            numas=dice.choice([0, 0, 1]),
+            cores=dice.randint(1, 4),
+            threads=dice.choice([0, 0, 2]),
+            gpus=dice.choice([0, 0, 1, 2]),
+            memory=dice.choice([0, 100, 1000]),
+            labels=dice.sample(_LABELS, dice.randint(0, 1)),
+        )
+        if dice.random() < 0.1:  # an irregular one: a board with a GPU and a socket of its own
+            board = MachinePart("board", "board0", (MachinePart(GPU, "gpu9", device="9"), *machine("", cores=2).parts))
+            made = MachinePart(made.kind, made.name, (*made.parts, board), made.memory, made.labels)
+        return made
+
+    def _wanted(self) -> Request:
+        """Mostly what could be met by the machines there are."""
+        return tuple(self._requirement() for _ in range(self.dice.choice([1, 1, 1, 1, 2, 3])))
+
+    def _requirement(self) -> Requirement:
+        dice, forest = self.dice, self.steward.forest
+        there = [kind for kind, count in forest.top.total.items() if count]
+        if not there or dice.random() < 0.03:
+            there = ["board", "licence"]
+        kinds = [dice.choice(["core", *there]) for _ in range(dice.choice([1, 1, 1, 2]))]
+        together = dice.random() < 0.15 and len(there) > 1
+        choices: list[Kinds] = [dict.fromkeys(dice.sample(there, 2), 1)] if together else [*kinds]
+        few = together or "core" not in kinds
+        nodes = dice.choice([1, 1, 1, 1, 2 if len(forest.machines) > 1 else 1, ANYWHERE])
+        places: list[Wanted] = [*forest.machines, *forest.units, *_LABELS]
+        has_memory = nodes != ANYWHERE and any(forest.capacity.values())
+        return require(
+            *choices,
+            count=1 if few else dice.choice([1, 1, 2, 2, 3, 4]),
+            memory=dice.choice([0, 0, 30, 90]) if has_memory else 0,
+            nodes=nodes,
+            prefer=dice.sample(places, 2) if dice.random() < 0.3 else (),
+            only=dice.sample([*forest.labels, *forest.machines, "site=z"], 1) if dice.random() < 0.1 else (),
+        )
+
+    def _request(self) -> None:
+        request = self._wanted()
+        try:
+            ticket = self.steward.request(self.dice.choice(_RUNS), request)
+        except InputError as error:
+            assert "can never be granted" in error.message
+            self.refusals += 1
+            return
+        self.tickets[ticket.number] = ticket
+        if ticket.state is TicketState.GRANTED:
+            self._granted(ticket)
+
+    def _release(self) -> None:
+        if self.steward.held:
+            number = self.dice.choice(list(self.steward.held))
+            self._forget(number)
+            self._hear(self.steward.release(number))
+
+    def _cancel(self) -> None:
+        if self.tickets:
+            number = self.dice.choice(list(self.tickets))
+            self._forget(number)
+            self._hear(self.steward.cancel(number))
+
+    def _interrupt(self) -> None:
+        self._hear(self.steward.interrupt(self.dice.choice(_RUNS)))
+
+    def _depart(self) -> None:
+        run = self.dice.choice(_RUNS)
+        for ticket in [each for each in self.tickets.values() if each.run == run and each.state is TicketState.GRANTED]:
+            self._forget(ticket.number)
+        self._hear(self.steward.depart(run))
+        assert not any(each.run == run for each in self.tickets.values())
+
+    def _add(self) -> None:
+        self._hear(self.steward.add(self._machine()))
+
+    def _remove(self) -> None:
+        forest = self.steward.forest
+        if not forest.units:
+            return
+        names: list[Wanted] = list(forest.machines) if self.dice.random() < 0.5 else list(forest.units)
+        wanted = self.dice.sample(names, min(len(names), self.dice.randint(1, 2)))
+        gone = [unit.number for each in wanted for unit in _leaves(forest.find(each))]
+        losers = {self._owner.pop(number) for number in gone if number in self._owner}
+        told = self.steward.remove(*wanted)
+        assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, (
+            "somebody was not told of a loss"
+        )
+        self._hear(told)
+
+    def _wind_up(self) -> None:
+        """Whoever holds gives back, oldest first, and asks for nothing more."""
+        while self.steward.held:
+            number = next(iter(self.steward.held))
+            self._forget(number)
+            self._hear(self.steward.release(number))
+        check_steward(self.steward)
+        assert not self.steward.order, "somebody waits for ever"
+        assert self.steward.may_grow or not self.steward.waiting
+        assert not self._owner
+
+    def _hear(self, told: list[Happening]) -> None:
+        for each in told:
+            match each:
+                case TicketGranted():
+                    self._granted(self.tickets[each.ticket])
+                case TicketRefused() | TicketEnded():
+                    assert self.tickets.pop(each.ticket).state is not TicketState.GRANTED
+                case TicketLost():
+                    self.losses += 1
+
+    def _forget(self, number: int) -> None:
+        del self.tickets[number]
+        self._owner = {unit: owner for unit, owner in self._owner.items() if owner != number}
+
+    def _granted(self, ticket: Ticket) -> None:
+        """What was granted is what was asked for, and nobody else has it."""
+        self.grants += 1
+        grant = self.steward.grant(ticket.number)
+        for at, wanted in enumerate(ticket.request):
+            places = [place for place in grant.places if place.requirement == at]
+            choice = wanted.choices[places[0].choice]
+            assert all(place.choice == places[0].choice for place in places)
+            if wanted.nodes == ANYWHERE:
+                _check_needs([kind for place in places for kind in place.kinds], choice.needs)
+            else:
+                assert len({place.node for place in places}) == len(places) == wanted.nodes
+                for place in places:
+                    _check_needs(place.kinds, choice.needs)
+                    assert place.memory == choice.memory
+        for share in ticket.shares:
+            for holding in share.holdings:
+                for leaf in [leaf for unit in units_of(holding) for leaf in _leaves(unit)]:
+                    assert leaf.number not in self._owner, f"{leaf.path()} is granted twice"
+                    self._owner[leaf.number] = ticket.number
+
+
+def _check_needs(kinds: list[str] | tuple[str, ...], needs: tuple[tuple[str, int], ...]) -> None:
+    counts = {kind: kinds.count(kind) for kind in kinds}
+    assert tuple(sorted(counts.items())) == needs, f"{needs} were asked for, {counts} granted"
+
+
+def _leaves(unit: ResourceUnit | None) -> list[ResourceUnit]:
+    return [each for each in unit.walk() if not each.parts] if unit is not None else []

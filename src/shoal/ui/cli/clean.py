@@ -1,0 +1,171 @@
+"""`shoal clean`: removes what a workflow made."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shoal.errors import InputError
+from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
+
+if TYPE_CHECKING:
+    from shoal.execution.recovery import Recovery
+    from shoal.execution.removal import Removal
+    from shoal.execution.workflow_loader import Workflow
+    from shoal.ledger.history import History
+    from shoal.ledger.workspace import Workspace
+
+SUMMARY = """Removes the files that the tasks of a workflow made, the directories that were made for them if they are
+empty, what attempts have half made, and the records of its runs. Source files stay, and so does every file that was
+changed since it was made, that no task is on record for having made, or that a run has replaced. After a kill, what
+stands under the names of outputs may be yours: it is moved away, and kept.
+With targets, removes only what their own tasks made (of a group: its members), and neither what these need, nor what
+is half made, nor records."""
+USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
+EXAMPLE = "shoal clean flow.py --dry-run"
+_SHOWN = 20
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_workflow(parser)
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("-f", "--force", action="store_true", help="remove outputs also if they were changed since")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every file")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import socket
+    import time
+
+    from shoal.execution.session import enter
+    from shoal.execution.workflow_loader import find_workflow
+    from shoal.ledger.workspace import LockHolder
+
+    named, words = split_words(arguments.words, arguments.workflow)
+    workspace = enter(find_workflow(named))
+    if not os.path.isdir(workspace.directory):
+        print(f"nothing to clean: {os.path.basename(workspace.workflow)} has not been run")
+        return 0
+    workspace.acquire(LockHolder(os.getpid(), socket.gethostname(), "", time.time()))
+    try:
+        return _clean(workspace, words, arguments)
+    finally:
+        workspace.release()
+
+
+def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
+    from shoal.execution.recovery import Recovery, recovery_ahead
+    from shoal.execution.removal import find_what_was_made, forget, remove
+    from shoal.execution.session import look_back
+    from shoal.ledger.history import read_history
+
+    history = read_history(workspace)
+    workflow, only = _load(workspace, words, history)
+    says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
+    if arguments.dry_run:
+        ahead = recovery_ahead(workspace, history)
+        says.recovery(ahead)
+        moved = ahead.moved
+    else:
+        ahead = Recovery()
+        moved = look_back(workspace, history, print)
+    cleaning = find_what_was_made(workflow.graph, history, workspace, arguments.force, only=only, ahead=ahead)
+    stuck = [] if arguments.dry_run else remove(cleaning, frozenset(moved.values()))
+    if stuck:
+        for kept in stuck:
+            print(f"could not remove {kept.name!r}: {kept.why}")
+        return 1
+    is_kept = ahead.replaced or _is_filled(workspace.replaced)
+    if only is None and not arguments.dry_run:
+        is_kept = forget(workspace, moved.values())
+    says.cleaning(cleaning, records=only is None)
+    says.moved(moved)
+    if is_kept and only is None:
+        print(f"{says.kept} what runs have replaced, in {os.path.relpath(workspace.replaced)}")
+    return 0
+
+
+def _load(workspace: Workspace, words: list[str], history: History) -> tuple[Workflow, list[int] | None]:
+    """The workflow, and the tasks whose outputs alone are to be removed; None: all.
+
+    Without words it is loaded as for the last run: only with its targets the tasks of rules with patterns are known.
+    """
+    from shoal.core.graph import lookup_tasks
+    from shoal.execution.removal import tasks_that_make
+    from shoal.execution.session import load
+    from shoal.execution.workflow_loader import targets_among
+
+    name = os.path.basename(workspace.workflow)
+    if not words and history.last_run is not None:
+        before = history.last_run.targets
+        try:
+            return load(workspace, before), None
+        except InputError:
+            targets = targets_among(name, before)
+            if not targets:
+                raise
+            # They may have left the workflow; the names of what they made are on record.
+            return load(workspace, [word for word in before if word not in targets]), None
+    workflow = load(workspace, words)
+    targets = targets_among(name, words)
+    if not targets:
+        return workflow, None
+    find = lookup_tasks(workflow.graph)
+    for target in targets:
+        if len(workflow.targets) < len(targets) and find(target) is None:
+            raise InputError(f"no task makes {target!r}", file=name, remedy="'shoal plan' lists the tasks")
+    return workflow, tasks_that_make(workflow.graph, workflow.targets)
+
+
+def _is_filled(directory: str) -> bool:
+    try:
+        return bool(os.listdir(directory))
+    except OSError:
+        return False
+
+
+class _Sayings:
+    """What is said of a cleaning, done or to be done."""
+
+    def __init__(self, *, dry: bool, every: bool) -> None:
+        self.every = every
+        self.removed = "would remove" if dry else "removed"
+        self.kept = "would keep" if dry else "kept"
+
+    def recovery(self, ahead: Recovery) -> None:
+        from shoal.core.quantities import count
+
+        if ahead.back:
+            print(f"a run was killed: would put {count(len(ahead.back), 'output')} back")
+
+    def cleaning(self, cleaning: Removal, *, records: bool) -> None:
+        from shoal.core.quantities import count, show_bytes
+        from shoal.ui.cli.text import printable
+
+        files = f"{count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)})"
+        print(f"{self.removed} {files} and the records of the runs" if records else f"{self.removed} {files}")
+        self._list([f"  {printable(name)}" for name in cleaning.files], "  and {} more (--verbose names them)")
+        self._list([f"kept {kept.name!r}: it {kept.why}" for kept in cleaning.kept])
+        if any(kept.is_output for kept in cleaning.kept):
+            print("--force removes outputs also if they are not as they were left")
+        if cleaning.unknown:
+            print(
+                f"{count(cleaning.unknown, 'result')} of earlier runs came from tasks that are no longer in the "
+                "workflow; the names of their files are not known, so these stay"
+            )
+
+    def moved(self, moved: Mapping[str, str]) -> None:
+        """What may be the user's: nobody knows who wrote it."""
+        told = [
+            f"{self.kept} what stood at {name!r} after a run was killed, as {place!r}" for name, place in moved.items()
+        ]
+        self._list(told)
+
+    def _list(self, told: list[str], more: str = "kept {} more (--verbose names them)") -> None:
+        shown = told if self.every else told[:_SHOWN]
+        for line in shown:
+            print(line)
+        if len(shown) < len(told):
+            print(more.format(f"{len(told) - len(shown):,}"))

@@ -1,0 +1,355 @@
+"""What the user sees of a net while it runs and when it is over: lines, a redrawn block, or JSON.
+
+The net's own thread says what happened; this is shown by the main thread, which calls `show` ten times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.core.quantities import count, show_cores, show_seconds
+from shoal.errors import InputError
+from shoal.execution.nets.run import problems_in_words
+from shoal.ledger.records import NetMarked, decodable, decodable_parts
+from shoal.ledger.status import Follower, RunPhase, RunStatus
+from shoal.petri.drawing import Arc, NetShown, TransitionShown
+from shoal.petri.records import Task
+from shoal.ui.cli.screen import Screen
+from shoal.ui.cli.status_tables import damage_line, show_moment
+from shoal.ui.cli.text import cut, printable, printable_lines, table
+
+REDRAW_SECONDS = 0.2
+PLAIN_SECONDS = 10.0
+NAMED_FAILURES = 20
+MOST_NAMED = 6
+
+
+def numbered(counts: Mapping[str, int], nothing: str = "none") -> str:
+    """`expand 12, improve 3`, the largest first."""
+    some = sorted(((name, number) for name, number in counts.items() if number), key=lambda pair: -pair[1])
+    shown = [f"{name} {number:,}" for name, number in some[:MOST_NAMED]]
+    if len(some) > MOST_NAMED:
+        shown.append(f"{len(some) - MOST_NAMED} others")
+    return ", ".join(shown) or nothing
+
+
+def as_json(value: object) -> Any:
+    """The value as JSON has it, or else as Python shows it."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value
+
+
+class NetDisplay:
+    """Shows failures only; the others add to it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.mark = NetMarked(time.time(), {}, {}, {}, [])
+        self.began = time.monotonic()
+        self._ended: deque[dict[str, Any]] = deque()
+        self._marks: deque[NetMarked] = deque()
+        self._printed: deque[str] = deque()
+        self._failures = 0
+
+    # ---- in the net's thread
+
+    def task_over(self, task: Task, started: float, ended: float, cpu: float, problem: str) -> None:
+        told = {"time": ended, "name": f"{task.transition.name} {task.id}", "transition": task.transition.name}
+        times = {"seconds": round(ended - started, 6), "cpu": round(cpu, 6)}
+        verdict = "done" if not problem else "failed" if task.transition.on_error is None else "caught"
+        self._ended.append({**told, "attempt": task.attempt, "verdict": verdict, **times, "message": problem})
+
+    def marked(self, mark: NetMarked) -> None:
+        self._marks.append(mark)
+
+    def printed(self, text: str) -> None:
+        self._printed.append(text)
+
+    # ---- in the main thread
+
+    def begin(self, net: str, resumed: bool, cores: float) -> None:
+        """The net has been started."""
+
+    def show(self) -> None:
+        """What happened since the last time."""
+        pieces = [self._printed.popleft() for _ in range(len(self._printed))]
+        if text := "".join(pieces).rstrip("\n"):
+            self.show_printed(text)
+        while self._ended:
+            self.show_task(self._ended.popleft())
+        while self._marks:
+            self.mark = self._marks.popleft()
+            self.show_mark()
+        self.tick(time.monotonic())
+
+    def show_task(self, told: dict[str, Any]) -> None:
+        if told["verdict"] == "failed":
+            self._failures += 1
+            if self._failures <= NAMED_FAILURES:
+                self.screen.say(self.screen.paint(printable_lines(f"failed: {told['name']}: {told['message']}"), "red"))
+            if self._failures == NAMED_FAILURES:
+                self.screen.say("shoal: further failures are only counted; 'shoal status' lists them")
+
+    def show_printed(self, text: str) -> None:
+        """What the net's functions printed."""
+        self.screen.say(text)
+
+    def show_mark(self) -> None:
+        """The mark is new."""
+
+    def tick(self, now: float) -> None:
+        """Called about ten times a second."""
+
+    def note(self, text: str) -> None:
+        self.screen.say(printable_lines(f"shoal: {text}"))
+
+    def end(self, told: dict[str, Any]) -> None:
+        """The run is over; `told` is how, as data."""
+        self.screen.erase()
+
+    def standing(self) -> list[str]:
+        """How the net stands, in two lines."""
+        mark = self.mark
+        done, running = sum(mark.done.values()), sum(mark.running.values())
+        took = show_seconds(time.monotonic() - self.began)
+        failed = f", {count(len(mark.problems), 'problem')}" if mark.problems else ""
+        return [
+            f"{done:,} done, {running:,} under way ({numbered(mark.running)}){failed}, {took}",
+            f"tokens: {numbered(mark.tokens)}",
+        ]
+
+
+class PlainNetDisplay(NetDisplay):
+    """Adds a line at the start and one every ten seconds."""
+
+    def begin(self, net: str, resumed: bool, cores: float) -> None:
+        how = "going on with" if resumed else "running"
+        self.screen.say(f"{how} net {net!r} on {show_cores(cores)}")
+        self._next = self.began + PLAIN_SECONDS
+
+    def tick(self, now: float) -> None:
+        if now >= self._next:
+            self._next = now + PLAIN_SECONDS
+            self.screen.say(printable("; ".join(self.standing())))
+
+
+class LiveNetDisplay(NetDisplay):
+    """Two lines that are redrawn in place."""
+
+    def begin(self, net: str, resumed: bool, cores: float) -> None:
+        self._next = self.began + REDRAW_SECONDS
+
+    def tick(self, now: float) -> None:
+        if now >= self._next:
+            self._next = now + REDRAW_SECONDS
+            width = self.screen.size()[0] - 1
+            self.screen.draw([cut(printable(line), width) for line in self.standing()])
+
+
+class JsonNetDisplay(NetDisplay):
+    """Writes `run_started`, `task_ended`, `marked`, `printed`, `note` and `run_ended`, one object per line."""
+
+    def begin(self, net: str, resumed: bool, cores: float) -> None:
+        self._emit("run_started", time=time.time(), net=net, resumed=resumed, cores=cores)
+
+    def show_task(self, told: dict[str, Any]) -> None:
+        self._emit("task_ended", **told)
+
+    def show_mark(self) -> None:
+        mark = self.mark
+        told = {"tokens": mark.tokens, "running": mark.running, "done": mark.done, "problems": mark.problems}
+        self._emit("marked", time=mark.time, **told)
+
+    def show_printed(self, text: str) -> None:
+        self._emit("printed", text=text)
+
+    def note(self, text: str) -> None:
+        self._emit("note", text=text)
+
+    def end(self, told: dict[str, Any]) -> None:
+        self._emit("run_ended", **told)
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        self.screen.say(json.dumps({"event": event, **fields}))
+
+
+class Printing(io.TextIOBase):
+    """Stands in the place of standard output while a net runs: what its functions print is shown, not mixed with the
+    result."""
+
+    def __init__(self, display: NetDisplay) -> None:
+        self._display = display
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._display.printed(text)
+        return len(text)
+
+
+def choose_net_display(arguments: argparse.Namespace) -> NetDisplay:
+    """The display that was asked for, or that fits where standard error goes."""
+    if arguments.json:
+        return JsonNetDisplay(Screen(sys.stdout))
+    screen = Screen(sys.stderr)
+    if arguments.quiet:
+        return NetDisplay(screen)
+    return PlainNetDisplay(screen) if arguments.plain or not screen.live else LiveNetDisplay(screen)
+
+
+MOST_SHOWN = 10
+_NEEDED = ("take", "read")
+"""Arcs of which each wants a token."""
+NO_MARK = NetMarked(0.0, {}, {}, {}, [])
+
+
+def net_headline(name: str, follower: Follower, phase: RunPhase, now: float) -> str:
+    """One line: which net, and what has become of its last run."""
+    state = follower.state
+    mark = state.mark or NO_MARK
+    what = f"{name}: net {state.net.name!r}" if state.net is not None else name
+    done = f"{count(sum(mark.done.values()), 'task')} done"
+    began = state.start.time if state.start is not None else now
+    if phase is RunPhase.RUNNING:
+        who = follower.holder
+        by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
+        return f"{what} running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
+    if state.end is None:
+        return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
+    how = {"ok": "came to its end", "failed": "failed"}.get(state.end.outcome)
+    if how is None:
+        how = f"stopped ({state.end.outcome})"
+        done += "; 'shoal run' goes on from there"
+    took = show_seconds(state.last_time - began)
+    return f"{what} {how} at {show_moment(state.last_time, now)} after {took}, {done}"
+
+
+def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool = False) -> list[str]:
+    """The whole picture, as lines: tokens by place, tasks by transition, problems."""
+    state = follower.state
+    mark = state.mark or NO_MARK
+    lines = [net_headline(follower.workspace.workflow.rsplit("/", 1)[-1], follower, phase, now)]
+    lines += damage_line(follower)
+    if state.start is not None and state.start.targets:
+        lines.append(f"asked for: {' '.join(map(decodable, state.start.targets))}")
+    lines += table([("place", "tokens"), *((name, f"{number:,}") for name, number in mark.tokens.items())])
+    running = mark.running if phase is RunPhase.RUNNING else {}
+    names = list(dict.fromkeys([*mark.done, *running]))
+    rows = [(name, f"{running.get(name, 0):,}", f"{mark.done.get(name, 0):,}") for name in names]
+    if rows:
+        lines += table([("task", "under way", "done"), *rows])
+    problems = problems_in_words(mark.problems)
+    most = len(problems) if every else MOST_SHOWN
+    if problems:
+        lines += ["problems:", *(f"  {problem}" for problem in problems[:most])]
+    if len(problems) > most:
+        lines.append(f"  and {len(problems) - most:,} more ('shoal status --verbose' lists them)")
+    return lines
+
+
+def net_as_data(follower: Follower, phase: RunPhase) -> dict[str, Any]:
+    """The same for programs; times are seconds since the epoch."""
+    state = follower.state
+    mark, start, end = state.mark or NO_MARK, state.start, state.end
+    return {
+        "workflow": follower.workspace.workflow,
+        "net": state.net.name if state.net is not None else None,
+        "state": phase.value,
+        "run": start.run if start else None,
+        "pid": start.pid if start else None,
+        "host": start.host if start else None,
+        "started": start.time if start else None,
+        "ended": state.last_time if end else None,
+        "outcome": end.outcome if end else None,
+        "targets": decodable_parts(start.targets) if start else [],
+        "damaged_bytes": follower.damaged_bytes(),
+        "marked": mark.time,
+        "tokens": mark.tokens,
+        "running": mark.running if phase is RunPhase.RUNNING else {},
+        "done": mark.done,
+        "problems": mark.problems,
+    }
+
+
+def why_nothing_runs(net: NetShown, state: RunStatus, phase: RunPhase, wanted: str | None) -> list[str]:
+    """Why transitions do not fire: all of them, or the one that is named `wanted`."""
+    known = [transition.name for transition in net.transitions]
+    if wanted is not None and wanted not in known:
+        raise InputError(
+            f"the net {net.name!r} has no transition {wanted!r}", remedy=f"its transitions are {', '.join(known)}"
+        )
+    tokens = state.mark.tokens if state.mark is not None else {place.name: place.tokens for place in net.places}
+    lines = []
+    if wanted is None:
+        lines.append(_of_the_whole(net, state, phase))
+    for transition in net.transitions:
+        if wanted in (None, transition.name):
+            lines.append(f"{transition.name}: {_held_by(net, transition, state, phase, tokens)}")
+    return lines
+
+
+def _of_the_whole(net: NetShown, state: RunStatus, phase: RunPhase) -> str:
+    if phase is RunPhase.NEVER:
+        return f"the net {net.name!r} has not run yet; this is its initial marking"
+    if _is_over(state, phase):
+        failed = state.end is not None and state.end.outcome == "failed"
+        how = "failed, and 'shoal run' retries it" if failed else "has ended"
+        return f"the net {net.name!r} {how}; this is its last marking"
+    if phase is not RunPhase.RUNNING:
+        return f"the net {net.name!r} is not running; this is its last marking"
+    running = state.mark.running if state.mark is not None else {}
+    return f"the net {net.name!r} is running; tasks: {numbered(running, 'none')}"
+
+
+def _is_over(state: RunStatus, phase: RunPhase) -> bool:
+    """Whether the net has ended, so that `shoal run` does not continue it."""
+    return phase is RunPhase.ENDED and state.end is not None and state.end.outcome in ("ok", "failed")
+
+
+def _left_with(transition: TransitionShown, net: NetShown, state: RunStatus, tokens: dict[str, int]) -> str:
+    """Of a net that has ended: how many tasks a transition has done, and which tokens it left."""
+    done = (state.mark or NO_MARK).done.get(transition.name)
+    words = [f"{count(done, 'task')} done"] if done is not None else []
+    places = dict.fromkeys(arc.place for arc in net.arcs if arc.transition == transition.name and arc.kind in _NEEDED)
+    left = [f"{count(tokens[place], 'token')} on {place!r}" for place in places if tokens.get(place)]
+    words.append(f"{' and '.join(left)} left" if left else "no token left")
+    return f"has ended: {', '.join(words)}"
+
+
+def _held_by(
+    net: NetShown, transition: TransitionShown, state: RunStatus, phase: RunPhase, tokens: dict[str, int]
+) -> str:
+    mark = state.mark or NO_MARK
+    running = mark.running.get(transition.name, 0) if phase is RunPhase.RUNNING else 0
+    runs = f"{count(running, 'task')} running; " if running else ""
+    aside = [problem for problem in mark.problems if f"the {transition.kind} {transition.name!r}" in problem]
+    lacking = _lacking(transition.name, net.arcs, tokens)
+    if _is_over(state, phase):
+        why = _left_with(transition, net, state, tokens)
+    elif lacking:
+        why = f"waits for {' and '.join(lacking)}"
+    elif transition.guards:
+        why = "has tokens on all its places; its guards and keys accept none of them yet"
+    else:
+        why = "has tokens on all its places; it waits for its turn or for equal keys, or may no longer fire"
+    return runs + why + (f"; {aside[0]}" if aside else "")
+
+
+def _lacking(name: str, arcs: list[Arc], tokens: dict[str, int]) -> list[str]:
+    wanted = Counter(arc.place for arc in arcs if arc.transition == name and arc.kind in _NEEDED)
+    return [
+        f"{count(number - tokens.get(place, 0), 'token')} on {place!r}"
+        for place, number in wanted.items()
+        if tokens.get(place, 0) < number
+    ]

@@ -1,0 +1,138 @@
+"""`shoal report`: a run, or two side by side, as one page to look at, or as data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import InputError
+from shoal.ui.cli.parser import CommandParser
+from shoal.ui.cli.text import printable
+
+if TYPE_CHECKING:
+    from shoal.ledger.workspace import Workspace
+
+SUMMARY = """Writes a report of a run: one self-contained HTML file with cores and memory over time, a task timeline,
+the critical path, what-if estimates and recommendations. RUN is a workflow file: its last run that executed tasks is
+reported; FILE@2 is its second run, FILE@-1 the one before the last."""
+USAGE = "[RUN] [OPTION...]"
+EXAMPLE = "shoal report flow.py -o report.html"
+_DEFAULT = "report.html"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"where the report goes; - is standard output ({_DEFAULT}, of --json -)"
+    )
+    parser.add_argument("--compare", nargs=2, metavar="RUN", help="two runs, side by side")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="write the data of the report instead of a page, to standard output unless -o names a file",
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    import json
+
+    from shoal.execution.run_selection import split_run
+    from shoal.ledger.workspace import Workspace
+    from shoal.ui.cli.workflow_places import STANDARD_OUTPUT, check_destination, write_to
+
+    if arguments.compare and arguments.run is not None:
+        raise InputError("--compare names both runs itself", remedy="leave the other one out")
+    words = arguments.compare or [_named(arguments.run)]
+    path = arguments.output
+    if path is None:
+        path = STANDARD_OUTPUT if arguments.json else _DEFAULT
+    for word in words:
+        check_destination(path, "-o", Workspace(split_run(word)[0]))
+    runs = [data_of(word) for word in words]
+    for path_of_run in dict.fromkeys(split_run(word)[0] for word in words):
+        _tell_damage(Workspace(path_of_run))
+    if arguments.json:
+        text = json.dumps(runs[0] if len(runs) == 1 else {"runs": runs}, allow_nan=False) + "\n"
+    else:
+        text = _page(runs)
+    write_to(path, text.encode(), f"the report {path!r} cannot be written")
+    if path == STANDARD_OUTPUT:
+        return 0
+    if len(runs) == 1:
+        print(printable(f"wrote {path}: {runs[0]['summary'][0]}{_unfinished(runs[0])}"))
+        return 0
+    print(printable(f"wrote {path}"))
+    for word, run in zip(words, runs, strict=True):
+        print(printable(f"  {word}: {run['summary'][0]}{_unfinished(run)}"))
+    return 0
+
+
+def _tell_damage(workspace: Workspace) -> None:
+    """On standard error, since a report of a ledger with holes in it does not tell of everything."""
+    from shoal.execution.run_selection import how_whole
+    from shoal.ledger.status import Follower
+    from shoal.ui.cli.status_tables import damage_line
+
+    if how_whole(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
+        follower = Follower(workspace)
+        follower.refresh()
+        for line in damage_line(follower):
+            print(f"shoal: {line}", file=sys.stderr)
+
+
+def _page(runs: list[dict[str, Any]]) -> str:
+    from shoal.ui.report.page import page
+
+    names = [run["run"]["workflow"] for run in runs]
+    title = f"{' and '.join(dict.fromkeys(names))}: {'a comparison of runs' if len(runs) > 1 else 'report of a run'}"
+    return page(title, {"runs": runs})
+
+
+def _unfinished(run: dict[str, Any]) -> str:
+    """A run that did not finish is not to be judged by how long it took."""
+    outcome = run["run"]["outcome"]
+    if outcome == "on a cluster":
+        return " It is on a cluster, and nobody follows it."
+    return "" if outcome in ("ok", "running") else f" It did not finish ({outcome})."
+
+
+def _named(word: str | None) -> str:
+    from shoal.ui.cli.workflow_places import choose_workflow
+
+    return word if word is not None else choose_workflow(None)
+
+
+def data_of(word: str) -> dict[str, Any]:
+    """Everything that is shown of the run that a word names."""
+    import time
+
+    from shoal.execution.run_selection import open_run, split_run
+    from shoal.ledger.cluster_notes import is_brought
+    from shoal.ledger.status import Follower, RunPhase, listen
+    from shoal.ui.report.data import run_data
+
+    path, number = split_run(word)
+    workspace, view = open_run(path, number)
+    assert view.start is not None
+    holder = workspace.holder()
+    is_live = holder is not None and holder.run == view.start.run and view.end is None
+    listen(view, workspace, is_live)
+    foreseen = None
+    if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
+        from shoal.sim.forecast import foreseen as foresee
+
+        follower = Follower(workspace, passes_idle=True)
+        ended = follower.refresh() is RunPhase.ENDED
+        if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
+            foreseen = foresee(workspace, follower.state)
+    now = time.time() if is_live else None
+    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
+    if number is None and not is_live and view.goes_on_elsewhere() and is_brought(workspace):
+        found["run"]["outcome"] = RunPhase.AWAY.value
+    return found
+
+
+_MOST_FORESEEN = 20_000
+"""Of larger runs nothing is predicted from earlier ones, see `shoal.sim.forecast`."""

@@ -1,0 +1,1 @@
+"""Runs, executors and futures as notebooks show them."""

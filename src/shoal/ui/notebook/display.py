@@ -1,0 +1,178 @@
+"""The thread that keeps what a notebook shows up to date, and how a card gets to the front ends of a kernel.
+
+Theory of operation. An output of a cell has a display id; whoever sends the kernel's front ends new content under that
+id changes the output wherever it is, also in the saved notebook. The thread looks at its source at most twice a second,
+sends only what has changed, takes no more than a quarter of the time for it, and ends when the source is over. It runs
+in an empty context, so that its messages belong to the cell that runs now: programs that execute notebooks listen to
+that one only. At the end of each cell it is asked to bring what is settled up to date, so that the notebook, when it is
+saved, has the last state of everything. A kernel that is interrupted does not touch it, one that dies takes it along.
+
+IPython is never imported here: it is there already where there is a kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from contextvars import Context
+from typing import Any, Protocol
+
+from shoal.ui.notebook.card import Card
+from shoal.ui.notebook.rendering import html_of, text_of
+
+PERIOD = 0.5
+LAZIEST = 1.0
+"""Between two looks at something in which nothing happens."""
+SHARE = 3.0
+"""Pause after each look, in times of what it took."""
+FIRST = 0.3
+"""How long a cell waits for its first picture before it shows that there will be one."""
+LAST = 2.0
+"""How long the end of a cell waits for the last picture of what is settled."""
+MOST_DISPLAYS = 8
+"""Of one source; earlier outputs stay as they are."""
+
+
+class DisplaySource(Protocol):
+    """Something to be shown. Asked by the thread, and by others where there is none."""
+
+    def card(self) -> Card:
+        """As it is now; may take long."""
+
+    def placeholder(self) -> Card:
+        """At once."""
+
+    def has_changed(self) -> bool:
+        """Whether another card than the last is to be expected; at once."""
+
+    def is_settled(self) -> bool:
+        """Whether nothing will happen unless somebody does something; at once."""
+
+    def is_over(self) -> bool:
+        """Whether nothing will happen any more."""
+
+
+def kernel() -> Any:
+    """The shell of the kernel that we are in, or None."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_shell() if get_shell is not None else None
+    return shell if getattr(shell, "kernel", None) is not None else None
+
+
+def bundle_of(card: Card) -> dict[str, str]:
+    """What a front end chooses from."""
+    return {"text/html": html_of(card), "text/plain": text_of(card)}
+
+
+class LiveDisplayThread:
+    """All outputs that show one source."""
+
+    def __init__(self, source: DisplaySource) -> None:
+        self._source = source
+        self._turn = threading.Condition()
+        """Held for all that follows, and for sending: an output is there before it is changed."""
+        self._displays: list[str] = []
+        self._thread: threading.Thread | None = None
+        self._bundle: dict[str, str] | None = None
+        """What all displays show."""
+        self._wanted = self._served = 0
+        """Looks that others have asked for, and up to which of these they have been taken."""
+        self._asked = threading.Event()
+
+    def show(self) -> None:
+        """Shows the source below the cell that runs, and keeps it up to date; only in a kernel."""
+        shell = kernel()
+        if shell is None:
+            raise NotImplementedError  # what IPython wants to hear if it is to look for another way
+        with self._turn:
+            if self._thread is None:
+                self._start(shell)
+            self._ask(FIRST)
+            display = uuid.uuid4().hex
+            self._displays = [*self._displays[1 - MOST_DISPLAYS :], display]
+            shown = self._bundle if self._bundle is not None else bundle_of(self._source.placeholder())
+            _send(shell, shown, display, update=False)
+
+    def settle(self, patience: float = LAST) -> None:
+        """Waits until the outputs show what is now, if it is going to stay so; not for long."""
+        if self._thread is not None and self._source.is_settled():
+            with self._turn:
+                self._ask(patience)
+
+    def tell(self, card: Card) -> None:
+        """Shows something in between, while the source is busy with its first card."""
+        shell = kernel()
+        if shell is not None and self._bundle is None:
+            with self._turn:
+                for display in self._displays:
+                    _send(shell, bundle_of(card), display, update=True)
+
+    def _start(self, shell: Any) -> None:
+        _attend_to(shell)
+        _going[id(self)] = self
+        self._thread = threading.Thread(
+            target=Context().run, args=(self._follow, shell), name="shoal-display", daemon=True
+        )
+        self._thread.start()
+
+    def _ask(self, patience: float) -> None:
+        """Has the thread look now, and waits until it has."""
+        self._wanted += 1
+        number = self._wanted
+        self._asked.set()
+        self._turn.wait_for(lambda: self._served >= number or self._thread is None, patience)
+
+    def _follow(self, shell: Any) -> None:
+        pause, over = PERIOD, False
+        try:
+            while not over:
+                began = time.monotonic()
+                self._asked.clear()
+                over, changed = self._look(shell)
+                if not over:
+                    pause = PERIOD if changed else min(2 * pause, LAZIEST)
+                    self._asked.wait(max(pause, SHARE * (time.monotonic() - began)))
+        finally:
+            with self._turn:
+                self._thread = None
+                _going.pop(id(self), None)
+                self._turn.notify_all()
+
+    def _look(self, shell: Any) -> tuple[bool, bool]:
+        """Sends what has changed; whether that was the end, and whether anything has."""
+        wanted = self._wanted
+        over = self._source.is_over()  # asked first: what is looked at after that is the end
+        changed = self._bundle is None or over or self._source.has_changed()
+        bundle = bundle_of(self._source.card()) if changed else self._bundle
+        with self._turn:
+            if bundle is not None and bundle != self._bundle:
+                self._bundle = bundle
+                for display in self._displays:
+                    _send(shell, bundle, display, update=True)
+            self._served = wanted
+            self._turn.notify_all()
+        return over, changed
+
+
+_going: dict[int, LiveDisplayThread] = {}
+"""Those that have a thread."""
+_attended: list[Any] = []
+"""The shell whose cells we hear of."""
+
+
+def _attend_to(shell: Any) -> None:
+    if shell not in _attended:
+        _attended.append(shell)
+        shell.events.register("post_run_cell", _after_cell)
+
+
+def _after_cell(_: object) -> None:
+    deadline = time.monotonic() + LAST
+    for live in list(_going.values()):
+        live.settle(max(0.0, deadline - time.monotonic()))
+
+
+def _send(shell: Any, bundle: dict[str, str], display: str, *, update: bool) -> None:
+    shell.display_pub.publish(bundle, {}, transient={"display_id": display}, update=update)

@@ -1,0 +1,150 @@
+"""A run as a card, from the same model as the live page and the report (`shoal.view`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.core.quantities import count, show_bytes, show_cores, show_seconds, show_share, time_left
+from shoal.ledger.views.attempts import Floats
+from shoal.ledger.views.progress import Progress, progress
+from shoal.ledger.views.run import RunView
+from shoal.ledger.views.tables import FailureCause, category_rows, failure_causes, figures
+from shoal.ledger.views.timeline import ShownCategories, shown_categories, spread, timeline
+from shoal.ui.notebook.card import (
+    MOST_CAUSES,
+    MOST_COLOURS,
+    MOST_ROWS,
+    Area,
+    Card,
+    CardFailure,
+    CardRow,
+    CardState,
+    Tone,
+)
+
+BUCKETS = 96
+_TONES: dict[str, Tone] = {"running": "live", "starting": "live", "ok": "good", "never run": "idle", "reading": "idle"}
+UNDERWAY = "under way"
+
+
+def empty_card(title: str, state: str, note: str) -> Card:
+    """Of a workflow of which there is no run to show, or not yet."""
+    return Card(title, state, _TONES.get(state, "bad"), [], "task", "category", note=note)
+
+
+def run_card(view: RunView, title: str, outcome: str, now: float | None) -> Card:
+    """As of `now`, a moment of the clock, for a run that goes on; None for one that is over."""
+    view.settle()
+    told = progress(view, now)
+    shown = shown_categories(view)
+    rows = _rows(view, shown, now)
+    causes = failure_causes(view)
+    return Card(
+        title,
+        outcome,
+        _TONES.get(outcome, "bad"),
+        _facts(view, told),
+        "task",
+        "category",
+        told.to_run,
+        _states(told, going=now is not None),
+        _time(told, outcome),
+        _area(view, shown, now),
+        rows[:MOST_ROWS],
+        max(0, len(rows) - MOST_ROWS),
+        [_failure(cause) for cause in causes[:MOST_CAUSES]],
+        max(0, len(causes) - MOST_CAUSES),
+    )
+
+
+def _facts(view: RunView, told: Progress) -> list[str]:
+    if view.is_cluster():
+        where = count(len(view.nodes), "node")
+    else:
+        where = f"on {view.start.host}" if view.start is not None else ""
+    cores, memory = view.total_cores(), view.total_memory()
+    amounts = [show_cores(cores)] + ([show_bytes(memory)] if memory else [])
+    rate = [f"{count(round(told.rate), 'task')} a second"] if told.rate >= 1 else []
+    before = [f"{told.up_to_date:,} up to date before"] if told.up_to_date > 0 else []
+    return [*amounts, *([where] if where else []), *rate, *before]
+
+
+def _states(told: Progress, *, going: bool) -> list[CardState]:
+    """What is not done when a run is over will not run."""
+    running = [CardState("running", told.running, "live")] if going else []
+    cannot = [CardState("cannot run", told.cannot_run, "idle")] if going and told.cannot_run else []
+    cancelled = [CardState("cancelled", told.cancelled, "soft")] if told.cancelled else []
+    rest = told.waiting if going else told.not_run
+    return [
+        CardState("done", told.done, "good"),
+        CardState("failed", told.failed, "bad"),
+        *running,
+        *cancelled,
+        CardState("not started" if going else "not run", rest, "idle"),
+        *cannot,
+    ]
+
+
+def _time(told: Progress, outcome: str) -> str:
+    if outcome != "running":
+        return f"took {show_seconds(told.elapsed)}"
+    if told.left is None:
+        return f"{show_seconds(told.elapsed)} so far"
+    return time_left(told.left, told.least, told.most)
+
+
+def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | None:
+    end = max(view.until(now) - view.origin, 1e-3)
+    if not len(view.attempts) and not view.running_now():
+        return None
+    over_time = timeline(view, shown, None, until=now, window=(0.0, end), buckets=BUCKETS)
+    told = figures(view, over_time)
+    series = np.maximum(0.0, over_time.cores - _lost(view, shown, over_time.edges))
+    held = "used" if over_time.crowded else "in use"
+    names, rows, colours = list(shown.names), [row.tolist() for row in series], list(range(len(shown.names)))
+    if over_time.untold.any():  # on the nodes of a cluster; which tasks those are is told when they have ended
+        names, rows, colours = [*names, UNDERWAY], [*rows, over_time.untold.tolist()], [*colours, MOST_COLOURS - 1]
+    return Area(
+        end,
+        names,
+        rows,
+        colours,
+        over_time.capacity.tolist(),
+        over_time.lost.tolist(),
+        f"{show_share(told.utilisation)} of {show_cores(told.cores)} {held}",
+    )
+
+
+def _lost(view: RunView, shown: ShownCategories, edges: Floats) -> Floats:
+    """Cores held by attempts that did not succeed, by shown category."""
+    rows = view.attempts
+    bad = np.flatnonzero(rows.outcome != 0)
+    begins, ends = view.after(rows.started[bad]), view.after(rows.ended[bad])
+    return spread(begins, ends, view.held()[bad], shown.place[rows.category[bad]], len(shown.names), edges)
+
+
+def _rows(view: RunView, shown: ShownCategories, now: float | None) -> list[CardRow]:
+    place = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
+    codes = view.category_of(np.array(list(view.running) if view.goes_on(now) else [], np.int64))
+    running = np.bincount(codes[codes >= 0], minlength=len(view.categories))
+    of = {name: int(running[code]) for code, name in enumerate(view.categories)}
+    return [
+        CardRow(
+            row.name,
+            place[row.name],
+            row.planned,
+            row.done,
+            row.failed,
+            of[row.name],
+            row.mean if row.done else None,
+            row.longest if row.done else None,
+            row.core_seconds,
+        )
+        for row in category_rows(view)
+    ]
+
+
+def _failure(cause: FailureCause) -> CardFailure:
+    return CardFailure(
+        cause.text, cause.attempts, cause.given_up, list(dict.fromkeys(name for name, _ in cause.examples))
+    )

@@ -1,0 +1,406 @@
+"""A run in sentences: what it was, and what to change next time, with the numbers that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from shoal.core.quantities import count, show_bytes, show_cores, show_seconds, show_share, span
+from shoal.core.resources import show_amount
+from shoal.ledger.records import ThrottleDecided
+from shoal.ledger.views.progress import Progress
+from shoal.ledger.views.run import RunView
+from shoal.ledger.views.tables import CategoryRow, FailureCause, Holding, TimeFigures, holdings
+from shoal.ledger.views.throttle import listed
+from shoal.ledger.views.waits import CriticalPath
+from shoal.sim.what_if import Replayed
+
+_MUCH = 0.15
+_SOME = 0.05
+_FEW = 8
+_ENOUGH_TASKS = 5
+"""Of fewer tasks nothing is concluded."""
+_SHORT = 0.02
+_OUTSTANDING = 0.25
+"""Of the work: a category with less is one among others."""
+_EXPLAINED = 0.75
+_FEWEST_CORES = 0.01
+_MEMORY = "memory"
+_ROOM = 1.2
+"""Above the largest that was seen."""
+_LITTLE_MEMORY = 64 << 20
+"""Nobody need ask for less."""
+
+
+class StoryFacts(msgspec.Struct, frozen=True):
+    """Everything the sentences are made of."""
+
+    view: RunView
+    progress: Progress
+    figures: TimeFigures
+    categories: list[CategoryRow]
+    causes: list[FailureCause]
+    path: CriticalPath | None
+    replayed: Replayed | None
+    foreseen: float | None = None
+    """Seconds that were predicted from earlier runs, if any."""
+    goes_on: bool = False
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the cores that was held, as everybody tells it; of nodes that have just spoken the sums over
+        time know less."""
+        told = self.progress.utilisation
+        return told if told is not None else self.figures.utilisation
+
+
+def summary(known: StoryFacts) -> list[str]:
+    """What happened."""
+    told, figures = known.progress, known.figures
+    found = [_headline(known)]
+    if figures.capacity:
+        sentence = (
+            f"{show_share(known.utilisation)} of {show_cores(figures.cores)} {'were' if figures.cores != 1 else 'was'} "
+            f"{'busy' if figures.crowded else 'allocated'} on average; tasks used {show_seconds(figures.cpu)} "
+            f"of CPU time."
+        )
+        if figures.memory_most:
+            sentence += f" Peak memory use was {show_bytes(figures.memory_most)}"
+            sentence += f" of {show_bytes(figures.memory_there)}." if figures.memory_there else "."
+        found.append(sentence)
+    if known.categories and known.categories[0].core_seconds > 0:
+        found.append(_work(known.categories))
+    if known.path is not None and known.path.length > 1:
+        path = known.path
+        most, _, spent = path.by_category[0]
+        found.append(
+            f"The critical path has {count(path.length, 'task')}: they ran for {show_seconds(path.ran)} and waited "
+            f"{show_seconds(path.waited)} in total. {show_share(spent, path.ran)} of the run time was spent in {most}."
+        )
+    if known.goes_on and told.left and told.least is not None and told.most is not None:
+        found.append(f"Estimated time remaining: {span(told.left, told.least, told.most)}.")
+    if known.causes:
+        bad = sum(cause.attempts for cause in known.causes)
+        main = max(known.causes, key=lambda cause: cause.attempts)
+        most = "" if main.attempts == bad else f", {main.attempts:,} of them for this reason"
+        found.append(f"{count(bad, 'attempt')} failed{most}: {main.sentence()}.")
+    return found
+
+
+def _work(rows: Sequence[CategoryRow]) -> str:
+    """Which category had most of it, if one stands out; they come in that order."""
+    first, whole = rows[0], sum(row.core_seconds for row in rows)
+    share = show_share(first.core_seconds, whole)
+    many = f"There are {count(len(rows), 'category')}" if len(rows) > 1 else ""
+    if first.core_seconds < _OUTSTANDING * whole:
+        return f"{many}, none with more than {share} of the core time."
+    part = "Most" if first.core_seconds > 0.5 * whole else "The largest share"
+    tasks = f"{count(first.done, 'task')} of {show_seconds(first.mean)} on average"
+    if not first.done:
+        tasks = f"{count(first.failed + first.retries, 'failed attempt')}"
+    before = f"{many}. " if many else ""
+    return f"{before}{part} of the work was in {first.name}: {tasks}, {share} of the core time."
+
+
+def _headline(known: StoryFacts) -> str:
+    view, told = known.view, known.progress
+    where = f"on {count(len(view.nodes), 'node')}" if view.is_cluster() else "on one machine"
+    parts = [f"{count(told.done, 'task')} done"]
+    if told.up_to_date:
+        parts.append(f"{told.up_to_date:,} already up to date")
+    if told.failed:
+        parts.append(f"{told.failed:,} failed")
+    if told.cancelled:
+        parts.append(f"{told.cancelled:,} cancelled")
+    left = told.not_run
+    if left and not known.goes_on:
+        parts.append(f"{left:,} not run")
+    elif left:
+        parts.append(f"{told.running:,} running and {told.waiting:,} not started")
+        if told.cannot_run:
+            parts.append(f"{told.cannot_run:,} cannot run")
+    return f"{', '.join(parts)} {where} in {show_seconds(told.elapsed)}."
+
+
+def advice(known: StoryFacts) -> list[str]:
+    """What to change next time, the largest gains first; a sentence of comfort if there is nothing."""
+    found: list[tuple[float, str]] = []
+    if known.figures.capacity:
+        found += _idleness(known)
+        found += _losses(known)
+        found += _requests(known)
+    found += _supposing(known)
+    if known.progress.failed and known.causes:
+        found.append((float("inf"), _failing(known)))
+    found.sort(key=lambda pair: -pair[0])
+    if not found:
+        return ["No recommendations: cores were well used, no work was lost, and requests match actual usage."]
+    return [sentence for _, sentence in found[:_FEW]]
+
+
+def _failing(known: StoryFacts) -> str:
+    """Which cause to mend first, and how many others there are."""
+    ending = sorted((cause for cause in known.causes if cause.given_up), key=lambda cause: -cause.given_up)
+    ending = ending or known.causes[:1]
+    main, others = ending[0], len(ending) - 1
+    failed = f"{count(known.progress.failed, 'task')} failed"
+    if not others:
+        return (
+            f"{failed}. Fix the cause ({main.sentence()}) and run the workflow again: only unfinished tasks will run."
+        )
+    also = "is 1 other cause" if others == 1 else f"are {others:,} other causes"
+    return (
+        f"{failed}, {main.given_up:,} of them for this reason: {main.sentence()}. There {also}. Fix them and "
+        "run the workflow again: only unfinished tasks will run."
+    )
+
+
+def _idleness(known: StoryFacts) -> list[tuple[float, str]]:
+    figures, found = known.figures, []
+    if figures.idle_nothing_ready is not None and figures.idle_nothing_ready > _MUCH * figures.capacity:
+        main = f", mostly of {known.path.by_category[0][0]}" if known.path is not None else ""
+        found.append(
+            (
+                figures.idle_nothing_ready / figures.cores,
+                f"For {show_share(figures.idle_nothing_ready, figures.capacity)} of the core time no task was "
+                f"ready, so "
+                f"more cores would not help. Shorten dependency chains{main}, or avoid tasks that many others need.",
+            )
+        )
+    if figures.idle_although_ready is not None and figures.idle_although_ready > _MUCH * figures.capacity:
+        found.append((figures.idle_although_ready / figures.cores, _why_idle(known)))
+    if figures.idle_within_tasks > _MUCH * figures.capacity:
+        found.append(
+            (
+                figures.idle_within_tasks / figures.cores / 4,
+                f"For {show_share(figures.idle_within_tasks, figures.capacity)} of the core time tasks did not "
+                f"use their "
+                "allocated cores: other programs used the machine, or tasks waited for files or the network.",
+            )
+        )
+    gain = min(figures.tail, _by_order(known))
+    if figures.tail > _MUCH * figures.makespan and gain > _SOME * figures.makespan and figures.makespan > 1.0:
+        found.append(
+            (
+                gain / 2,
+                f"In the last {show_seconds(figures.tail)} ({show_share(figures.tail, figures.makespan)} of the "
+                f"run) less than "
+                "half of the cores were in use. Start the longest tasks first with '--order critical'.",
+            )
+        )
+    return found
+
+
+def _by_order(known: StoryFacts) -> float:
+    """Seconds that another order could have saved at most: what ended last need not have waited for cores, and no order
+    is better than the bound."""
+    rows = known.view.attempts
+    if known.path is not None:
+        waited = known.path.waited
+    else:  # tasks that need nothing: each waits from the beginning on
+        waited = float(known.view.after(rows.started[np.argmax(rows.ended)])) if len(rows) else 0.0
+    replayed = known.replayed
+    return waited if replayed is None else min(waited, replayed.actual - replayed.bound)
+
+
+def _why_idle(known: StoryFacts) -> str:
+    figures = known.figures
+    share = show_share(figures.idle_although_ready or 0.0, figures.capacity)
+    short = [row for row in known.categories if row.done > 100 and row.median < _SHORT]
+    if short:
+        return (
+            f"For {share} of the core time cores were idle while tasks were ready: tasks of {short[0].name} take "
+            f"{show_seconds(short[0].median)}, about as long as starting one. Use fewer, longer tasks, or "
+            f"Python functions."
+        )
+    limit = _throttled(known)
+    if limit is not None:
+        what = f"{limit.category} " if limit.category else "tasks "
+        why = f" ({limit.reason})" if limit.reason else ""
+        return (
+            f"For {share} of the core time cores were idle while tasks were ready: the throttle limited {what}to "
+            f"{limit.cap:,} at a time{why}. The next run starts with this limit."
+        )
+    idle = f"For {share} of the core time cores were idle while tasks were ready"
+    wide = [row for row in known.categories if row.cores_most > 1 and row.done + row.failed]
+    if wide and _is_explained(known.replayed):
+        row = max(wide, key=lambda each: each.cores_most)
+        return (
+            f"{idle}: each task of {row.name} needs {show_cores(row.cores_most)} and waits until they are free "
+            f"at the same "
+            "time. With fewer cores per task they would start earlier."
+        )
+    scarce = _scarce(known, figures.cores)
+    if scarce:
+        row, name = scarce
+        unused = (
+            f", and {show_share(row.memory_waste)} of it was not used" if name == _MEMORY and row.memory_waste else ""
+        )
+        return f"{idle}. The limit may have been {name}: {_asks(known, row, name)}{unused}."
+    return (
+        f"{idle}: the limit was something other than cores, such as memory, a throttle or the overhead between tasks."
+    )
+
+
+def _throttled(known: StoryFacts) -> ThrottleDecided | None:
+    """The decision of a throttle that kept most tasks waiting while fewer ran than there are cores; None if no decision
+    did: a throttle that always allowed more tasks than ran is not the reason."""
+    found = [curve.strictest for curve in known.view.throttle.curves() if curve.strictest is not None]
+    limiting = [record for record in found if record.cap < known.figures.cores]
+    return max(limiting, key=lambda record: record.waiting, default=None)
+
+
+def _is_explained(replayed: Replayed | None) -> bool:
+    """Whether cores alone, of which a list schedule knows, account for the time that the run took."""
+    return replayed is not None and replayed.computed >= _EXPLAINED * replayed.actual
+
+
+def _scarce(known: StoryFacts, cores: float) -> tuple[CategoryRow, str] | None:
+    """A category of which fewer tasks fit on so many cores since there is too little of something else, and of what."""
+    nodes = known.view.nodes.values()
+    for row in known.categories:
+        together = min(row.planned, cores / max(row.cores_least, _FEWEST_CORES))
+        for name, amount in _asked(known, row).items():
+            there = sum(node.resources.get(name, 0) for node in nodes)
+            if there and amount * together > there:
+                return row, name
+    return None
+
+
+def _asked(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
+    """What a task of the category declares beside cores; who declares nothing is given its share of what there is."""
+    return {name: amount for name, amount in known.view.declared.get(row.name, {}).items() if name != "cores"}
+
+
+def _asks(known: StoryFacts, row: CategoryRow, name: str) -> str:
+    """`a task of align requests up to 15 GiB of 24 GiB`."""
+    there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
+    asked = show_amount(name, _asked(known, row)[name])
+    return f"a task of {row.name} requests up to {asked} of {show_amount(name, there)}"
+
+
+def _losses(known: StoryFacts) -> list[tuple[float, str]]:
+    figures = known.figures
+    if figures.lost <= 0.02 * (figures.busy + figures.lost) or not known.causes:
+        return []
+    worst = max(known.causes, key=lambda cause: cause.seconds)
+    sentence = (
+        f"Failed attempts took {show_share(figures.lost, figures.busy + figures.lost)} of the core time used. "
+        f"{count(worst.attempts, 'attempt')} of {listed(worst.categories, worst.other_categories)} lost "
+        f"{show_seconds(worst.seconds)}: {worst.sentence()}."
+    )
+    return [(figures.lost / figures.cores, sentence)]
+
+
+def _requests(known: StoryFacts) -> list[tuple[float, str]]:
+    """What tasks ask for beyond what they use; of each kind the category with which most would be gained."""
+    all_work = sum(row.core_seconds for row in known.categories)
+    rows = [row for row in known.categories if row.done >= _ENOUGH_TASKS and row.core_seconds >= _SOME * all_work]
+    wasteful = [
+        row
+        for row in rows
+        if row.memory_waste is not None
+        and row.memory_waste > 0.5
+        and row.memory_declared > _LITTLE_MEMORY
+        and row.most_memory * _ROOM < row.memory_declared
+    ]
+    found = []
+    if wasteful:
+        row = max(wasteful, key=lambda each: (each.memory_waste or 0.0) * each.core_seconds)
+        enough = show_bytes(max(_LITTLE_MEMORY, row.most_memory * _ROOM))
+        found.append(
+            (
+                (row.memory_waste or 0.0) * row.core_seconds / known.figures.cores / 4,
+                f"Tasks of {row.name} request {show_bytes(row.memory_declared)} of memory and used at most "
+                f"{show_bytes(row.most_memory)}{_likewise(row, wasteful)}: request {enough}, or none, so that "
+                "Shoal learns the size.",
+            )
+        )
+    return found + _idle_requests(known, rows)
+
+
+def _idle_requests(known: StoryFacts, rows: Sequence[CategoryRow]) -> list[tuple[float, str]]:
+    """The same for cores; tasks of one category that hold different amounts are judged apart."""
+    idling = [
+        (row, held)
+        for row in rows
+        for held in holdings(known.view, row)
+        if held.done >= _ENOUGH_TASKS
+        and held.mean > _SHORT
+        and held.used < 0.5 * held.cores
+        and (held.declared or not known.view.throttle)  # a throttle sees to the others already
+    ]
+    if not idling:
+        return []
+    row, held = max(idling, key=lambda pair: _unused(pair[1]))
+    sentence = (
+        f"Tasks of {row.name} with {show_cores(held.cores)} use {show_share(held.used, held.cores)} of "
+        f"{'it' if held.cores == 1 else 'them'}{_likewise(row, [each for each, _ in idling])}: {_fewer_cores(held)}."
+    )
+    return [(_unused(held) / known.figures.cores / 2, sentence)]
+
+
+def _unused(held: Holding) -> float:
+    """Core seconds."""
+    return (1 - held.used / held.cores) * held.core_seconds
+
+
+def _likewise(row: CategoryRow, rows: Sequence[CategoryRow]) -> str:
+    others = list(dict.fromkeys(each.name for each in rows if each is not row))
+    return f" (likewise {', '.join(others[:2])}{' and others' * (len(others) > 2)})" if others else ""
+
+
+def _fewer_cores(held: Holding) -> str:
+    if held.cores > 1:
+        return f"request {max(1, round(held.used + 0.3))}"
+    if held.declared:
+        return "request no cores, so that a throttle can run more of them concurrently"
+    return "'--throttle adaptive' can run more of them concurrently"
+
+
+def _supposing(known: StoryFacts) -> Sequence[tuple[float, str]]:
+    replayed = known.replayed
+    if replayed is None or replayed.actual <= 0:
+        return []
+    found = _faster(known, replayed)
+    if known.figures.crowded or not _is_explained(replayed):
+        return found  # it was not cores that limited
+    for row in replayed.supposed:
+        if row.cores != 1 and _scarce(known, max(1.0, row.cores) * replayed.cores):
+            continue  # what it was computed with knows of cores only
+        if row.cores > 1 and row.seconds < 0.75 * replayed.actual:
+            gain = f"With {row.what} the run would have taken about {show_seconds(row.seconds)}: it still scales."
+            found.append(((replayed.actual - row.seconds) / 8, gain))
+        if row.cores < 1 and row.seconds < 1.1 * replayed.actual:
+            found.append(
+                (
+                    replayed.actual / 16,
+                    f"With {row.what} the run would have taken about {show_seconds(row.seconds)}: fewer cores "
+                    f"are enough.",
+                )
+            )
+    return found
+
+
+def _faster(known: StoryFacts, replayed: Replayed) -> list[tuple[float, str]]:
+    """The category in which shorter tasks would gain most, unless that is true of many."""
+    faster = sorted((row for row in replayed.supposed if row.category), key=lambda row: row.seconds)
+    if not faster or faster[0].seconds >= (1 - _SOME) * replayed.actual:
+        return []
+    best, gain = faster[0], replayed.actual - faster[0].seconds
+    equal = [row.category for row in faster[1:] if replayed.actual - row.seconds > (1 - _SOME) * gain]
+    sentence = (
+        f"Had every task of {best.category} been twice as fast, the run would have taken about "
+        f"{show_seconds(best.seconds)} instead of {show_seconds(replayed.actual)} (by {replayed.method})"
+    )
+    if equal:
+        sentence += f"; the same holds for {listed(equal[:2], max(0, len(equal) - 2))}."
+    elif len(faster) > 1 and len(faster) >= len(known.categories):
+        sentence += ": no other category would gain as much."
+    elif len(faster) > 1:
+        sentence += f": the most of the {len(faster)} largest categories."
+    else:
+        sentence += "."
+    return [(gain / 4, sentence)]

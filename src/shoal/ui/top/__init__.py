@@ -1,0 +1,1 @@
+"""`shoal top`: a run in the terminal, full screen."""

@@ -1,0 +1,1 @@
+"""The live page of a run or of a cluster: a small server on this machine, and the page in `assets/`."""

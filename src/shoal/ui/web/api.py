@@ -1,0 +1,211 @@
+"""What can be asked of a watched run, by path and query: the versioned interface behind the page, and metrics.
+
+Nothing here changes anything. What is asked wrongly gets a sentence and a status; HTTP itself is left to
+`shoal.ui.web.server`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+
+from shoal import __version__
+from shoal.ledger.workspace import Workspace
+from shoal.ui.web.board import Board, Refresher
+from shoal.ui.web.charts import MOST_PIXELS, MOST_ROWS, Chart
+from shoal.ui.web.critical_process import ask_path
+from shoal.ui.web.metrics import CONTENT_TYPE, metrics
+from shoal.ui.web.source import PLAIN, VERSION, Query, RefusedRequest, Reply, json_reply, parts_reply
+from shoal.ui.web.task_description import NO_REASON, ask_net, ask_why, ask_workflow
+from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, course_data, list_tasks, output_of, state_names, task_data
+from shoal.ui.web.watch import Watch
+
+_TASK = re.compile(r"tasks/(\d{1,9})(/output|/course|/why|/workflow)?")
+
+
+class Api:
+    """One run, and everything that can be asked about it."""
+
+    def __init__(self, workspace: Workspace, number: int | None = None) -> None:
+        self.watch = Watch(workspace, number, passes_idle=True)
+        self.board = Board()
+        self.refresher = Refresher(self.watch, self.board)
+        self.refresher.start()
+        self._chart: Chart | None = None
+        self._drawing = threading.Lock()
+        self._routes: dict[str, Callable[[Query], Reply]] = {
+            "": self._about,
+            "run": self._run,
+            "gantt": self._gantt,
+            "tasks": self._tasks,
+            "net": self._net,
+            "critical": self._critical,
+            "why": self._why,
+        }
+
+    def prepare(self) -> None:
+        """Reads the ledger and works out what is asked for first."""
+        self.refresher.bring_up_to_date()
+        with self._drawing:
+            self._whole_chart()
+
+    def answer(self, path: str, query: Query) -> Reply:
+        """The answer to `/api/v1/PATH?QUERY`."""
+        try:
+            found = _TASK.fullmatch(path)
+            if found is not None:
+                return self._task(int(found[1]), found[2], query)
+            route = self._routes.get(path.rstrip("/"))
+            if route is None:
+                raise RefusedRequest(f"{path!r} not found; '/api/v{VERSION}/' lists the available paths", 404)
+            return route(query)
+        except RefusedRequest as refusal:
+            return refusal.reply()
+
+    def metrics(self) -> Reply:
+        with self.watch.lock:
+            self.watch.refresh()
+            return Reply(metrics(self.watch).encode("utf-8", "replace"), CONTENT_TYPE)
+
+    def _about(self, query: Query) -> Reply:
+        paths = [
+            "run",
+            "events",
+            "gantt",
+            "tasks",
+            "tasks/N",
+            "tasks/N/output",
+            "tasks/N/course",
+            "tasks/N/why",
+            "tasks/N/workflow",
+            "net",
+            "critical",
+            "why",
+        ]
+        return json_reply({"version": VERSION, "shoal": __version__, "paths": paths})
+
+    def _run(self, query: Query) -> Reply:
+        self.refresher.bring_up_to_date()
+        return parts_reply(self.board)
+
+    def _gantt(self, query: Query) -> Reply:
+        rows, pixels = _whole(query, "rows", 64, 1, MOST_ROWS), _whole(query, "pixels", 1024, 8, MOST_PIXELS)
+        with self._drawing:
+            chart = self._whole_chart()
+            if chart is None:
+                raise RefusedRequest("no task has run yet", 404)
+            begin, end = _real(query, "from", 0.0), _real(query, "to", chart.end)
+            if end <= begin:
+                raise RefusedRequest("'to' must be greater than 'from'")
+            with self.watch.lock:
+                node = _node(query, chart)
+            return json_reply(chart.window(begin, end, rows, pixels, node))
+
+    def _whole_chart(self) -> Chart | None:
+        """As it is now; None if there is nothing to draw."""
+        with self.watch.lock:
+            self.watch.refresh()
+            if self.watch.view.start is None:
+                return None
+            if self._chart is None or not self._chart.is_good_for(self.watch):
+                self._chart = Chart(self.watch)
+            return self._chart
+
+    def _tasks(self, query: Query) -> Reply:
+        state = query.get("state", "")
+        if state and state not in (*STATES, NOT_RUN):
+            raise RefusedRequest(f"the state must be one of {', '.join(state_names(self.watch))}")
+        after, limit = _whole(query, "after", -1, -1, 1 << 40), _whole(query, "limit", 50, 1, MOST_LISTED)
+        category, search = query.get("category", ""), query.get("search", "")
+        with self.watch.lock:
+            self.watch.refresh()
+            watch = self.watch
+            return json_reply(
+                list_tasks(watch, state=state, category=category, search=search, after=after, limit=limit)
+            )
+
+    def _task(self, task: int, more: str | None, query: Query) -> Reply:
+        with self.watch.lock:
+            self.watch.refresh()
+            found = task_data(self.watch, task)
+            start = self.watch.view.start
+        if found is None or start is None:
+            raise RefusedRequest(f"this run has no task {task}", 404)
+        workspace = self.watch.workspace
+        if more == "/workflow":
+            return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self.watch.is_last))
+        if more == "/why":
+            self._want_last()
+            return json_reply(ask_why(workspace, found["name"]))
+        attempt = _whole(query, "attempt", 0, 0, 1 << 30) or None
+        if more == "/course":
+            return json_reply(course_data(workspace, self.watch, task, attempt))
+        if more == "/output":
+            written = output_of(workspace, self.watch, task, attempt)
+            if written is None:
+                raise RefusedRequest("the output of this task was not kept", 404)
+            return Reply(written.decode("utf-8", "replace").encode(), PLAIN)
+        return json_reply(found)
+
+    def _critical(self, query: Query) -> Reply:
+        with self.watch.lock:
+            self.watch.refresh()
+            number = self.watch.view.number
+        return json_reply(ask_path(self.watch.workspace, number))
+
+    def _why(self, query: Query) -> Reply:
+        self._want_last()
+        return json_reply(ask_why(self.watch.workspace, None))
+
+    def _want_last(self) -> None:
+        """`shoal why` tells of the last run, whichever is shown."""
+        with self.watch.lock:
+            self.watch.refresh()
+            if not self.watch.is_last:
+                raise RefusedRequest(NO_REASON)
+
+    def _net(self, query: Query) -> Reply:
+        with self.watch.lock:
+            self.watch.refresh()
+            if self.watch.view.net is None:
+                raise RefusedRequest("this run has no Petri net", 404)
+        return json_reply(ask_net(self.watch.workspace))
+
+
+def _node(query: Query, chart: Chart) -> int | None:
+    """The number of the node that is asked for by name; None: all of them."""
+    name = query.get("node")
+    if not name:
+        return None
+    found = [number for number, node in chart.view.nodes.items() if node.name == name]
+    if not found:
+        raise RefusedRequest(f"this run has no node {name!r}", 404)
+    return found[-1]
+
+
+def _whole(query: Query, name: str, default: int, least: int, most: int) -> int:
+    """More than there can be is as much as there can be; less than the least is asked wrongly."""
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text[:20])
+    except ValueError:
+        raise RefusedRequest(f"{name!r} must be a whole number") from None
+    if value < least:
+        raise RefusedRequest(f"{name!r} must be at least {least}")
+    return min(most, value)
+
+
+def _real(query: Query, name: str, default: float) -> float:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text[:40])
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e12:
+        raise RefusedRequest(f"{name!r} must be a number")
+    return value

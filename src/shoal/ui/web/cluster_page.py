@@ -1,0 +1,316 @@
+"""What the page of a cluster shows, as named parts of plain lists and numbers. Pure: facts in, parts out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shoal import __version__
+from shoal.cluster.agent.messages import ClusterNodeFacts, ClusterReply, ClusterRunFacts
+from shoal.cluster.participants import standing
+from shoal.core.quantities import show_seconds
+from shoal.core.resources import FRACTION, show_amount
+from shoal.core.store.directory import NodeInfo
+from shoal.core.store.interface import LEASE
+
+SILENT_SECONDS = 3.5
+"""A busy machine may miss a beat or two."""
+MOST_GONE = 50
+"""Nodes that are remembered after they have gone."""
+RATE_SECONDS = 20.0
+"""The time over which it is counted how fast a run goes."""
+
+
+class SeenNode(msgspec.Struct):
+    """A node, as it was seen last."""
+
+    number: int
+    info: NodeInfo
+    note: ClusterNodeFacts
+    since: float
+    """When it joined."""
+    heard: float
+    """When it has said something last."""
+    idle_since: float | None = None
+    gone: float | None = None
+    """When it was noticed that it is not there any more."""
+    lost: bool = False
+    """It has not left: it fell silent first."""
+
+    def silence(self, now: float) -> float:
+        """Seconds without a word; 0 as long as that is nothing unusual."""
+        quiet = (self.gone or now) - self.heard
+        return quiet if quiet > SILENT_SECONDS else 0.0
+
+
+class Presence:
+    """The nodes and runs of one cluster over time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, SeenNode] = {}
+        self._left: dict[str, deque[tuple[float, int]]] = {}
+        """By run: when so many of its tasks were left."""
+        self.runs: list[ClusterRunFacts] = []
+
+    def take(self, now: float, told: ClusterReply) -> None:
+        """What the cluster says at this moment."""
+        for number, info in told.nodes.items():
+            self._meet(now, number, info, told.notes.get(number, ClusterNodeFacts()))
+        for seen in self._seen.values():
+            if seen.number not in told.nodes and seen.gone is None:
+                seen.gone, seen.lost = now, not seen.note.draining and seen.silence(now) > 0
+        gone = [seen.number for seen in self._seen.values() if seen.gone is not None]
+        for number in gone[: max(0, len(gone) - MOST_GONE)]:
+            del self._seen[number]
+        self.runs = told.runs
+        self._left = {run.run: self._left.get(run.run, deque()) for run in told.runs}
+        for run in told.runs:
+            points = self._left[run.run]
+            points.append((now, run.left))
+            while len(points) > 2 and now - points[1][0] >= RATE_SECONDS:
+                points.popleft()
+
+    def _meet(self, now: float, number: int, info: NodeInfo, note: ClusterNodeFacts) -> None:
+        seen = self._seen.get(number)
+        if seen is None:
+            self._seen[number] = seen = SeenNode(number, info, note, now - note.up_seconds, now)
+        elif note.up_seconds != seen.note.up_seconds:
+            seen.heard = now
+            if not seen.note.up_seconds:
+                seen.since = now - note.up_seconds  # its first word
+        seen.info, seen.note = info, note
+        if note.idle_seconds is None:
+            seen.idle_since = None
+        elif seen.idle_since is None:
+            seen.idle_since = now - note.idle_seconds
+
+    def nodes(self) -> list[SeenNode]:
+        """Those that are there in the order of their numbers, then those that have gone, the last of them first."""
+        there = [seen for seen in self._seen.values() if seen.gone is None]
+        gone = [seen for seen in self._seen.values() if seen.gone is not None]
+        return sorted(there, key=lambda seen: seen.number) + sorted(gone, key=lambda seen: -(seen.gone or 0.0))
+
+    def rate(self, run: str) -> float | None:
+        """Tasks of a run that end in a second, lately; None if nothing can be said yet."""
+        points = self._left.get(run, deque())
+        if len(points) < 2 or points[-1][0] <= points[0][0]:
+            return None
+        return max(0, points[0][1] - points[-1][1]) / (points[-1][0] - points[0][0])
+
+
+OWN_LABELS = ("node", "group", "host")
+"""Labels that every node has by itself."""
+SOON = 120.0
+"""Seconds before the end of an allocation at which that is worth a word."""
+UNEXPLAINED = {"running": "it has not joined, or cannot reach the other nodes", "waiting": "it has not started"}
+"""By phase, what is said of a missing node if nobody gives a reason."""
+_STANDING = ("running", "wait", "local", "shared", "cores_held", "memory_used")
+_COUNTED = ("fetched", "fetched_files", "hits", "hit_bytes", "stolen", "pushed")
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A node that was asked for and is not there."""
+
+    name: str
+    """By which it will be known when it comes."""
+    phase: str
+    which: str
+    reason: str
+
+
+class GroupTold(msgspec.Struct, frozen=True):
+    """How a group of nodes stands, as far as whoever starts them knows."""
+
+    name: str
+    kind: str = ""
+    closing: bool = False
+    factory: str = ""
+    missing: tuple[Missing, ...] = ()
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    """How the books of the cluster are."""
+
+    kind: str = ""
+    """`head`, `redis`, or nothing if that is not for us to know."""
+    where: str = ""
+    problem: str = ""
+    worries: tuple[str, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Everything that is known at one moment."""
+
+    name: str
+    presence: Presence
+    now: float
+    problem: str = ""
+    """Why nobody answers."""
+    groups: tuple[GroupTold, ...] = ()
+    store: StoreStatus = StoreStatus()
+
+
+def cluster_parts(facts: Facts) -> dict[str, Any]:
+    """All of them; rows of nodes still in one piece, as `nodes`."""
+    facts = _without_those_that_came(facts)
+    nodes = [node_row(seen, facts) for seen in facts.presence.nodes()]
+    there = [row for row in nodes if not row["left"]]
+    return {
+        "cluster": {
+            "name": facts.name,
+            "live": not facts.problem,
+            "problem": facts.problem,
+            "nodes": len(there),
+            "missing": sum(len(group.missing) for group in facts.groups),
+            "cores": sum(row["cores"] for row in there),
+            "cores_held": round(sum(row["cores_held"] or 0 for row in there), 2),
+            "running": sum(row["running"] or 0 for row in there),
+            "queued": sum((row["wait"] or 0) + (row["local"] or 0) + (row["shared"] or 0) for row in there),
+            "shoal": __version__,
+        },
+        "nodes": nodes,
+        "runs": [_run(run, facts, there) for run in facts.presence.runs],
+        "groups": _groups(facts, there),
+        "store": msgspec.to_builtins(facts.store),
+        "troubles": troubles(facts, nodes),
+    }
+
+
+def _without_those_that_came(facts: Facts) -> Facts:
+    """Whoever starts nodes is asked less often than the nodes themselves."""
+    there = {seen.info.labels.get("node") for seen in facts.presence.nodes() if seen.gone is None}
+    groups = tuple(
+        msgspec.structs.replace(group, missing=tuple(each for each in group.missing if each.name not in there))
+        for group in facts.groups
+    )
+    return msgspec.structs.replace(facts, groups=groups)
+
+
+def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
+    """One node, there or gone."""
+    info, note = seen.info, seen.note
+    is_known = seen.gone is None and not facts.problem and bool(note.up_seconds)
+    now = dict(zip(_STANDING, standing(note), strict=True)) if is_known else dict.fromkeys(_STANDING)
+    if now["cores_held"] is not None:
+        now["cores_held"] = round(now["cores_held"] / FRACTION, 2)
+    return {
+        "number": seen.number,
+        "name": info.name,
+        "address": info.address,
+        "group": info.labels.get("group", ""),
+        "labels": {name: value for name, value in sorted(info.labels.items()) if name not in OWN_LABELS},
+        "version": info.version,
+        "resources": [[name, show_amount(name, amount)] for name, amount in info.resources.amounts if amount],
+        "cores": info.resources.get("cores") / FRACTION,
+        "memory": info.resources.get("memory"),
+        "since": round(seen.since, 1),
+        "ends": info.ends_at,
+        "state": _state(seen, facts),
+        "idle_since": None if seen.idle_since is None else round(seen.idle_since, 1),
+        "left": seen.gone is not None,
+        "run": note.run if is_known else "",
+        "doing": [list(pair) for pair in note.doing] if is_known else [],
+        "throttle": list(note.throttle),
+        **now,
+        **{name: getattr(note, name) for name in _COUNTED},
+        "trouble": _trouble(seen, facts),
+    }
+
+
+def _state(seen: SeenNode, facts: Facts) -> str:
+    if seen.gone is not None:
+        return "lost" if seen.lost else "left"
+    if facts.problem:
+        return "not known"
+    if seen.silence(facts.now):
+        return "silent"
+    if seen.note.draining:
+        return "ending"
+    if not seen.note.up_seconds:
+        return "new"
+    return "idle" if seen.note.idle_seconds is not None else "busy"
+
+
+def _trouble(seen: SeenNode, facts: Facts) -> list[str]:
+    """What is wrong with a node, in sentences without its name."""
+    found = []
+    silence = seen.silence(facts.now)
+    silent = show_seconds(round(silence))
+    if seen.gone is not None and seen.lost:
+        found.append(f"sent no heartbeat for {silent} and counts as lost; its tasks run on other nodes")
+    elif seen.gone is None and silence and not facts.problem:
+        found.append(f"no heartbeat for {silent}; after {show_seconds(LEASE)} it counts as lost")
+    if seen.gone is not None:
+        return found
+    if seen.note.ahead:
+        where = "ahead of" if seen.note.ahead > 0 else "behind"
+        found.append(
+            f"its clock is {show_seconds(round(abs(seen.note.ahead)))} {where} the cluster's; synchronise it with NTP"
+        )
+    if seen.info.version != __version__:
+        found.append(f"it runs Shoal {seen.info.version}, this server {__version__}")
+    ends = seen.info.ends_at
+    if ends is not None and ends - facts.now < SOON:
+        found.append(f"its time limit ends in {show_seconds(round(max(0.0, ends - facts.now)))}")
+    return found
+
+
+def _run(run: Any, facts: Facts, there: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    rate = facts.presence.rate(run.run) if run.state == "active" else None
+    return {
+        "run": run.run,
+        "name": run.name,
+        "state": str(run.state),
+        "tasks": run.tasks,
+        "over": run.tasks - run.left,
+        "ready": run.ready,
+        "rate": None if rate is None else round(rate, 2),
+        "left": None if not rate else round(run.left / rate, 1),
+        "nodes": sum(row["run"] == run.run for row in there),
+    }
+
+
+def _groups(facts: Facts, there: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups that were started from here, then those that are known only from the labels of their nodes."""
+    known = {group.name: group for group in facts.groups}
+    names = [*known, *dict.fromkeys(row["group"] for row in there if row["group"] not in known)]
+    found = []
+    for name in names:
+        group = known.get(name, GroupTold(name))
+        mine = [row for row in there if row["group"] == name]
+        found.append(
+            msgspec.to_builtins(group)
+            | {"missing": [_missing(each) for each in group.missing]}
+            | {"nodes": len(mine), "cores": sum(row["cores"] for row in mine), "running": _sum(mine, "running")}
+        )
+    return [group for group in found if group["nodes"] or group["missing"] or not group["closing"]]
+
+
+def _missing(missing: Missing) -> dict[str, str]:
+    return {"which": missing.which, "phase": missing.phase, "reason": _reason(missing)}
+
+
+def _reason(missing: Missing) -> str:
+    return missing.reason or UNEXPLAINED.get(missing.phase, "reason unknown")
+
+
+def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
+    return sum(row[name] or 0 for row in rows)
+
+
+def troubles(facts: Facts, nodes: Sequence[dict[str, Any]]) -> list[str]:
+    """Everything that is wrong, in sentences."""
+    found = [facts.problem] if facts.problem else []
+    found += [facts.store.problem] if facts.store.problem else []
+    found += [f"{row['name']}: {sentence}" for row in nodes for sentence in row["trouble"]]
+    for group in facts.groups:
+        where = f" of group {group.name}" if len(facts.groups) > 1 else ""
+        for missing in group.missing:
+            reason = _reason(missing)
+            state = "" if reason.startswith(missing.phase) else f", {missing.phase}"
+            found.append(f"a node{where} is missing ({missing.which}{state}): {reason}")
+    return [*found, *facts.store.worries]

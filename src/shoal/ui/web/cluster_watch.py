@@ -1,0 +1,297 @@
+"""A cluster that is watched: its agents are asked who is there, and whoever starts nodes what is missing and why.
+
+Two looks, since they take different times: one question to an agent, which takes milliseconds, and one to batch
+systems, hosts and the store, which may take seconds. Nothing here changes anything, and no more is asked for than
+`shoal cluster status` may see.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from shoal import __version__
+from shoal.cluster.agent.messages import AgentClock, ClusterReply, WireMessage, make_codec
+from shoal.cluster.home import ClusterHome, ClusterRecord
+from shoal.cluster.lifecycle import absent, factory_says
+from shoal.cluster.messaging.access import Access, access_path, read
+from shoal.cluster.messaging.caller import Caller
+from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.local import is_alive
+from shoal.cluster.nodes.starters import LocalHandle, NodePhase
+from shoal.core.quantities import show_bytes, show_seconds
+from shoal.core.store.directory import places_of
+from shoal.errors import InputError, RunError, ShoalError
+from shoal.ui.web.board import AGAIN_SECONDS, Board, GuardedWork
+from shoal.ui.web.cluster_page import Facts, GroupTold, Missing, Presence, StoreStatus, cluster_parts
+from shoal.ui.web.metrics import CONTENT_TYPE, Sample, family, node_families
+from shoal.ui.web.run_page import in_pieces
+from shoal.ui.web.source import VERSION, Query, RefusedRequest, Reply, json_reply, parts_reply
+
+CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 5.0
+NEAR_SECONDS, FAR_SECONDS = 2.0, 15.0
+"""How often it is asked what is missing: on this machine, and of hosts and batch systems."""
+REDIS_SECONDS = 5.0
+
+
+class ClusterWatch:
+    """One cluster, by its name or the path of an access file."""
+
+    def __init__(self, cluster: str) -> None:
+        self._path = access_path(cluster)
+        self._access = read(self._path)
+        self.name = self._access.name
+        self._home = ClusterHome(cluster) if self._path != cluster else None
+        """Where it was started; None if somebody gave us an access file."""
+        self._clock = AgentClock()
+        self._caller: Caller[WireMessage] | None = None
+        self._asking = threading.Lock()
+        self._told: ClusterReply | None = None
+        self._problem = ""
+        self._milliseconds = 0.0
+        self._presence = Presence()
+        self._groups: tuple[GroupTold, ...] = ()
+        self._store = StoreStatus()
+        self._starting = threading.Lock()
+        self._next_starts = self._next_store = 0.0
+
+    def close(self) -> None:
+        with self._asking:
+            self._hang_up()
+
+    def parts(self) -> dict[str, Any]:
+        """What is known now, for the page."""
+        with self._asking:
+            now = self._clock()
+            return cluster_parts(Facts(self.name, self._presence, now, self._problem, self._groups, self._store))
+
+    # ---- the agents ----------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Asks an agent."""
+        with self._asking:
+            began = time.monotonic()
+            try:
+                if self._caller is None:
+                    self._access = read(self._path)  # a head that was started anew may be elsewhere
+                    self._caller = Caller(self._access, make_codec(), patience=CONNECT_SECONDS)
+                self._told = told(self._caller, ANSWER_SECONDS)
+            except InputError as error:
+                self._hang_up()
+                self._problem = str(error)
+                return
+            self._problem = ""
+            self._milliseconds = 1000 * (time.monotonic() - began)
+            self._presence.take(self._clock(), self._told)
+
+    def _hang_up(self) -> None:
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.close()
+
+    # ---- what is missing -----------------------------------------------------------------------------------------
+
+    def look_at_starts(self) -> None:
+        """Asks whoever starts nodes, and the store; neither more often than is fit."""
+        with self._starting:
+            now = time.monotonic()
+            if now < min(self._next_starts, self._next_store) or (self._told is None and not self._problem):
+                return  # before anybody has said who is there, everybody would be missing
+            try:
+                started = self._home.read_started() if self._home is not None else ClusterRecord()
+                if now >= self._next_starts:
+                    self._groups = self._ask_starters(self._home, started) if self._home is not None else ()
+                    is_near = all(group.kind == "local" for group in started.groups)
+                    self._next_starts = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
+                if now >= self._next_store:
+                    self._store = self._ask_store(started)
+                    is_near = self._store.kind != "redis"
+                    self._next_store = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
+            except ShoalError as error:  # a damaged list of what was started, hosts that nobody can name
+                self._store = StoreStatus(problem=str(error))
+                self._next_starts = self._next_store = time.monotonic() + FAR_SECONDS
+
+    def _ask_starters(self, home: ClusterHome, started: ClusterRecord) -> tuple[GroupTold, ...]:
+        missing = absent(home, started, self._told or ClusterReply({}, []))
+        found = []
+        for group in started.groups:
+            words = [
+                Missing(handle.name, standing.phase.value, _which(handle), standing.reason)
+                for handle, standing in missing[group.name]
+                if not (group.closing and standing.phase is NodePhase.ENDED)
+            ]
+            factory = factory_says(home, started, group)
+            found.append(GroupTold(group.name, group.kind, group.closing, factory, tuple(words)))
+        return tuple(found)
+
+    def _ask_store(self, started: ClusterRecord) -> StoreStatus:
+        head, problem = started.head, ""
+        figures = [("response time of an agent", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
+        if isinstance(head, LocalHandle):
+            runs = is_alive(head)
+            figures.append(("head", f"process {head.pid}" if runs else "not running"))
+            if not runs:
+                problem = f"the head of the cluster is not running; 'shoal cluster restart {self.name}' restarts it"
+        where = ", ".join(contact.removeprefix("tcp://") for contact in self._access.contacts)
+        if self._access.store is not None:
+            return _ask_redis(self._access, self._access.store, problem, figures)
+        if self._home is None:
+            return StoreStatus("", where, problem, (), tuple(figures))
+        journals = _size_of(self._home.store, ".journal")
+        return StoreStatus("head", where, problem, (), (*figures, ("journals", show_bytes(journals))))
+
+
+def _which(handle: object) -> str:
+    job, host = getattr(handle, "job", ""), getattr(handle, "host", "")
+    if job:
+        return f"job {job}"
+    return host or f"process {getattr(handle, 'pid', '')}"
+
+
+def _ask_redis(access: Access, url: str, problem: str, figures: list[tuple[str, str]]) -> StoreStatus:
+    """What the server says of itself."""
+    from shoal.cluster.stores.redis import RedisLink, key_of, worries
+
+    where = places_of(url)
+    try:
+        link = RedisLink(url.split(","), key_of(access.cluster, "summary"), patience=REDIS_SECONDS)
+        try:
+            server, memory, clients = link.info("server"), link.info("memory"), link.info("clients")
+            figures += [
+                ("version", str(server.get("redis_version", ""))),
+                ("memory", show_bytes(int(memory.get("used_memory", 0)))),
+                ("connections", str(clients.get("connected_clients", ""))),
+            ]
+            return StoreStatus("redis", where, problem, tuple(worries(link).values()), tuple(figures))
+        finally:
+            link.close()
+    except (InputError, RunError):
+        return StoreStatus("redis", where, f"no Redis server answers at {where}", (), tuple(figures))
+
+
+def _size_of(folder: str, ending: str) -> int:
+    found = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(ending):
+                try:
+                    found += os.path.getsize(os.path.join(path, name))
+                except OSError:
+                    pass  # it has just been removed
+    return found
+
+
+def cluster_metrics(parts: Mapping[str, Any]) -> str:
+    """The text, from the parts of its page."""
+    cluster, nodes = parts["cluster"], parts["nodes"]
+    who = {"cluster": cluster["name"], "shoal": cluster["shoal"]}
+    states = Counter(row["state"] for row in nodes)
+    missing: list[Sample] = [({"group": group["name"]}, len(group["missing"])) for group in parts["groups"]]
+    tasks: list[Sample] = [
+        ({"run": run["run"], "workflow": run["name"], "state": state}, number)
+        for run in parts["runs"]
+        for state, number in (("over", run["over"]), ("left", run["tasks"] - run["over"]), ("ready", run["ready"]))
+    ]
+    lines = [
+        *family("shoal_cluster", "info", "Identity of the cluster.", [(who, 1)]),
+        *family(
+            "shoal_cluster_answers", "gauge", "1 if an agent of the cluster responds.", [({}, float(cluster["live"]))]
+        ),
+        *family(
+            "shoal_cluster_nodes", "gauge", "Nodes by state.", [({"state": s}, n) for s, n in sorted(states.items())]
+        ),
+        *family("shoal_cluster_missing_nodes", "gauge", "Nodes that were requested and have not joined.", missing),
+        *family("shoal_cluster_run_tasks", "gauge", "Tasks of runs on the cluster, by state.", tasks),
+        *node_families([row for row in nodes if not row["left"]]),
+    ]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+LOOK_SECONDS = 0.5
+"""Nodes tell once a second how they are doing."""
+PATHS = ["cluster", "events"]
+MOST_NODES = 400
+"""On the page; all of them are counted, and have metrics."""
+
+
+class ClusterRefresher(threading.Thread):
+    """Looks and publishes while anybody looks at the board; what takes long is asked by a second thread."""
+
+    def __init__(self, watch: ClusterWatch, board: Board) -> None:
+        super().__init__(name="refresher", daemon=True)
+        self._watch, self._board = watch, board
+        self._wanted, self._stop_now = threading.Event(), threading.Event()
+        self._slow = threading.Thread(target=self._follow_starts, name="starts", daemon=True)
+
+    def wake(self) -> None:
+        """Somebody looks from now on."""
+        self._wanted.set()
+
+    def bring_up_to_date(self) -> None:
+        """For somebody who looks once."""
+        self._watch.look()
+        self._watch.look_at_starts()
+        self._publish()
+
+    def stop(self) -> None:
+        """No more."""
+        self._stop_now.set()
+        self._wanted.set()
+
+    def run(self) -> None:
+        self._slow.start()
+        looking = GuardedWork(self._board, "agents")
+        while not self._stop_now.is_set():
+            if not self._board.watchers:
+                self._wanted.wait()
+            self._wanted.clear()
+            self._stop_now.wait(LOOK_SECONDS if looking.do(self._look) else AGAIN_SECONDS)
+        self._watch.close()
+        self._board.close()
+
+    def _look(self) -> None:
+        self._watch.look()
+        self._publish()
+
+    def _follow_starts(self) -> None:
+        asking = GuardedWork(self._board, "starts")
+        while not self._stop_now.is_set():
+            went_well = not self._board.watchers or asking.do(self._watch.look_at_starts)
+            self._stop_now.wait(LOOK_SECONDS if went_well else AGAIN_SECONDS)
+
+    def _publish(self) -> None:
+        parts = self._watch.parts()
+        nodes = parts.pop("nodes")[:MOST_NODES]
+        self._board.publish({**parts, **in_pieces("nodes", nodes)}, gone=("nodes",))
+
+
+class ClusterApi:
+    """One cluster, and everything that can be asked about it."""
+
+    def __init__(self, cluster: str) -> None:
+        self._watch = ClusterWatch(cluster)
+        self.board = Board()
+        self.refresher = ClusterRefresher(self._watch, self.board)
+        self.refresher.start()
+
+    def prepare(self) -> None:
+        """There is nothing that takes long and that everybody wants."""
+
+    def answer(self, path: str, query: Query) -> Reply:
+        """The answer to `/api/v1/PATH?QUERY`."""
+        match path.rstrip("/"):
+            case "":
+                return json_reply({"version": VERSION, "shoal": __version__, "paths": PATHS})
+            case "cluster":
+                self.refresher.bring_up_to_date()
+                return parts_reply(self.board)
+        return RefusedRequest(f"{path!r} not found; this server shows a cluster", 404).reply()
+
+    def metrics(self) -> Reply:
+        self._watch.look()
+        self._watch.look_at_starts()
+        return Reply(cluster_metrics(self._watch.parts()).encode("utf-8", "replace"), CONTENT_TYPE)

@@ -1,0 +1,122 @@
+"""The live page of a run that is about to begin: a process beside it, which ends soon after the run does.
+
+The run opens the socket and hands it over, so that the address is known at once and the run need not wait for anything.
+The other process reads the ledger like any reader, yields to the tasks, and does nothing until somebody looks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from shoal.ui.web.listener import address_of, listen
+
+_DYING_SECONDS = 2.0
+"""A run that is killed lets go of its end of the pipe and of its lock at about the same time."""
+
+
+class CompanionServer:
+    """The other process, seen from the run."""
+
+    def __init__(self, workflow: str, port: int = 0) -> None:
+        listening = listen(port)
+        token = secrets.token_urlsafe(24)
+        self.address = address_of(listening, token)
+        receive, self._send = os.pipe()
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "shoal.ui.web.companion",
+            str(listening.fileno()),
+            str(receive),
+            workflow,
+        ]
+        # A run ends everything that it has started. So a shell starts this and goes, before the run begins.
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[listening.fileno(), receive],
+            start_new_session=True,
+            check=True,
+        )
+        listening.close()
+        os.close(receive)
+        os.write(self._send, token.encode() + b"\n")  # not as an argument: those everybody can see
+
+    def close(self) -> None:
+        """The run is over; the other process sees that, shows it, and goes. It sees the death of the run, too."""
+        os.close(self._send)
+
+
+def main() -> int:
+    """Serves on an inherited socket until the run, which holds the other end of a pipe, is gone."""
+    from shoal.ledger.workspace import Workspace
+    from shoal.ui.web.server import PageServer, of_run, serve_until
+
+    yield_to_others()
+    use_one_heap()
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    workspace = Workspace(sys.argv[3])
+    is_over = threading.Event()
+    with os.fdopen(int(sys.argv[2])) as run:
+        token = run.readline().strip()
+
+        def wait_for_the_end() -> None:
+            run.read()
+            deadline = time.monotonic() + _DYING_SECONDS
+            while workspace.holder() is not None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            is_over.set()
+
+        threading.Thread(target=wait_for_the_end, name="run", daemon=True).start()
+        serve_until(PageServer(listening, token, of_run(workspace)), is_over)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Names of `mallopt`, in malloc.h."""
+_LARGE = 1 << 20
+_NICE = 10
+
+
+def use_one_heap() -> None:
+    """To be called before there are threads, and before numpy is loaded: what it would start of them costs more than
+    they ever do here."""
+    _mallopt(_ARENA_MAX, 1)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def yield_to_others() -> None:
+    """Takes what processor time others leave, and does not interrupt them to get it."""
+    os.nice(_NICE)
+    if hasattr(os, "SCHED_BATCH"):
+        with suppress(OSError):  # some containers do not permit it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def give_back() -> None:
+    """Gives back what is free, and from now on everything large as soon as it is."""
+    _mallopt(_MMAP_THRESHOLD, _LARGE)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _mallopt(name: int, value: int) -> None:
+    found = getattr(ctypes.CDLL(None), "mallopt", None)
+    if found is not None:
+        found(name, value)

@@ -1,0 +1,158 @@
+"""A run that is watched: the model, fed by its ledger as that grows, and whether somebody still writes it.
+
+Everything here is called under `Watch.lock`, by whoever wants to look at the model or to refresh it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from shoal.ledger.bulk_reader import Frames, LedgerTail, last_run, read_into
+from shoal.ledger.cluster_notes import is_brought
+from shoal.ledger.records import RunStarted, TasksLinked, TasksPlanned, decodable
+from shoal.ledger.status import RunPhase, listen
+from shoal.ledger.views.failures import pieces
+from shoal.ledger.views.run import RunView
+from shoal.ledger.workspace import Workspace
+
+GROUPS = -1
+"""Stands for the category of tasks that run nothing."""
+
+
+class WatchedRun(RunView):
+    """The model, with what only a live page shows: the graph by category."""
+
+    def _begin(self, start: RunStarted | None) -> None:
+        super()._begin(start)
+        self.edges: dict[tuple[int, int], int] = {}
+        """From category to category: how often a task of the second needs one of the first."""
+        self.highest = -1
+        """The largest number of a planned task."""
+
+    def _plan(self, record: TasksPlanned) -> None:
+        super()._plan(record)
+        self.highest = max(self.highest, max(record.first, default=-1))
+
+    def _link(self, record: TasksLinked) -> None:
+        super()._link(record)
+        self._count_edges(record)
+
+    def _count_edges(self, record: TasksLinked) -> None:
+        size = len(self.categories) + 1
+        for parents, children in pieces([record]):
+            came, goes = (self.category_of(tasks) + 1 for tasks in (parents, children))
+            pairs, counts = np.unique(came * size + goes, return_counts=True)
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+                edge = (pair // size - 1, pair % size - 1)
+                self.edges[edge] = self.edges.get(edge, 0) + count
+
+
+class _ToldTail(LedgerTail):
+    """Says after each piece of the ledger how far it is."""
+
+    def __init__(self, path: str, told: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._told = told
+
+    def stretches(self) -> Iterator[Frames]:
+        for found in super().stretches():
+            yield found
+            self._told(self.offset)
+
+
+class Watch:
+    """One workflow's last run, or the run of a number."""
+
+    def __init__(self, workspace: Workspace, number: int | None = None, *, passes_idle: bool = False) -> None:
+        """With `passes_idle` the last run that had something to do, if there is one."""
+        self.workspace = workspace
+        self.number = number
+        self._passes_idle = passes_idle and number is None
+        self.lock = threading.RLock()
+        self.view = self._new_view()
+        self.live = False
+        self.version = 0
+        """Counts what has changed, whoever has read it."""
+        self.reading: Callable[[int], None] = lambda offset: None
+        """Called while a large ledger is read, with the bytes so far."""
+        self._tail = self._new_tail()
+        self._passed = False
+        """The run of the number is over: whatever comes is of later ones."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown: a file's name may be no text."""
+        return decodable(os.path.basename(self.workspace.workflow))
+
+    def _new_view(self) -> WatchedRun:
+        return WatchedRun(passes_idle=self._passes_idle)
+
+    def _new_tail(self) -> LedgerTail:
+        return _ToldTail(self.workspace.ledger, lambda offset: self.reading(offset))
+
+    def refresh(self) -> None:
+        """Reads what was added. If that fails the ledger is read anew the next time: a part of what was added is in the
+        model, and would be counted twice."""
+        try:
+            self._refresh()
+        except Exception:
+            self.view, self._tail, self._passed = self._new_view(), self._new_tail(), False
+            self.version += 1
+            raise
+
+    def _refresh(self) -> None:
+        # Who holds the lock is asked first: a run that ends in between is then seen as ended, never as killed.
+        holder = self.workspace.holder()
+        another, before = self._tail.is_another(), self._tail.offset
+        if another:
+            self.view, self._passed, before = self._new_view(), False, -1
+        if holder is not None and self.number is None and not self._tail.offset:
+            self._pass_over_earlier_runs()
+        if not self._passed:
+            self._passed = not read_into(self.view, self._tail, last=self.number)
+        start = self.view.start
+        live = bool(holder and start and holder.run == start.run and self.view.end is None)
+        self.version += self._tail.offset != before or live != self.live
+        self.live = live
+        listen(self.view, self.workspace, live)
+
+    def _pass_over_earlier_runs(self) -> None:
+        """What somebody sees who looks at a run that goes on shall not wait for those that were before it."""
+        found = last_run(self.workspace.ledger)
+        self.view.runs, self._tail.offset = found.earlier, found.offset
+        if found.net is not None:
+            self.view.take(found.net)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no later run has begun, as far as was read: what lies beside the ledger is of the last one."""
+        return not self._passed
+
+    def now(self) -> float | None:
+        """The moment until which a run that goes on is shown; None for one that is over."""
+        return time.time() if self.live else None
+
+    def has_grown(self) -> bool:
+        """Whether there is anything to read; cheap enough to be asked ten times a second."""
+        if self._passed:
+            return False
+        try:
+            found = os.stat(self.workspace.ledger)
+        except OSError:
+            return False
+        return found.st_size != self._tail.offset
+
+    def outcome(self) -> str:
+        """What has become of the run."""
+        if self.view.start is None:
+            return "never run"
+        if not self.live and self.is_last and self.view.goes_on_elsewhere() and is_brought(self.workspace):
+            return RunPhase.AWAY.value
+        if self.view.end is not None:
+            return self.view.end.outcome
+        return "running" if self.live else "killed"

@@ -1,1 +1,0 @@
-"""Authenticated, encrypted messages between the agents, clients and viewers of one cluster. Knows nothing of tasks."""
