@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from shoal.core.resources import Resources
-from shoal.execution.calls.messages import CallRequest, CallResult
+from shoal.execution.calls.messages import CallRequest, CallResult, Outcome
+from shoal.execution.calls.pickling import CallCancelledError, CallError, pickled
 from shoal.execution.calls.worker_pool import WorkerPool
 
 Watch: TypeAlias = Callable[[int], None]
