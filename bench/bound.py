@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.sim.bounds.lower import Capacity
-from shoal.sim.bounds.matrix_bound import CHUNK, READINGS, SHAPES, DrawnColumns, streamed_paper_bound, streamed_tally
+from shoal.sim.lower_bound import Capacity
+from shoal.sim.matrix_bound import CHUNK, READINGS, SHAPES, DrawnColumns, streamed_paper_bound, streamed_tally
 from shoal.sim.workloads.matrix import uniform
 
 CORES = 131_072

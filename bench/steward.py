@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.resources.invariants import check_steward
 from shoal.resources.machine import machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import Requirement, require
 from shoal.resources.tickets import TicketGranted, TicketState
-from shoal.sim.resource_histories import ManagerHistory
+from shoal.sim.resource_histories import ManagerHistory, check_steward
 
 GOAL = 1_000_000 / 60
 NODES, SOCKETS, CORES = 1_000, 2, 32

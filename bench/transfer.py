@@ -35,10 +35,10 @@ from pathlib import Path
 
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.handshake import DataGrant
 from shoal.data.listener import DataListener
 from shoal.data.object_server import Lender, ObjectServer
 from shoal.data.shelf import ObjectDescription
+from shoal.data.transfer_messages import DataGrant
 
 MB = 1_000_000
 BUFFER_BYTES = 1 << 20

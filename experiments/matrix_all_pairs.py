@@ -15,7 +15,7 @@ from plots import Line, Panel
 
 from shoal.sim.cluster.result import SimulationResult
 from shoal.sim.cluster.run import SimulationOptions
-from shoal.sim.workloads.data_aware import FILE_BYTES
+from shoal.sim.workloads.published import STACKING_FILE_BYTES
 from shoal.sim.workloads.registry import make_workload
 
 SIZES: dict[str, tuple[int, Sequence[int]]] = {
@@ -83,7 +83,7 @@ def make(size: str, nodes: Sequence[int]) -> Report:
         f"""Strong scaling on nodes of 2 cores with links of 1.92 Gb/s. The paper names no network. Its statement that
         without a cache efficiency is below 50 % puts the link at about this rate or lower: two files of 12 MB then
         take as long as the task. Efficiency is work over cores and makespan. Moved: gigabytes from node to node, of
-        {gigabytes(2 * side * FILE_BYTES)} that exist."""
+        {gigabytes(2 * side * STACKING_FILE_BYTES)} that exist."""
     )
     report.table(
         ["cores", "policy", "makespan (s)", "efficiency", "inputs found on the node", "moved (GB)", "paper, 200 cores"],

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from common import Bar, Report, main, percent, run_all, say
 from plots import Line, Panel
 
-from shoal.sim.bounds.lower import Capacity
-from shoal.sim.bounds.matrix_bound import DEFAULT_READING, READINGS, DrawnColumns, streamed_paper_bound, streamed_tally
+from shoal.sim.lower_bound import Capacity
+from shoal.sim.matrix_bound import DEFAULT_READING, READINGS, DrawnColumns, streamed_paper_bound, streamed_tally
 from shoal.sim.workloads.matrix import DEGREE
 
 SHAPES = ("bag", "pipeline", "fan-out", "fan-in")

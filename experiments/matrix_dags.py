@@ -13,9 +13,9 @@ from statistics import fmean
 from common import KODIAK_LINK, SIMULATED_LINK, Bar, Report, cluster, main, percent, play, run_all, say
 from plots import Line, Panel
 
-from shoal.sim.bounds.lower import Capacity, lower_bound
-from shoal.sim.bounds.matrix_bound import paper_bound
 from shoal.sim.cluster.result import SimulationResult, achievable
+from shoal.sim.lower_bound import Capacity, lower_bound
+from shoal.sim.matrix_bound import paper_bound
 from shoal.sim.workloads.registry import make_workload
 
 SHAPES = ("bag", "pipeline", "fan-out", "fan-in")

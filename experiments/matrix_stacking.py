@@ -26,7 +26,7 @@ from plots import Line, Panel
 
 from shoal.sim.cluster.result import SimulationResult
 from shoal.sim.cluster.run import SimulationOptions
-from shoal.sim.workloads.data_aware import FILES_AND_TASKS, SECONDS
+from shoal.sim.workloads.published import FILES_AND_TASKS, SECONDS
 from shoal.sim.workloads.registry import make_workload
 
 LOCALITIES = tuple(FILES_AND_TASKS)

@@ -25,7 +25,7 @@ from pwrake_common import (
     measure,
 )
 
-from shoal.sim.workloads.pwrake import FILE_BYTES, copyfile
+from shoal.sim.workloads.published import FILE_BYTES, copyfile
 
 NODES = 10
 SEEDS = {"tiny": (1,), "quick": (1,), "default": (1, 2, 3), "full": tuple(range(1, 11))}

@@ -1,9 +1,9 @@
 """Pwrake's Montage study: locality, orders and strong scaling of a mosaic in 2,707 tasks.
 
 `python experiments/pwrake_montage.py [--quick] [--nodes 1,2,3]`; `--nodes` is for strong scaling. The seconds of each
-stage are guesses (`shoal.sim.workloads.pwrake`), as are the constants of `pwrake_common`; both are halved and doubled
-to see whether what is found depends on them. Times are without the sequential stages, as in the deck. All orders get
-the same seeds, so the error of a difference is that of the differences seed by seed.
+stage are guesses (`shoal.sim.workloads.published`), as are the constants of `pwrake_common`; both are halved and
+doubled to see whether what is found depends on them. Times are without the sequential stages, as in the deck. All
+orders get the same seeds, so the error of a difference is that of the differences seed by seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pwrake_common import (
     with_seconds,
 )
 
-from shoal.sim.workloads.pwrake import STAGES, montage
+from shoal.sim.workloads.published import STAGES, montage
 
 MOST = 12
 """Nodes of the deck's cluster."""

@@ -14,8 +14,8 @@ from plots import Line, Panel
 
 from shoal.core.policies.throttle.controller import Controller
 from shoal.core.policies.throttle.registry import controller
-from shoal.sim.throttle.measurement import Play, Score, Sharing, Yardstick, score, sharing, yardstick
-from shoal.sim.throttle.node import AFTER, CORES, ThrottleScenario, further, scenarios, shared
+from shoal.sim.throttle_measurement import Play, Score, Sharing, Yardstick, score, sharing, yardstick
+from shoal.sim.throttled_node import AFTER, CORES, ThrottleScenario, further, scenarios, shared
 
 SEEDS = {"tiny": 3, "quick": 3, "default": 20, "full": 40}
 REFERENCE_SEEDS = (1, 2, 3)

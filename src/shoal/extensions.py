@@ -14,8 +14,8 @@ _HOMES = {
     "end_farmed": "shoal.cluster.call_client",
     "find_cluster": "shoal.cluster.call_client",
     "largest_of": "shoal.cluster.call_client",
-    "executor_html": "shoal.ui.notebook.executor_cards",
-    "show_executor": "shoal.ui.notebook.executor_cards",
+    "executor_html": "shoal.ui.notebook.display",
+    "show_executor": "shoal.ui.notebook.display",
     "line_of": "shoal.ui.notebook.rendering",
 }
 

@@ -9,6 +9,6 @@ from shoal.compat.resource_monitor import start as launch
 sys.modules["shoal.monitor.launch"] = launch
 
 if __name__ == "__main__":
-    from shoal.compat.resource_monitor.main import main
+    from shoal.compat.resource_monitor.run import main
 
     sys.exit(main(sys.argv[1:]))

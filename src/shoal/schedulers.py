@@ -6,10 +6,10 @@ parts, `named` the document's schedulers, `pool` simulated workers to try them o
 
 from __future__ import annotations
 
-from shoal.resources.schedulers.composed import ComposedScheduler as Scheduler
-from shoal.resources.schedulers.composed import LookAhead, OneAtATime, Rescheduling
-from shoal.resources.schedulers.interface import DagWork, Flow
-from shoal.resources.schedulers.registry import (
+from shoal.resources.composed_scheduler import ComposedScheduler as Scheduler
+from shoal.resources.composed_scheduler import LookAhead, OneAtATime, Rescheduling
+from shoal.resources.scheduler_interface import DagWork, Flow
+from shoal.resources.scheduler_registry import (
     base,
     co_allocation,
     look_ahead,

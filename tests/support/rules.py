@@ -11,8 +11,8 @@ import pytest
 from shoal.core.graph import Graph
 from shoal.errors import InputError
 from shoal.formats.rules import api
+from shoal.formats.rules.api import Rules
 from shoal.formats.rules.definitions import Blame
-from shoal.formats.rules.registry import Rules
 
 SOURCE = "flow.py"
 

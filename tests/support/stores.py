@@ -10,9 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.cluster.stores.journal import read_request
 from shoal.cluster.stores.redis import RedisDirectory, RedisLink, RedisStore, directory_key, key_of
-from shoal.cluster.stores.server import RemoteDirectory, RemoteStore, StoreServer
+from shoal.cluster.stores.server import RemoteDirectory, RemoteStore, StoreServer, read_request
 from shoal.core.peer_messages import ReadyTask
 from shoal.core.resources import Resources
 from shoal.core.store.directory import Directory, MemoryDirectory

@@ -31,7 +31,7 @@ BROAD_HANDLERS: set[str] = {
     "shoal.execution.nets.driver.NetDriver._let_go",
     "shoal.cluster.job_servers.job_server.LoopCalls._perform",
     "shoal.petri.transition.Transition.rendered",
-    "shoal.cluster.job_servers.callback_server.CallbackServer._outcome",
+    "shoal.cluster.job_servers.job_server.CallbackServer._outcome",
     # Pickling and unpickling run the user's own code, which may raise anything.
     "shoal.execution.nets.journal.dumps",
     "shoal.execution.nets.journal.read_past",

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shoal.cluster.agent.messages import ClusterReply, ClusterRequest, make_codec
-from shoal.cluster.agent.spools import remove_dead
-from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord
+from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord, remove_dead
 from shoal.cluster.messaging.access import make_access, read, write
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.nodes.factory import Bounds

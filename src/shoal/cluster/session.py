@@ -31,7 +31,7 @@ from shoal.cluster.messaging.access import access_path, read
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.nodes.groups import told
 from shoal.cluster.remote_run import RemoteOptions, RemoteRun
-from shoal.cluster.selection import Selection, select
+from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_brought
 from shoal.core.distribution import ALL
 from shoal.core.policies.stealing import DEFAULT_POLICY
 from shoal.core.resources import FRACTION, Resources, carrying, is_label, labels_as_text, parse_label, required_labels
@@ -41,7 +41,6 @@ from shoal.errors import InputError
 from shoal.execution.attempt_recorder import RunListener
 from shoal.execution.run_options import LARGER_NODE, RunOptions
 from shoal.execution.session import RunDriver, Session, refuse_oversized
-from shoal.execution.submitted_plan import SubmittedPlan, forget_note, read_plan, write_brought
 from shoal.execution.workflow_loader import Workflow
 from shoal.ledger.cluster_notes import (
     GIVE_UP,

@@ -43,6 +43,7 @@ from shoal.core.peer_messages import (
     Transfers,
     WorkAvailableEvent,
 )
+from shoal.core.policies.order import TwoLevelQueue
 from shoal.core.policies.placement import ANYWHERE, SHORTEST_TASK, Gathering, Placement, divide, is_worth_dividing
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.policies.stealing import DEFAULT_POLICY, THRESHOLD, Release, Stealing, policy_named
@@ -62,7 +63,6 @@ from shoal.core.scheduler_messages import (
 )
 from shoal.core.scheduler_messages import Event as BrokerEvent
 from shoal.core.steal_rounds import StealRounds
-from shoal.core.two_level_queue import TwoLevelQueue
 
 MOST_COMPARED = 1024
 """Tasks that are looked at for one choice."""

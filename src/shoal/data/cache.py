@@ -27,13 +27,12 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 
 import msgspec
 
-from shoal.data.eviction import Candidate, choose
 from shoal.data.shelf import (
     FORMAT,
     AbsentError,
@@ -46,6 +45,55 @@ from shoal.data.shelf import (
 )
 from shoal.data.transfer_messages import whole
 from shoal.errors import InputError, ShoalError
+
+SHORTEST_AGE = 1.0
+"""Seconds below which two uses count as equally recent, so that what was used just now has a finite value."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An object that may go."""
+
+    name: str
+    size_bytes: int
+    seconds_to_get: float
+    used_at: float
+
+
+def value_per_byte(candidate: Candidate, now: float) -> float:
+    age = max(SHORTEST_AGE, now - candidate.used_at)
+    return candidate.seconds_to_get / age / max(1, candidate.size_bytes)
+
+
+def choose(candidates: Iterable[Candidate], need_bytes: int, now: float) -> list[str] | None:
+    """Names of objects whose going frees at least that many bytes, or None if all of them together do not.
+
+    None of those chosen could stay: a large object taken last may make smaller ones before it unnecessary, and they are
+    spared, the most valuable first. Empty objects never help.
+    """
+    if need_bytes <= 0:
+        return []
+    order = sorted(
+        (one for one in candidates if one.size_bytes > 0),
+        key=lambda one: (value_per_byte(one, now), one.used_at, one.name),
+    )
+    taken: list[Candidate] = []
+    freed = 0
+    for one in order:
+        if freed >= need_bytes:
+            break
+        taken.append(one)
+        freed += one.size_bytes
+    if freed < need_bytes:
+        return None
+    chosen = []
+    for one in reversed(taken):
+        if freed - one.size_bytes >= need_bytes:
+            freed -= one.size_bytes
+        else:
+            chosen.append(one.name)
+    chosen.reverse()
+    return chosen
+
 
 MARK = b"\xf1obj"
 SPARE = 1000

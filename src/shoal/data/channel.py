@@ -22,7 +22,8 @@ import ssl
 import struct
 from typing import Protocol
 
-from shoal.data.handshake import (
+from shoal.data.transfer_messages import (
+    CHUNK_BYTES,
     CLIENT,
     HELLO_BYTES,
     NONCE_BYTES,
@@ -30,12 +31,12 @@ from shoal.data.handshake import (
     SERVER,
     DataGrant,
     RefusedError,
+    crc,
     encode_hello,
     proof,
     same,
     service_of,
 )
-from shoal.data.transfer_messages import CHUNK_BYTES, crc
 from shoal.errors import ShoalError
 
 PIPE_BYTES = 1 << 20

@@ -24,15 +24,17 @@ import msgspec
 
 from shoal.data.cache import FULL_DISK, ArrivingError, Cache, DepotFullError
 from shoal.data.channel import Channel, FileTroubleError, checksum_of, dial, introduce
-from shoal.data.handshake import OBJECTS, DataGrant, RefusedError
 from shoal.data.shelf import AbsentError, DamagedError, ObjectDescription, read_chunks
 from shoal.data.transfer_messages import (
     ABSENT,
     ANSWER_BYTES,
     CHUNK_BYTES,
     EXECUTABLE,
+    OBJECTS,
     SENT,
+    DataGrant,
     ObjectRequest,
+    RefusedError,
     chunk_count,
     chunk_length,
     decode_answer,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import Generic, Protocol, TypeVar
 
 from shoal.data.channel import Channel, FileTroubleError, ServerHandshake
-from shoal.data.handshake import LEAST_TOKEN_BYTES, BadMessageError, RefusedError
+from shoal.data.transfer_messages import LEAST_TOKEN_BYTES, BadMessageError, RefusedError
 from shoal.errors import InputError
 from shoal.execution.descriptors import is_scarce, shortage
 

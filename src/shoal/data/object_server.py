@@ -11,7 +11,6 @@ import os
 import threading
 
 from shoal.data.channel import Channel
-from shoal.data.handshake import OBJECTS
 from shoal.data.listener import DataListener
 from shoal.data.shelf import ObjectDescription, ObjectShelf, OpenedObject, describe
 from shoal.data.transfer_messages import (
@@ -19,6 +18,7 @@ from shoal.data.transfer_messages import (
     CHUNK_BYTES,
     DIFFERENT,
     EXECUTABLE,
+    OBJECTS,
     REQUEST_BYTES,
     SENT,
     ObjectReply,

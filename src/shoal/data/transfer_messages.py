@@ -5,6 +5,7 @@ Each request is for one chunk of one object. Answers come in the order of the re
 
 from __future__ import annotations
 
+import hmac
 import struct
 import zlib
 from collections.abc import Sequence
@@ -12,7 +13,57 @@ from functools import lru_cache
 
 import msgspec
 
-from shoal.data.handshake import BadMessageError
+from shoal.errors import ShoalError
+
+MAGIC = b"shoaldt1"
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+LEAST_TOKEN_BYTES = 16
+SERVER, CLIENT = b"server", b"client"
+OBJECTS, MEMORY = b"objects", b"memory"
+"""The services: objects of a cache and lent files, shared memory."""
+
+_HELLO = struct.Struct(f"{len(MAGIC)}s8s{NONCE_BYTES}s")
+HELLO_BYTES = _HELLO.size
+
+
+class BadMessageError(ConnectionError):
+    """The other side sent something that its service does not define."""
+
+
+class RefusedError(ShoalError):
+    """The other side does not know the token, or is not a data service of Shoal."""
+
+
+class DataGrant(msgspec.Struct, frozen=True):
+    """An address and the token that opens a connection to it. Travels only over an authenticated channel."""
+
+    host: str
+    port: int
+    token: bytes
+    encrypted: bool = True
+
+
+def encode_hello(service: bytes, nonce: bytes) -> bytes:
+    return _HELLO.pack(MAGIC, service, nonce)
+
+
+def service_of(hello: bytes) -> bytes:
+    """The service that a hello names."""
+    magic, service, _ = _HELLO.unpack(hello)
+    if magic != MAGIC:
+        raise BadMessageError("the other side is not a client of Shoal")
+    return bytes(service).rstrip(b"\0")
+
+
+def proof(token: bytes, role: bytes, client_hello: bytes, server_hello: bytes, binding: bytes) -> bytes:
+    return hmac.digest(token, role + client_hello + server_hello + binding, "sha256")
+
+
+def same(expected: bytes, given: bytes) -> bool:
+    """Compares in constant time."""
+    return hmac.compare_digest(expected, given)
+
 
 CHUNK_BYTES = 2 << 20
 """What is asked for, checked and sent again as one. Part of the protocol and of what a cache keeps."""

@@ -22,7 +22,7 @@ from shoal.execution.session import enter, load
 from shoal.execution.workflow_loader import Language, language_of, load_workflow, read_document, read_text
 from shoal.formats.jx import Setting
 from shoal.formats.makeflow import Makeflow, build_graph
-from shoal.formats.makeflow.to_graph import quote
+from shoal.formats.makeflow.graphs import quote
 from shoal.formats.wfformat import (
     DEFAULT_VERSION,
     Execution,
@@ -110,7 +110,7 @@ def _from_graph(graph: Graph, target: Target) -> bytes:
         from shoal.formats.rules.writer import write_rules
 
         return _encoded(write_rules(graph))
-    from shoal.formats.makeflow.from_graph import document_of
+    from shoal.formats.makeflow.graphs import document_of
 
     return _from_document(with_directories(document_of(graph)), target)
 

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from shoal.errors import InputError
 from shoal.execution.calls.source_modules import load_from_source
 from shoal.execution.files.files import relative_to
-from shoal.formats.rules.api import collecting
+from shoal.formats.rules.api import Rules, collecting
 from shoal.formats.rules.definitions import Blame
-from shoal.formats.rules.registry import Rules
 
 if TYPE_CHECKING:
     from shoal.petri import Net

@@ -15,9 +15,8 @@ import msgspec
 
 from shoal.errors import InputError
 from shoal.petri import records as r
-from shoal.petri.enabling import Dice, Firing, TransitionAgenda, prepare
+from shoal.petri.enabling import NOBODY, Dice, Firing, IndexedPlace, LivePlace, Serials, TransitionAgenda, prepare
 from shoal.petri.language import NOTHING, Each, Eureka, Failure, Place, Result
-from shoal.petri.marking import NOBODY, IndexedPlace, LivePlace, Serials
 from shoal.petri.net import Net, check_type
 from shoal.petri.transition import Transition, shortened
 

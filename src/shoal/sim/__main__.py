@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, run_cluster_seed
+from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run_starts import RunStartScenario, draw_beginning, run_beginning_seed
 from shoal.sim.cluster.scenario import ClusterScenario, draw_cluster
-from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.run import SeedFailedError, SimulationTrace, run_seed
 from shoal.sim.scenario import draw_scenario
 

@@ -36,7 +36,7 @@ from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.specification import ClusterSpec
 from shoal.sim.expected_times import Expectation, MeasuredTimes, TaskTimes, expectation_of, known_of, read_measured
 from shoal.sim.predictions import CategoryForecast, Forecast, predict
-from shoal.sim.throttle.workflow import TaskDemand, ThrottledRun, ThrottledSimulation
+from shoal.sim.throttled_workflow import TaskDemand, ThrottledRun, ThrottledSimulation
 
 SAMPLES = 5
 MOST_SAMPLED = 400_000
@@ -217,7 +217,7 @@ def advise(predictions: Sequence[Prediction]) -> Advice:
 
 def least_seconds(work: Work, spec: ClusterSpec) -> float:
     """No run of the work on that cluster is shorter, whatever the policy."""
-    from shoal.sim.bounds.lower import Capacity, lower_bound
+    from shoal.sim.lower_bound import Capacity, lower_bound
 
     kinds = [spec.kind(node) for node in range(spec.nodes)]
     return lower_bound(work, Capacity.of((kind.cores, kind.speed) for kind in kinds)).seconds

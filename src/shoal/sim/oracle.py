@@ -7,15 +7,21 @@ a task that is over, and in the end every task is accounted for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import deepcopy
 
 import msgspec
 
 from shoal.core.dependencies import TaskStatus
+from shoal.core.explain.answer import Answer, RunAnswer, Shortage, WaitCause
+from shoal.core.explain.scheduler_source import SingleNodeSource
+from shoal.core.explain.sentences import SentenceWriter, paragraph
 from shoal.core.graph import Graph, topological_order
 from shoal.core.policies.retry import LONGEST_DELAY, MOST_LOSSES, AttemptOutcome
 from shoal.core.policies.sizing.adviser import SIZED
 from shoal.core.resources import Resources
+from shoal.core.scheduler import Scheduler, TaskState
 from shoal.core.scheduler_messages import (
     Accept,
     CancelRequested,
@@ -259,3 +265,230 @@ def direct_needs(graph: Graph) -> list[list[int]]:
             found.update(dict.fromkeys([other] if graph.actions[other] is not None else needs[other]))
         needs[task] = list(found)
     return needs
+
+
+_STATES = {
+    WaitCause.RUNNING: (TaskState.RUNNING,),
+    WaitCause.BUNDLED: (TaskState.RUNNING,),
+    WaitCause.ENDING: (TaskState.ENDING,),
+    WaitCause.RETRY: (TaskState.RESTING,),
+    WaitCause.STOPPING: (TaskState.QUEUED, TaskState.RESTING),
+    WaitCause.TURN: (TaskState.QUEUED,),
+    WaitCause.THROTTLE: (TaskState.QUEUED,),
+    WaitCause.RESOURCES: (TaskState.QUEUED,),
+    WaitCause.LABEL: (TaskState.QUEUED,),
+    WaitCause.LARGER_FIRST: (TaskState.QUEUED,),
+    WaitCause.LOCALITY: (TaskState.QUEUED,),
+}
+
+
+def expect(condition: bool, answer: Answer, claim: str) -> None:
+    if not condition:
+        raise Violation(f"'why' says of task {answer.task} what is not so ({claim}): {answer}")
+
+
+def check_one_node(
+    graph: Graph,
+    statuses: Sequence[int],
+    broker: Scheduler,
+    now: float,
+    coming: Collection[int],
+    since: dict[int, float],
+) -> Counter[WaitCause]:
+    """Asks about every task and about the whole run; how many answers there were of each kind.
+
+    `coming`: tasks that have become ready, of which the broker has not heard yet. `since`: when running ones began.
+    """
+    order = popped(broker)
+
+    def check_ready(answer: Answer) -> None:
+        check_held(answer, broker, now, order)
+        expect(answer.cause is not WaitCause.ARRIVING or answer.task in coming, answer, "it is not on its way")
+
+    source = SingleNodeSource(graph, statuses, broker, now, since=since)
+    answers: Counter[WaitCause] = Counter()
+    told: dict[int, Answer] = {}
+    for task, status in enumerate(statuses):
+        answer = source.explain(task)
+        if status == TaskStatus.READY:
+            told[task] = answer
+        check_answer(answer, statuses, graph.predecessors_of, check_ready, is_stopping=broker.draining)
+        expect_words(answer, now)
+        answers[answer.cause] += 1
+    whole = source.whole()
+    tasks = [task for task, action in enumerate(graph.actions) if action is not None]
+    ready = [told[task] for task in tasks if task in told]
+    expect_counts(whole, [statuses[task] for task in tasks], ready, under_way(broker))
+    for group in whole.groups:
+        check_ready(group.example)
+    return answers
+
+
+def expect_counts(
+    whole: RunAnswer, statuses: Sequence[int], ready: Iterable[Answer], running: Collection[int], others: int = 0
+) -> None:
+    """The numbers of a whole run are those that are found by asking about each task that is ready.
+
+    `others`: tasks that nobody could be asked about, and that are told as one more group.
+    """
+    found = Counter(statuses)
+    told = (whole.running, whole.ready, whole.waiting, whole.done, whole.failed, whole.doomed)
+    by_status = [
+        found[status] for status in (TaskStatus.WAITING, TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.DOOMED)
+    ]
+    if told != (len(running), max(0, found[TaskStatus.READY] - len(running)), *by_status):
+        raise Violation(f"'why' of the run does not add up to {found}, {len(running)} run: {whole}")
+    alike = Counter(answer.kind() for answer in ready if answer.task not in running)
+    groups = Counter({group.example.kind(): group.count for group in whole.groups if group.example.task >= 0})
+    if groups != alike or sum(group.count for group in whole.groups) != groups.total() + others:
+        raise Violation(f"'why' of the run puts tasks together that do not wait alike, {alike}, {others}: {whole}")
+
+
+def under_way(broker: Scheduler) -> set[int]:
+    """Of each bundle the task that runs: it was handed over before the others."""
+    first: dict[int, int] = {}
+    for task, bundle in reversed(broker.running.items()):
+        first[id(bundle)] = task
+    return set(first.values())
+
+
+def popped(broker: Scheduler) -> list[int]:
+    """The tasks of a queue, in the order in which a copy of it gives them away."""
+    queue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
+    return [queue.pop(list(queue.lanes())) for _ in range(len(queue))]
+
+
+def check_answer(
+    answer: Answer,
+    statuses: Sequence[int],
+    needs: Callable[[int], Iterable[int]],
+    check_ready: Callable[[Answer], None],
+    *,
+    is_stopping: bool = False,
+) -> None:
+    """Of any task: what is claimed of those it needs; `check_ready` looks at what is claimed of one that is ready.
+
+    `is_stopping`: the whole run starts nothing any more.
+    """
+    status = statuses[answer.task]
+    if status == TaskStatus.READY:
+        check_ready(answer)
+    elif status == TaskStatus.WAITING:
+        _check_waiting(answer, statuses, needs, check_ready, is_stopping)
+    elif status == TaskStatus.DOOMED:
+        expect(answer.cause is WaitCause.DOOMED and bool(answer.chain), answer, "it cannot run any more")
+        _check_chain(answer, statuses, needs)
+        expect(statuses[answer.chain[-1]] == TaskStatus.FAILED, answer, "the last of the chain has not failed")
+    else:
+        expect(answer.cause.value == TaskStatus(status).name.lower(), answer, "it is over")
+
+
+def _check_waiting(
+    answer: Answer,
+    statuses: Sequence[int],
+    needs: Callable[[int], Iterable[int]],
+    check_ready: Callable[[Answer], None],
+    is_stopping: bool,
+) -> None:
+    unfinished = {other for other in needs(answer.task) if statuses[other] <= TaskStatus.READY}
+    expect((answer.cause is WaitCause.STOPPING) == is_stopping, answer, "whether the run is stopping")
+    expect(answer.unfinished == len(unfinished), answer, "how many are not done")
+    if not unfinished:
+        expect(is_stopping or answer.cause is WaitCause.ARRIVING, answer, "nothing that it needs is missing")
+        return
+    expect(is_stopping or answer.cause is WaitCause.NEEDS, answer, "it needs others")
+    _check_chain(answer, statuses, needs)
+    root = answer.root
+    assert root is not None
+    expect(root.task == answer.chain[-1], answer, "the chain does not end at its root")
+    if statuses[root.task] == TaskStatus.READY:
+        check_ready(root)
+    else:
+        expect(all(statuses[other] > TaskStatus.READY for other in needs(root.task)), answer, "its root needs others")
+        expect(root.cause in (WaitCause.ARRIVING, WaitCause.STOPPING), answer, "its root is on its way")
+    can_start = root.starts is not None or (root.cause is WaitCause.RUNNING and not root.overdue)
+    expect(answer.starts is None or (can_start and not is_stopping), answer, "it starts though its root does not")
+
+
+def _check_chain(answer: Answer, statuses: Sequence[int], needs: Callable[[int], Iterable[int]]) -> None:
+    expect(answer.links == len(answer.chain), answer, "the length of its chain")
+    current = answer.task
+    for link in answer.chain:
+        expect(link in set(needs(current)), answer, f"task {current} does not need {link}")
+        if answer.cause in (WaitCause.NEEDS, WaitCause.STOPPING):
+            expect(statuses[link] <= TaskStatus.READY, answer, f"task {link} is over")
+        current = link
+
+
+def check_held(answer: Answer, broker: Scheduler, now: float, order: Sequence[int]) -> None:
+    """Of a task that is ready: what is claimed of the broker that has it, whose queue gives tasks in this order."""
+    task, cause = answer.task, answer.cause
+    state = broker.state.get(task, TaskState.ABSENT)
+    if cause is WaitCause.ARRIVING:
+        expect(state is TaskState.ABSENT, answer, "a broker has it")
+        return
+    expect(cause in _STATES and state in _STATES[cause], answer, f"it is {state.name}")
+    expect(answer.attempt == broker.attempt.get(task, 0), answer, "its attempt")
+    expect(answer.starts is None or answer.starts >= now, answer, "a start in the past")
+    expect(answer.ahead is None or order[answer.ahead] == task, answer, "its place in the queue")
+    expect(answer.queued == (len(order) if state is TaskState.QUEUED else 0), answer, "how many are queued")
+    match cause:
+        case WaitCause.RUNNING | WaitCause.BUNDLED:
+            bundle = broker.running[task]
+            first = next(other for other, its in broker.running.items() if its is bundle)
+            expect((first == task) == (cause is WaitCause.RUNNING), answer, "which one of its bundle runs")
+            late = now - answer.until if answer.until is not None else 0.0
+            expect(late > 0.0 if answer.overdue else late < 1.0, answer, "whether it is late")
+        case WaitCause.RETRY:
+            expect((answer.until, task) in broker.resting, answer, "when it is tried again")
+            expect(not broker.draining, answer, "no attempt is started any more")
+        case WaitCause.STOPPING:
+            expect(broker.draining and answer.starts is None, answer, "the broker goes on")
+        case WaitCause.TURN:
+            expect(broker.awaiting_ready, answer, "nothing is being decided")
+        case WaitCause.THROTTLE:
+            _check_cap(answer, broker)
+        case WaitCause.RESOURCES | WaitCause.LABEL:
+            expect(answer.shortage is not None, answer, "nothing is short")
+            _check_shortage(answer, answer.shortage, broker)  # type: ignore[arg-type]
+        case WaitCause.LOCALITY if answer.shortage is not None:
+            _check_shortage(answer, answer.shortage, broker)
+        case WaitCause.LARGER_FIRST | WaitCause.LOCALITY:
+            urgent = [lane for lane in broker.queue.lanes() if broker.lanes[lane].passed_over >= broker.patience]
+            expect(answer.larger in {str(broker.lanes[lane].request()) for lane in urgent}, answer, "who goes first")
+            expect(answer.first is not None and broker.columns.lane[answer.first] in urgent, answer, "which one does")
+
+
+def _check_cap(answer: Answer, broker: Scheduler) -> None:
+    cap = answer.cap
+    assert cap is not None
+    bundles = {id(bundle): bundle for bundle in broker.running.values()}.values()
+    running = sum(broker.lanes[bundle.lane].cap == cap.category for bundle in bundles)
+    expect(running == cap.running and running >= cap.most, answer, f"{running} run under the cap")
+    expect(broker.lanes[broker.columns.lane[answer.task]].cap == cap.category, answer, "it is under another cap")
+    expect(cap.most == broker.contract.total[broker.contract.caps[cap.category]], answer, "how many may run")
+    expect(answer.starts is None or cap.most > 0, answer, "it starts though none may")
+
+
+def _check_shortage(answer: Answer, shortage: Shortage, broker: Scheduler) -> None:
+    contract, lane = broker.contract, broker.columns.lane[answer.task]
+    at = contract.names.index(shortage.resource)
+    asked = dict(contract.needs[lane]).get(at, 0)
+    bundles = {id(bundle): (task, bundle) for task, bundle in broker.running.items()}.values()
+    held = {id(bundle): dict(bundle.taken).get(at, 0) for _, bundle in bundles}
+    free = contract.total[at] - sum(held.values())
+    expect(shortage.asked == asked > max(0, free) == shortage.free, answer, "what is free")
+    expect(shortage.total == contract.total[at], answer, "what there is")
+    expect(shortage.held_by == sum(amount > 0 for amount in held.values()), answer, "how many hold it")
+    for holder in shortage.holders:
+        bundle = broker.running.get(holder.task)
+        expect(bundle is not None and held[id(bundle)] == holder.amount, answer, f"what task {holder.task} holds")
+
+
+def expect_words(answer: Answer, now: float) -> None:
+    """Every answer can be said, and names the tasks it is about."""
+    text = paragraph(
+        answer, SentenceWriter(lambda task: f"<{task}>", lambda moment: f"{moment:g}", lambda s: f"{s:g} s", now)
+    )
+    for task in (answer.task, *answer.chain[:1], *answer.chain[-1:]):
+        expect(f"<{task}>" in text, answer, f"the sentence does not name task {task}: {text}")

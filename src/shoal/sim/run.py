@@ -37,9 +37,8 @@ from shoal.core.scheduler_messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.sim.explain_oracle import check_one_node
 from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode
-from shoal.sim.oracle import Oracle
+from shoal.sim.oracle import Oracle, check_one_node
 from shoal.sim.scenario import CALM, Fates, SimulationScenario, draw_scenario
 
 Entry = tuple[float, Event, list[Command]]

@@ -12,8 +12,8 @@ from random import Random
 
 import msgspec
 
-from shoal.resources.schedulers.composed import ComposedScheduler
-from shoal.resources.schedulers.interface import (
+from shoal.resources.composed_scheduler import ComposedScheduler
+from shoal.resources.scheduler_interface import (
     CancelAttemptCommand,
     Command,
     EndingFlow,

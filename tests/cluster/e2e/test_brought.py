@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_brought
 from shoal.errors import InputError
 from shoal.execution.session import enter, load, make_plan
-from shoal.execution.submitted_plan import SubmittedPlan, forget_note, read_plan, write_brought
 from shoal.ledger.cluster_notes import SubmissionNote, is_brought, read_note
 from shoal.ledger.history import read_history
 from shoal.ledger.identity import content_of, place_of

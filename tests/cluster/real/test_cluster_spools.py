@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cluster.agent import spools
-from shoal.cluster.agent.spools import LOCK, give_spool, make_spool, remove_dead, remove_spool
+from shoal.cluster import home
+from shoal.cluster.home import LOCK, give_spool, make_spool, remove_dead, remove_spool
 from support.clusters import NAME, LocalCluster
 from support.command import kill_process, wait_until
 
@@ -44,7 +44,7 @@ def touched(folder: Path) -> bool:
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory for temporary files, in which no folder is too young to be removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(spools, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(home, "YOUNG_SECONDS", 0.0)
     return tmp_path
 
 

@@ -13,7 +13,7 @@ import pytest
 from data.unit.world import TOKEN, content, serving
 from shoal.cluster.agent.messages import FilesReply, FilesRequest, StagedFileFacts, WireMessage
 from shoal.cluster.agent.node_cache import NodeCache
-from shoal.cluster.agent.submission import IncompleteError
+from shoal.cluster.agent.run_store import IncompleteError
 from shoal.cluster.agent.task_files import FileVersion, encode_made, object_name
 from shoal.cluster.input_staging import OutputReturn
 from shoal.cluster.messaging.access import make_access

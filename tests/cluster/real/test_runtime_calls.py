@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cluster.job_servers.callback_server import CallbackServer
-from shoal.cluster.job_servers.job_server import LoopCalls, RankSender
+from shoal.cluster.job_servers.job_server import CallbackServer, LoopCalls, RankSender
 from shoal.cluster.job_servers.runtime_system import RuntimeSystem, part_of
 from shoal.cluster.job_servers.task_calls import DriverConnections
 from shoal.core.resources import Resources
@@ -26,7 +25,7 @@ from shoal.execution.nets.task_calls import placed
 from shoal.resources.machine import MachinePart
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import require
-from shoal.resources.schedulers.interface import Event
+from shoal.resources.scheduler_interface import Event
 from shoal.resources.tickets import ranks_of
 
 PATIENCE = 60.0

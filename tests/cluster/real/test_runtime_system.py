@@ -23,7 +23,7 @@ from shoal.core.graph import GraphBuilder
 from shoal.errors import InputError, RunError
 from shoal.petri import Net, NetFlow, net_of_graph, take
 from shoal.resources.machine import MachinePart
-from shoal.resources.schedulers.interface import CoAllocation
+from shoal.resources.scheduler_interface import CoAllocation
 from shoal.runtime import JobServer, RuntimeSystem, Strategy, call, meet, several_locations, simple, with_transfer_costs
 from shoal.schedulers import DagWork, Flow, Rescheduling, Scheduler, look_ahead, performance_model
 from support.command import wait_until

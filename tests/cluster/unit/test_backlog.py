@@ -11,8 +11,8 @@ import pytest
 from shoal.cluster.agent.messages import ClusterReply, ClusterRunFacts
 from shoal.cluster.agent.run_description import LogEntry, encode
 from shoal.cluster.agent.run_store import LocalTransport, ServedStores
-from shoal.cluster.nodes.backlog import SILENCE_SECONDS, SILENT_MEANS, Backlog
 from shoal.cluster.nodes.demand import CategoryDemand
+from shoal.cluster.nodes.factory_process import SILENCE_SECONDS, SILENT_MEANS, Backlog
 from shoal.cluster.stores.server import StoreServer
 from shoal.core.resources import Resources
 from shoal.core.store.interface import Store

@@ -8,8 +8,7 @@ import pytest
 
 from shoal.cluster.agent.messages import ClusterNodeFacts, ClusterReply, ClusterRunFacts
 from shoal.cluster.home import GroupRecord
-from shoal.cluster.nodes.backlog import ready_by_category, served
-from shoal.cluster.nodes.factory_process import bounds_of, present_of, running_on
+from shoal.cluster.nodes.factory_process import bounds_of, present_of, ready_by_category, running_on, served
 from shoal.cluster.nodes.groups import strike_off
 from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.cluster.nodes.starters import NodeStatus as NodeStanding

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.cluster.nodes.slurm import check_options
-from shoal.cluster.nodes.slurm_reasons import phase_of, why_ended, why_running, why_waiting
+from shoal.cluster.nodes.slurm import check_options, phase_of, why_ended, why_running, why_waiting
 from shoal.cluster.nodes.starters import NodePhase
 from shoal.errors import InputError
 

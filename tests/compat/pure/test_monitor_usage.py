@@ -8,11 +8,20 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shoal.compat.resource_monitor.fields import FIELDS, MEGABYTE, printed
 from shoal.compat.resource_monitor.plot import draw
 from shoal.compat.resource_monitor.series import SeriesRow
-from shoal.compat.resource_monitor.summary import CommandOutcome, indented, on_one_line, quoted, summary
-from shoal.compat.resource_monitor.usage import CORES_WINDOW, CommandUsage
+from shoal.compat.resource_monitor.summary import (
+    CORES_WINDOW,
+    FIELDS,
+    MEGABYTE,
+    CommandOutcome,
+    CommandUsage,
+    indented,
+    on_one_line,
+    printed,
+    quoted,
+    summary,
+)
 from shoal.execution.processes.sampler import ReapedTime, TreeProcess, look_at
 from shoal.execution.processes.time_series import COLUMNS, FOOTPRINT, header
 

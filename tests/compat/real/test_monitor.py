@@ -335,7 +335,7 @@ def test_the_quick_start_does_the_same_without_what_takes_long_to_load(tmp_path:
     assert done.returncode == 1
     assert json.loads((tmp_path / "out.summary").read_text())["exit_status"] == 3
     slow = "{'argparse', 'json', 'msgspec', 'dataclasses', 'subprocess', 'typing'}"
-    loads = f"import sys, shoal.compat.resource_monitor.main; print({slow} & set(sys.modules))"
+    loads = f"import sys, shoal.compat.resource_monitor.run; print({slow} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True).stdout == "set()\n"
 
 

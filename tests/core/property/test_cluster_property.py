@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core.peer_messages import LONGEST_PAUSE, ReadyTask, Transfers
-from shoal.core.policies.order import ORDERS, LaneQueue, TaskColumns
+from shoal.core.policies.order import ORDERS, LaneQueue, TaskColumns, TwoLevelQueue
 from shoal.core.store.memory import STRIDE, MemoryStore, ReadyBatch, TaskStanding
-from shoal.core.two_level_queue import TwoLevelQueue
 from shoal.core.work import Work, assemble
 
 SEEDS = st.integers(0, 2**32)

@@ -23,13 +23,12 @@ from shoal.core.peer_messages import (
     WorkAvailableEvent,
 )
 from shoal.core.peer_scheduler import Alarm, Event, PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import Start, TaskResult, TasksEnded, TimePassed, WakeAt
 from shoal.core.steal_rounds import PeerOrder
-from shoal.core.two_level_queue import TwoLevelQueue
 
 PEERS = 4
 TASKS = 400

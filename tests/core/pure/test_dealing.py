@@ -27,12 +27,11 @@ from shoal.core.peer_messages import (
     TaskTransfer,
 )
 from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import ANYWHERE
 from shoal.core.resources import FRACTION, Resources, carrying, requiring
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import Start
-from shoal.core.two_level_queue import TwoLevelQueue
 
 CORE = Resources.of({"cores": FRACTION})
 ANY, ON_B, LIKES_B, LIKES_GPU = range(4)

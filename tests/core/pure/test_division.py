@@ -16,7 +16,7 @@ from shoal.core.policies.placement import (
     is_worth_dividing,
 )
 from shoal.core.work import Work, assemble
-from shoal.sim.workloads.data_aware import all_pairs
+from shoal.sim.workloads.published import all_pairs
 
 FILES = 12
 

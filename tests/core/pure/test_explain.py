@@ -10,12 +10,11 @@ from shoal.core.explain.scheduler_source import among_others, explain_held, grou
 from shoal.core.explain.sentences import SentenceWriter, paragraph
 from shoal.core.peer_messages import PeerMessageReceived, ReadyTask, Roster, TasksPlaced, TaskTransfer
 from shoal.core.peer_scheduler import PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import CapsChanged, DrainRequested
-from shoal.core.two_level_queue import TwoLevelQueue
 from support.case import BrokerCase, lane, node
 
 

@@ -21,12 +21,11 @@ from shoal.core.explain.store_source import (
 )
 from shoal.core.peer_messages import PeerMessageReceived, ReadyTask, Roster, TasksPlaced, TaskTransfer
 from shoal.core.peer_scheduler import PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import Resources, requiring
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import CancelRequested, CapsChanged
-from shoal.core.two_level_queue import TwoLevelQueue
 from support.case import BrokerCase, lane, node
 
 PLAIN = SentenceWriter(lambda task: f"t{task}", lambda moment: f"{moment:g}", lambda seconds: f"{seconds:g} s", 0.0)

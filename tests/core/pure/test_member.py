@@ -25,7 +25,7 @@ from shoal.core.peer_messages import (
     WorkAvailableEvent,
 )
 from shoal.core.peer_scheduler import MOST_UNWANTED, Alarm, Event, MemberCommand, PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler import Lane, Scheduler
@@ -40,7 +40,6 @@ from shoal.core.scheduler_messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.core.two_level_queue import TwoLevelQueue
 
 TASKS = 1000
 WIDE = 500

@@ -19,12 +19,11 @@ from shoal.core.peer_messages import (
     TaskTransfer,
 )
 from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import ROOM_DELAY, AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import Cramped, GiveUp, Start, TaskResult, TasksEnded, TimePassed
-from shoal.core.two_level_queue import TwoLevelQueue
 
 NEED = 50
 DISKS = {0: 30, 1: 20, 2: 60, 3: 70}

@@ -10,7 +10,7 @@ from shoal.core.policies.throttle.usage_model import UsageProfile
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Profile as TaskProfile
 from shoal.sim.forecast import learned_demand
-from shoal.sim.throttle.workflow import TaskDemand, ThrottledRun, ThrottledSimulation
+from shoal.sim.throttled_workflow import TaskDemand, ThrottledRun, ThrottledSimulation
 
 TWO_CORES = Resources.of({"cores": 2 * FRACTION, "memory": 1 << 30})
 WAITS = {"nap": TaskDemand({"cpu": 0.005})}

@@ -16,9 +16,19 @@ import pytest
 from data.unit.world import PATIENCE, TOKEN, assert_there, fetching, proxy, results, serving, want
 from shoal.data.channel import Channel, dial, introduce, make_identity
 from shoal.data.fetch import FetchFailureCause
-from shoal.data.handshake import HELLO_BYTES, MAGIC, MEMORY, NONCE_BYTES, OBJECTS, PROOF_BYTES, DataGrant, encode_hello
 from shoal.data.listener import DataListener
-from shoal.data.transfer_messages import ObjectRequest, encode_request
+from shoal.data.transfer_messages import (
+    HELLO_BYTES,
+    MAGIC,
+    MEMORY,
+    NONCE_BYTES,
+    OBJECTS,
+    PROOF_BYTES,
+    DataGrant,
+    ObjectRequest,
+    encode_hello,
+    encode_request,
+)
 from shoal.errors import InputError
 
 SIZES = {"x": 1000, "y": 1000}

@@ -29,8 +29,7 @@ from data.unit.world import (
 )
 from shoal.data.cache import Cache
 from shoal.data.fetch import FetchFailureCause
-from shoal.data.handshake import DataGrant
-from shoal.data.transfer_messages import CHUNK_BYTES
+from shoal.data.transfer_messages import CHUNK_BYTES, DataGrant
 
 SIZES = {
     "empty": 0,
@@ -121,7 +120,7 @@ FETCHING = """
 import sys, zlib
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.handshake import Grant
+from shoal.data.transfer_messages import Grant
 folder, port, token, encrypted, size, checksum = sys.argv[1:]
 fetcher = Fetcher(Cache(folder))
 grant = Grant("127.0.0.1", int(port), bytes.fromhex(token), encrypted == "True")

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data.eviction import Candidate, choose, value_per_byte
+from shoal.data.cache import Candidate, choose, value_per_byte
 from shoal.data.transfer_messages import CHUNK_BYTES, chunk_count, chunk_length, combine, whole
 
 NOW = 1000.0

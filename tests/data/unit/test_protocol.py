@@ -11,30 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.data.channel import make_identity
-from shoal.data.handshake import (
+from shoal.data.transfer_messages import (
+    ANSWER_BYTES,
+    CHUNK_BYTES,
     CLIENT,
     HELLO_BYTES,
     MEMORY,
     NONCE_BYTES,
     OBJECTS,
-    SERVER,
-    BadMessageError,
-    encode_hello,
-    proof,
-    service_of,
-)
-from shoal.data.transfer_messages import (
-    ANSWER_BYTES,
-    CHUNK_BYTES,
     REQUEST_BYTES,
     SENT,
+    SERVER,
+    BadMessageError,
     ObjectReply,
     ObjectRequest,
     decode_answer,
     decode_request,
     encode_answer,
+    encode_hello,
     encode_request,
     name_length,
+    proof,
+    service_of,
 )
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=1000)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetched, Fetcher
-from shoal.data.handshake import DataGrant
+from shoal.data.transfer_messages import DataGrant
 
 PATIENCE = 60.0
 TOKEN = b"a token of thirty-two bytes ----"

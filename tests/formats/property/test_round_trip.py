@@ -13,11 +13,11 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Profile, needs_shell
 from shoal.formats.jx import parse_json
 from shoal.formats.makeflow import Makeflow, build_graph, parse_makeflow
-from shoal.formats.makeflow.from_graph import document_of
+from shoal.formats.makeflow.graphs import document_of
 from shoal.formats.makeflow.json_form import read_json_workflow, write_json
 from shoal.formats.makeflow.writer import write_makeflow
 from shoal.formats.rules import api
-from shoal.formats.rules.registry import Rules
+from shoal.formats.rules.api import Rules
 from shoal.formats.rules.writer import verbatim, write_rules
 
 TRICKY = "ab Z0_./-,+%@:;=<>\"'$#\\{}()[]*&|!?~^`\n\r\t\x0b\u00e9\u2028"

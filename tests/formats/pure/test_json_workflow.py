@@ -13,7 +13,7 @@ from shoal.core.task import Call, Profile
 from shoal.errors import InputError
 from shoal.formats.jx import parse_json
 from shoal.formats.makeflow import Makeflow, build_graph, parse_makeflow, subworkflow_command
-from shoal.formats.makeflow.from_graph import document_of
+from shoal.formats.makeflow.graphs import document_of
 from shoal.formats.makeflow.json_form import read_json_workflow, read_jx_workflow, write_json
 from shoal.formats.makeflow.writer import write_makeflow
 from shoal.formats.rules.writer import write_rules

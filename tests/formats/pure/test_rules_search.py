@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from shoal.formats.rules import search
+from shoal.formats.rules import assembly
 from shoal.formats.rules.patterns import Pattern
 from support.rules import graph_of, needs_of, refusal, rules_of, tasks_of
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_made_is_refused(text: str, targets: Iterable[str], messa
 
 
 def test_a_rule_that_leads_to_itself_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "DEEPEST_CHAIN", 500)
+    monkeypatch.setattr(assembly, "DEEPEST_CHAIN", 500)
     error = refusal("rule('s/{i}', needs=lambda w: f's/{int(w.i) - 1}', run='true')", "s/5")
     assert str(error).startswith("flow.py:1: the rule for 's/{i}' leads to itself without end, at 's/-494'")
 

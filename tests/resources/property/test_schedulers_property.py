@@ -18,7 +18,7 @@ from shoal.petri import NetFlow, net_of_graph
 from shoal.petri.net import task_number
 from shoal.resources.machine import machine
 from shoal.resources.manager import ResourceManager
-from shoal.resources.schedulers.interface import CoAllocation
+from shoal.resources.scheduler_interface import CoAllocation
 from shoal.schedulers import (
     DagWork,
     Flow,

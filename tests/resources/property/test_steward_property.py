@@ -8,12 +8,11 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.resources.invariants import check_steward
 from shoal.resources.machine import machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import ANYWHERE, Requirement, require
 from shoal.resources.tickets import Ticket, TicketGranted, TicketState
-from shoal.sim.resource_histories import ManagerHistory
+from shoal.sim.resource_histories import ManagerHistory, check_steward
 
 NODES, SOCKETS, CORES = 3, 2, 4
 NARROW = [require("core"), require("core", count=2), require("core", count=3, nodes=ANYWHERE)]

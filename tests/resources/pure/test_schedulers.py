@@ -15,7 +15,7 @@ from shoal.petri import Net, NetFlow, each, net_of_graph, take
 from shoal.resources.machine import MachinePart, machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import require
-from shoal.resources.schedulers.interface import (
+from shoal.resources.scheduler_interface import (
     CancelAttemptCommand,
     CoAllocation,
     FinishedEvent,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import InputError
-from shoal.resources.invariants import check_steward
 from shoal.resources.machine import MachinePart, machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import ANYWHERE, Requirement, require
 from shoal.resources.tickets import Ticket, TicketEnded, TicketGranted, TicketLost, TicketRefused, TicketState, ranks_of
+from shoal.sim.resource_histories import check_steward
 
 CORE = require("core")
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Profile
 from shoal.core.work import Work, assemble
-from shoal.sim.bounds import lower
-from shoal.sim.bounds.lower import Capacity, lower_bound
-from shoal.sim.bounds.matrix_bound import READINGS, Network, paper_bound
+from shoal.sim import lower_bound as lower_bound_module
+from shoal.sim.lower_bound import Capacity, lower_bound
+from shoal.sim.matrix_bound import READINGS, Network, paper_bound
 
 SLACK = 1 + 1e-9
 ASKS = (1.0, 0.25, 2.0, 3.0)
@@ -119,7 +119,7 @@ def test_the_vectorised_programme_is_the_one_written_down(seed: int, cores: int,
     work = random_work(rng, 40)
     network = Network(rng.choice([100.0, 1e4, 1e9]), rng.choice([0.0, 10.0, 1000.0]))
     expected = written_down(work, cores, reading, network)
-    with patch.object(lower, "NARROW", narrow):
+    with patch.object(lower_bound_module, "NARROW", narrow):
         found = paper_bound(work, cores, reading, network)
     assert abs(found.seconds - expected) <= 1e-9 * max(1.0, expected)
 
@@ -130,7 +130,7 @@ def test_no_list_schedule_beats_the_lower_bound_whatever_tasks_ask_for_and_nodes
     rng = Random(seed)
     work = random_work(rng, 60, ASKS[: rng.randint(1, len(ASKS))])
     nodes = [(float(rng.randint(3, 8)), rng.choice([0.5, 1.0, 1.0, 3.0])) for _ in range(rng.randint(1, 4))]
-    with patch.object(lower, "NARROW", narrow):
+    with patch.object(lower_bound_module, "NARROW", narrow):
         bound = lower_bound(work, Capacity.of(nodes))
     for _ in range(5):
         priority = list(range(len(work)))
@@ -152,7 +152,7 @@ def test_every_greedy_schedule_keeps_grahams_bound(seed: int, cores: int, narrow
     """With one core per task and one speed; so the terms of the lower bound are not too small either."""
     rng = Random(seed)
     work = random_work(rng, 60)
-    with patch.object(lower, "NARROW", narrow):
+    with patch.object(lower_bound_module, "NARROW", narrow):
         bound = lower_bound(work, Capacity(cores))
     priority = list(range(len(work)))
     rng.shuffle(priority)

@@ -13,8 +13,8 @@ from shoal.core.resources import Resources
 from shoal.core.task import Profile
 from shoal.core.work import Work, assemble
 from shoal.errors import InputError
-from shoal.sim.bounds.lower import Capacity, lower_bound
-from shoal.sim.bounds.matrix_bound import (
+from shoal.sim.lower_bound import Capacity, lower_bound
+from shoal.sim.matrix_bound import (
     READINGS,
     SHAPES,
     DrawnColumns,

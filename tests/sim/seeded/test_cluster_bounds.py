@@ -9,10 +9,10 @@ import pytest
 from shoal.core.policies.order import ORDERS
 from shoal.core.policies.stealing import POLICIES
 from shoal.core.resources import Resources
-from shoal.sim.bounds.lower import Capacity, lower_bound
 from shoal.sim.cluster.result import achievable
 from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.specification import GIGABIT, ClusterSpec, NodeSpec
+from shoal.sim.lower_bound import Capacity, lower_bound
 from shoal.sim.predictions import predict
 from shoal.sim.synthetic_graphs import SHAPES
 from shoal.sim.workloads.registry import make_workload

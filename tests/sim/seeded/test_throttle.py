@@ -9,8 +9,8 @@ import pytest
 
 from shoal.core.policies.throttle.controller import Controller
 from shoal.core.policies.throttle.registry import controller
-from shoal.sim.throttle.measurement import Best, Play, Yardstick, best_static, score, sharing, static_work
-from shoal.sim.throttle.node import (
+from shoal.sim.throttle_measurement import Best, Play, Yardstick, best_static, score, sharing, static_work
+from shoal.sim.throttled_node import (
     CORES,
     FluidNode,
     Supply,

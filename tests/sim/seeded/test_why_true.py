@@ -14,8 +14,8 @@ from shoal.core.scheduler import Lane
 from shoal.core.scheduler_messages import CapsChanged
 from shoal.sim.cluster.fault_schedule import StruckRun
 from shoal.sim.cluster.scenario import draw_cluster
-from shoal.sim.explain_oracle import check_answer, check_held, expect_counts, popped
 from shoal.sim.node import Violation
+from shoal.sim.oracle import check_answer, check_held, expect_counts, popped
 from shoal.sim.run import SimulatedRun
 from shoal.sim.scenario import draw_scenario
 from support.case import BrokerCase, lane, node

@@ -10,10 +10,8 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.sim.workloads import matrix
-from shoal.sim.workloads.data_aware import all_pairs, stacking
-from shoal.sim.workloads.pwrake import copyfile
+from shoal.sim.workloads.published import all_pairs, copyfile, fmri, moldyn, stacking
 from shoal.sim.workloads.registry import WORKLOADS, make_workload
-from shoal.sim.workloads.swift import fmri, moldyn
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ import pytest
 from shoal.core.work import EVERYWHERE, Work, bytes_read, ranks_of
 from shoal.errors import InputError
 from shoal.sim.workloads import matrix
-from shoal.sim.workloads.data_aware import FILES_AND_TASKS, all_pairs, stacking
 from shoal.sim.workloads.matrix import LENGTHS, SIZES, uniform
-from shoal.sim.workloads.pwrake import STAGES, copyfile, montage
-from shoal.sim.workloads.swift import fmri, moldyn
+from shoal.sim.workloads.published import FILES_AND_TASKS, STAGES, all_pairs, copyfile, fmri, moldyn, montage, stacking
 
 Trees = Callable[[int, int, int], Work]
 MATRIX_SHAPES: list[Trees] = [matrix.fan_out, matrix.fan_in, matrix.pipeline]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.sim.bounds.matrix_bound import DEFAULT_READING, READINGS, SHAPES
+from shoal.sim.matrix_bound import DEFAULT_READING, READINGS, SHAPES
 from shoal.sim.workloads import matrix
 from shoal.ui.cli import bound as command
 from support.command import shoal

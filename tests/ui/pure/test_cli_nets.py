@@ -7,8 +7,8 @@ import pytest
 from shoal import Net, take
 from shoal.ledger.records import NetBegun, NetMarked, RunEnded
 from shoal.ledger.status import RunPhase, RunStatus
-from shoal.petri.drawing import NetShown
-from shoal.ui.cli.net_display import why_nothing_runs
+from shoal.petri.net import NetShown
+from shoal.ui.cli.nets import why_nothing_runs
 from support.views import started
 
 PROBLEM = "net 'loop': the run of the task 'work' failed with ValueError: no"

@@ -22,11 +22,10 @@ from shoal.ledger.records import (
 )
 from shoal.ledger.statistics import Statistics, TaskFailure
 from shoal.ledger.status import RunPhase, RunStatus
+from shoal.ui.cli.display import summarise
 from shoal.ui.cli.parser import CommandParser
 from shoal.ui.cli.run import add_arguments, kept_options
-from shoal.ui.cli.summary import summarise
-from shoal.ui.cli.why_run import speech_of
-from shoal.ui.cli.why_text import RecordedRun, run_record
+from shoal.ui.cli.why_run import RecordedRun, run_record, speech_of
 from support.graphs import graph_of
 
 

@@ -14,7 +14,7 @@ from shoal.execution.calls.messages import CallResult, Outcome
 from shoal.execution.executor.future import CallFuture, dependency_failed
 from shoal.execution.executor.tally import BUCKETS, FINEST, MOST_MESSAGES, OTHER_MESSAGE, Busy, CallTally
 from shoal.ui.notebook.card import executor_card
-from shoal.ui.notebook.executor_cards import FuturesSource
+from shoal.ui.notebook.display import FuturesSource
 from shoal.ui.notebook.rendering import html_of, text_of
 from shoal.ui.notebook.watch import WatchError, watch
 

@@ -13,7 +13,7 @@ from shoal.ledger.records import CategoriesDeclared, TasksLinked, TaskStarted, T
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.timeline import shown_categories, timeline
 from shoal.ledger.views.waits import TaskWaits, critical_path
-from shoal.sim.what_if import BOUND, SCHEDULE, Replayed, Supposition, replay
+from shoal.sim.predictions import BOUND, SCHEDULE, Replayed, Supposition, replay
 from shoal.ui.report.data import run_data, short
 from shoal.ui.report.page import embedded, page
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
@@ -99,7 +99,7 @@ def test_tasks_of_several_cores_wait_for_all_of_them() -> None:
 
 
 def test_of_a_very_large_run_the_bound_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.sim.what_if.MOST_SCHEDULED", 3)
+    monkeypatch.setattr("shoal.sim.predictions.MOST_SCHEDULED", 3)
     found = replayed(diamond())
     assert found.method == BOUND
     assert {row.category: row.seconds for row in found.supposed}["long"] == pytest.approx(5.0 * 8 / 7)

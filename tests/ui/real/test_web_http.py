@@ -16,7 +16,7 @@ import pytest
 
 from shoal.ui.web import server as server_module
 from shoal.ui.web.api import Api
-from shoal.ui.web.listener import MOST_CONNECTIONS, address_of, listen
+from shoal.ui.web.companion import MOST_CONNECTIONS, address_of, listen
 from shoal.ui.web.server import STRANGER_SECONDS, PageServer, of_run, serve_until
 from support.command import PATIENCE, wait_until
 from support.web import Shown

@@ -28,7 +28,7 @@ from shoal.ui.web import task_description
 from shoal.ui.web.api import Api
 from shoal.ui.web.board import Board, GuardedWork
 from shoal.ui.web.cluster_watch import ClusterRefresher, ClusterWatch
-from shoal.ui.web.listener import MOST_CONNECTIONS, address_of, listen
+from shoal.ui.web.companion import MOST_CONNECTIONS, address_of, listen
 from shoal.ui.web.server import PageServer, of_run, serve_until
 from support.browser import browser
 from support.command import PATIENCE, environment, shoal, wait_until

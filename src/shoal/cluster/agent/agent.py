@@ -39,8 +39,8 @@ from shoal.cluster.agent.request_handler import RequestHandler, memory_places
 from shoal.cluster.agent.run_description import LogEntry, TaskSpecs, decode_about, encode
 from shoal.cluster.agent.run_share import RunShare
 from shoal.cluster.agent.run_store import ClusterStores
-from shoal.cluster.agent.spools import remove_spool
 from shoal.cluster.agent.task_setup import GivenUpError, why_ended
+from shoal.cluster.home import remove_spool
 from shoal.cluster.messaging.caller import VersionError
 from shoal.cluster.messaging.messenger import Messenger
 from shoal.core.explain.answer import Answer, RunAnswer

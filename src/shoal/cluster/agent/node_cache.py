@@ -11,13 +11,13 @@ import os
 import time
 from collections.abc import Collection
 
-from shoal.cluster.agent.submission import PATIENCE, IncompleteError
+from shoal.cluster.agent.run_store import PATIENCE, IncompleteError
 from shoal.cluster.messaging.access import Access
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.handshake import DataGrant
 from shoal.data.listener import DataListener
 from shoal.data.object_server import ObjectServer
+from shoal.data.transfer_messages import DataGrant
 from shoal.errors import ShoalError
 
 

@@ -39,8 +39,7 @@ from shoal.cluster.agent.messages import (
 )
 from shoal.cluster.agent.node_cache import NodeCache
 from shoal.cluster.agent.run_description import ONE, LogEntry, RunDescription, decode_about, encode
-from shoal.cluster.agent.run_store import ClusterStores
-from shoal.cluster.agent.submission import IncompleteError, Submissions
+from shoal.cluster.agent.run_store import ClusterStores, IncompleteError, Submissions
 from shoal.cluster.agent.task_files import SOURCE, object_name
 from shoal.cluster.call_protocol import CallServersReply, CallServersRequest, CallsRequest, EndCallsCommand
 from shoal.cluster.memory_access import MemoryReply, MemoryRequest

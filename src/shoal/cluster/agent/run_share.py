@@ -54,7 +54,7 @@ from shoal.core.peer_messages import (
     WorkAvailableEvent,
 )
 from shoal.core.peer_scheduler import Alarm, Event, MemberCommand, PeerScheduler
-from shoal.core.policies.order import ORDERS, TaskColumns
+from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import Gathering, is_of_use
 from shoal.core.policies.retry import NOTICE, AttemptOutcome, can_finish, typical_duration
 from shoal.core.policies.throttle.registry import Regime, regime
@@ -78,7 +78,6 @@ from shoal.core.scheduler_messages import (
 from shoal.core.store.directory import NodeInfo
 from shoal.core.store.interface import NOBODY, ReadyBatch, Store
 from shoal.core.task import Profile
-from shoal.core.two_level_queue import TwoLevelQueue
 from shoal.core.work import Work
 from shoal.execution.files.trees import remove_quietly
 from shoal.execution.processes.launcher_client import LauncherClient

@@ -22,8 +22,8 @@ from shoal.core.store.interface import Store
 from shoal.core.work import Work
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetched, Fetcher, FetchFailureCause
-from shoal.data.handshake import DataGrant
 from shoal.data.shelf import AbsentError
+from shoal.data.transfer_messages import DataGrant
 from shoal.errors import ShoalError
 from shoal.execution.files.trees import remove_quietly
 

@@ -3,7 +3,7 @@
 In a task that a job server runs, `call("name", ...)` runs the function which the driver registered under that name and
 returns what it gave. `meet(value)` is for tasks on several machines: it returns the values of all ranks, in their
 order, once all have come. The connections are `shoal.cluster.job_servers.task_calls`, the driver's side is
-`shoal.cluster.job_servers.callback_server`. Every worker loads this module, and few of its tasks ask anything, so the
+`shoal.cluster.job_servers.job_server`. Every worker loads this module, and few of its tasks ask anything, so the
 rest is loaded by those who do.
 """
 

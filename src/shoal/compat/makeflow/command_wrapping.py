@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from shoal.compat.resource_monitor.start import quick_start
-from shoal.formats.makeflow.to_graph import quote
+from shoal.formats.makeflow.graphs import quote
 
 Collection = Literal["none", "ref_cnt", "on_demand", "all"]
 

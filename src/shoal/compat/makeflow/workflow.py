@@ -16,7 +16,7 @@ from shoal.execution.files.files import relative_here
 from shoal.execution.workflow_loader import Workflow, output_files
 from shoal.formats.makeflow import Makeflow, MakeflowRule, build_graph
 from shoal.formats.makeflow.document import leading_number
-from shoal.formats.makeflow.to_graph import quote, resources_of, subworkflow_definitions
+from shoal.formats.makeflow.graphs import quote, resources_of, subworkflow_definitions
 from shoal.ledger.workspace import Workspace
 
 _LIMITS = ("CORES", "MEMORY", "DISK", "GPUS", "WALL_TIME")

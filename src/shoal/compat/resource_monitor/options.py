@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from shoal.compat.resource_monitor.fields import FIELDS, NO_LIMITS, number
+from shoal.compat.resource_monitor.summary import FIELDS, NO_LIMITS, number
 from shoal.errors import InputError
 
 CORES_GRACE = 0.25

@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Iterable
 
-from shoal.compat.resource_monitor.fields import MEGABYTE
+from shoal.compat.resource_monitor.summary import MEGABYTE
 from shoal.errors import InputError
 from shoal.execution.processes.process_table import dead_child, is_open_for_writing, kill_process, open_files
 from shoal.execution.processes.sampler import (

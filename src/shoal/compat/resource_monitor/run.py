@@ -15,13 +15,11 @@ import signal
 import time
 
 from shoal import __version__
-from shoal.compat.resource_monitor.fields import MEGABYTE
-from shoal.compat.resource_monitor.options import MonitorOptions, exceeded, parse_limits_file, verdict
+from shoal.compat.resource_monitor.options import MonitorOptions, exceeded, parse, parse_limits_file, verdict
 from shoal.compat.resource_monitor.process_tree import SHELL, OpenedFiles, Tree, find_program, program_type, start
 from shoal.compat.resource_monitor.series import SeriesRow, read_series
-from shoal.compat.resource_monitor.start import COMMAND_FAILED, OK, OVER_LIMIT, OVER_WALL_TIME
-from shoal.compat.resource_monitor.summary import CommandOutcome, indented, on_one_line, summary
-from shoal.compat.resource_monitor.usage import CommandUsage
+from shoal.compat.resource_monitor.start import COMMAND_FAILED, MONITOR_FAILED, OK, OVER_LIMIT, OVER_WALL_TIME
+from shoal.compat.resource_monitor.summary import MEGABYTE, CommandOutcome, CommandUsage, indented, on_one_line, summary
 from shoal.errors import InputError
 from shoal.execution.processes.footprint import Footprint
 from shoal.execution.processes.process_table import become_subreaper
@@ -285,3 +283,33 @@ def _shell_word(word: str) -> str:
 
 def _named(name: str) -> signal.Signals:
     return signal.Signals[name]
+
+
+def main(words: list[str]) -> int:
+    """Reads a command line, measures the command, and returns the exit status."""
+    try:
+        options = parse(words)
+    except InputError as error:
+        return complain(str(error))
+    return attempt(options)
+
+
+def attempt(options: MonitorOptions) -> int:
+    """Measures; what the monitor itself cannot do becomes a sentence."""
+    try:
+        return measure(options)
+    except InputError as error:
+        return complain(str(error))
+    except KeyboardInterrupt:
+        return complain("interrupted before the command was started")
+    except OSError as error:
+        where = f"{error.filename!r}: " if error.filename is not None else ""
+        return complain(f"{where}{error.strerror or error}")
+
+
+def complain(sentence: str) -> int:
+    try:
+        os.write(2, f"shoal monitor: {sentence}\n".encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass  # nobody is there to read it; the exit status says it, too
+    return MONITOR_FAILED

@@ -5,7 +5,7 @@ Columns and their order are those of `resource_monitor`; the comments are ours.
 
 from __future__ import annotations
 
-from shoal.compat.resource_monitor.fields import MEGABYTE, printed
+from shoal.compat.resource_monitor.summary import MEGABYTE, printed
 from shoal.errors import InputError
 from shoal.execution.processes.sampler import TreeLook
 from shoal.execution.processes.time_series import COLUMNS, row

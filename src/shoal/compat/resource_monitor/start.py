@@ -17,7 +17,7 @@ EXHAUSTED = (OVER_LIMIT, OVER_WALL_TIME)
 _BOOT = """\
 import os, sys
 sys.path.insert(0, sys.argv.pop(1))
-from shoal.compat.resource_monitor.main import main
+from shoal.compat.resource_monitor.run import main
 os._exit(main(sys.argv[1:]))"""
 """Leaves without tidying up, which takes Python milliseconds: nothing here is buffered."""
 

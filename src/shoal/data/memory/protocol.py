@@ -16,9 +16,9 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.data.channel import Channel, FileTroubleError, dial, introduce
-from shoal.data.handshake import MEMORY, BadMessageError, DataGrant, RefusedError
 from shoal.data.memory.allocation_table import AllocationRequest, FreedError, UnknownError
 from shoal.data.memory.handle import Ahead, Allocation
+from shoal.data.transfer_messages import MEMORY, BadMessageError, DataGrant, RefusedError
 from shoal.errors import InputError
 from shoal.resources.memory_layout import FullError, Range
 

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Collection, Mapping
 
 from shoal.data.channel import Channel
-from shoal.data.handshake import MEMORY, BadMessageError, RefusedError
 from shoal.data.listener import CLOSE_SECONDS, Acceptor, DataListener
 from shoal.data.memory.allocation_table import check_handle, lacking
 from shoal.data.memory.handle import Allocation
@@ -58,6 +57,7 @@ from shoal.data.memory.protocol import (
 )
 from shoal.data.memory.segments import NodeExtents
 from shoal.data.memory.service import MemoryService
+from shoal.data.transfer_messages import MEMORY, BadMessageError, RefusedError
 from shoal.errors import InputError
 from shoal.resources.memory_layout import with_holders
 

@@ -6,8 +6,8 @@ with another front end.
 """
 
 from shoal.formats.makeflow.document import AllocationMode, Makeflow, MakeflowCategory, MakeflowRule
+from shoal.formats.makeflow.graphs import build_graph, subworkflow_command
 from shoal.formats.makeflow.parser import parse_makeflow
-from shoal.formats.makeflow.to_graph import build_graph, subworkflow_command
 
 __all__ = [
     "AllocationMode",

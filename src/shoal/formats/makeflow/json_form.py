@@ -22,7 +22,7 @@ from shoal.formats.makeflow.document import (
     MakeflowRule,
     Variables,
 )
-from shoal.formats.makeflow.from_graph import share
+from shoal.formats.makeflow.graphs import share
 from shoal.formats.source_text import LONGEST_SHOWN_LINE, SourceText, show
 
 JSON_RESOURCES = {

@@ -8,17 +8,296 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from types import FrameType, ModuleType
 from typing import TypeAlias, TypeVar, Unpack, overload
 
+from shoal.core.file_names import RealDirectory, Relative, join_name, real_name, refuse_unusable
+from shoal.core.graph import NO_TASK, Graph
+from shoal.core.task import parse_shell
 from shoal.errors import InputError
-from shoal.formats.rules.definitions import TASK, Function
+from shoal.formats.rules.assembly import NOBODY, Assembly, Search
+from shoal.formats.rules.definitions import FILE, TASK, Function, RuleDefinitions, SourcePlace, place_of
+from shoal.formats.rules.fingerprint import ModuleText
 from shoal.formats.rules.needs import Needs
 from shoal.formats.rules.options import DefinitionOptions, SupportsPath
-from shoal.formats.rules.patterns import FileList, pathmap
-from shoal.formats.rules.registry import NO_DEFAULT, Rules
+from shoal.formats.rules.patterns import FileList, Pattern, pathmap
+
+
+def refuse_aliases(graph: Graph, definitions: RuleDefinitions, search: Search, real: RealDirectory) -> None:
+    """Refuses a file with several names if a task makes it: also a task that is defined and not in the graph, because
+    the edge to it is what the second name has cost."""
+    linked = {}
+    for directory in _directories(graph.file_names) | _directories(definitions.explicit):
+        resolved = real(directory)
+        if resolved != directory:
+            linked[directory] = resolved
+    if linked:
+        _Aliases(graph, definitions, search, linked).refuse()
+
+
+def _directories(names: Iterable[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in names if "/" in name}
+
+
+class _Aliases:
+    """The files whose names lead through links."""
+
+    def __init__(self, graph: Graph, definitions: RuleDefinitions, search: Search, linked: dict[str, str]) -> None:
+        self._graph = graph
+        self._definitions = definitions
+        self._search = search
+        self._linked = linked
+        self._made = {graph.file_names[file]: None for file in graph.outputs}
+        """In the order of their tasks; also those that are defined and not in the graph."""
+        for name, node in definitions.explicit.items():
+            if definitions.kinds[node] == FILE and definitions.runs[node] is not None:
+                self._made[definitions.plain(name)] = None
+
+    def refuse(self) -> None:
+        names = dict.fromkeys([*self._graph.file_names, *self._made])
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            real = self._real(name)
+            if real != name:
+                groups.setdefault(real, []).append(name)
+        for real, group in groups.items():
+            others = [real] if real in names else group[1:]
+            if others and not self._made.keys().isdisjoint([*group, *others]):
+                raise self._same(group[0], others[0], real)
+            if self._made.keys().isdisjoint(group):
+                self._refuse_source(group[0], real)
+
+    def _refuse_source(self, name: str, real: str) -> None:
+        """A rule may make it under its real name, or a task the directory that it is in."""
+        if self._search.maker(real) != NOBODY:
+            raise self._same(name, real, real)
+        above = real.rpartition("/")[0]
+        while above:
+            if above in self._made:
+                message = f"{name!r} is the file {real!r}, which is part of {above!r}, which a task makes as a whole"
+                raise self._placed(name, message, f"need {above!r}")
+            above = above.rpartition("/")[0]
+
+    def _real(self, name: str) -> str:
+        directory, slash, last = name.rpartition("/")
+        return join_name(self._linked[directory], last) if slash and directory in self._linked else name
+
+    def _same(self, name: str, other: str, real: str) -> InputError:
+        return self._placed(name, f"{name!r} and {other!r} are the same file, and a task makes it", f"write {real!r}")
+
+    def _placed(self, name: str, message: str, remedy: str) -> InputError:
+        """An error at the line of a task that makes or needs the file."""
+        graph, node = self._graph, self._definitions.explicit.get(name)
+        if node is not None:
+            return self._definitions.placed(InputError(message, remedy=remedy), self._definitions.places.of(node))
+        file = graph.file_names.index(name)
+        task = graph.producer[file]
+        if task == NO_TASK:
+            task = next(task for task in range(len(graph)) if file in graph.inputs_of(task))
+        return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
+
+
+USUAL_TARGETS = ("default", "all")
+NO_DEFAULT = object()
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_COMPARED_NAMES = 10_000
+_NEAR_LENGTH = 4
+_VERY_NEAR = 0.75
+"""Names that rules make are many and much alike."""
+
+
+class Rules(RuleDefinitions):
+    """The definitions of one rules file, with everything they may ask of the world."""
+
+    def __init__(
+        self,
+        source: str = "<rules>",
+        parameters: Mapping[str, str] | None = None,
+        *,
+        load: Callable[[str, str], ModuleType] | None = None,
+        glob: Callable[[str], Sequence[str]] | None = None,
+        modules: ModuleText = str,
+        relative: Relative | None = None,
+    ) -> None:
+        super().__init__(source, relative)
+        self.parameters = dict(parameters or {})
+        self.known_parameters: list[str] = []
+        self.load = load
+        """Executes a file, named as in the file that includes it, with this registry; takes both names."""
+        self.glob = glob
+        self.modules = modules
+        """What stands for a module in the fingerprints of functions."""
+        self._awaited: dict[int, SourcePlace] = {}
+        """Places of decorators that have not met their function, by `id`."""
+
+    def await_function(self, decorator: object, frame: FrameType) -> None:
+        self._awaited[id(decorator)] = place_of(frame, self.source)
+
+    def function_came(self, decorator: object) -> None:
+        self._awaited.pop(id(decorator), None)
+
+    def graph(
+        self, targets: Sequence[str], exists: Callable[[str], bool], real: RealDirectory = str
+    ) -> tuple[Graph, list[int]]:
+        """The graph of what the targets need, and the numbers of the targets' tasks in it.
+
+        A target that exists and that nothing makes has no task. Without targets: `default`, else `all`, else
+        everything that is defined by name. `real` resolves directories.
+        """
+        for place in self._awaited.values():
+            error = InputError("task() without a name must decorate a function", remedy="give it a name")
+            raise self.placed(error, place)
+        self.name_plainly()
+        search = Search(self, exists)
+        known = [self._known_name(name, search, real) for name in targets]
+        nodes = [*map(partial(self._target, search), targets, known)] if targets else self._usual_targets()
+        graph, numbers = Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
+        refuse_aliases(graph, self, search, real)
+        if search.passed_over:
+            sources = {name for name, maker in zip(graph.file_names, graph.producer, strict=True) if maker == NO_TASK}
+            sources.update(map(self.plain, known))
+            graph.lacking = {name: why for name, why in search.passed_over.items() if name in sources}
+        return graph, numbers
+
+    def _usual_targets(self) -> list[int]:
+        for name in USUAL_TARGETS:
+            if name in self.explicit:
+                return [self.explicit[name]]
+        if self.names:
+            return list(range(len(self.names)))
+        if self.rules:
+            raise InputError(
+                "the file has rules but no target",
+                file=self.source,
+                remedy="name one, or define task('all', needs=...)",
+            )
+        raise InputError("the file defines no task, file or rule", file=self.source)
+
+    def _known_name(self, name: str, search: Search, real: RealDirectory) -> str:
+        """The name under which a task makes a target: another path may lead to the same file. A name that the rules
+        file has defined stays, also if there are links in it."""
+        plain = self.plain(name)
+        if name in self.explicit or plain in self.explicit:
+            return name
+        found = real_name(plain, real)
+        if found == plain and "/" not in plain:
+            return plain
+        if search.maker(found) != NOBODY:
+            return found
+        others = (each for each in self.explicit if "/" in each and real_name(self.plain(each), real) == found)
+        return next(others, plain)
+
+    def _target(self, search: Search, name: str, known: str) -> int:
+        node = search.maker(known)
+        if node != NOBODY or search.exists(known):
+            return node
+        raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name, search))
+
+    def _suggestion(self, name: str, search: Search) -> str:
+        close = _close(name, self.names) or _close(name, self._made(search), _VERY_NEAR)
+        if close:
+            return f"did you mean {' or '.join(map(repr, close))}?"
+        some = [*self.names[:3], *(rule.patterns[0].text for rule in self.rules[:3])]
+        return f"there are {', '.join(map(repr, some))}" + (", ..." if len(self.names) + len(self.rules) > 6 else "")
+
+    def _made(self, search: Search) -> list[str]:
+        """Names of what is made, also by rules, when no target is named; nothing if that cannot be made either."""
+        if not self.rules:
+            return []
+        try:
+            graph, _ = Assembly(self, search, self.modules).build(
+                [node for node in self._usual_targets() if node != NOBODY]
+            )
+        except InputError:
+            return []
+        return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK]
+
+    def parameter(self, name: str, default: object) -> object:
+        """The value given for `name`, in the type of the default."""
+        if name not in self.known_parameters:
+            self.known_parameters.append(name)
+        if name in self.parameters:
+            return convert(name, self.parameters[name], default)
+        if default is NO_DEFAULT:
+            raise InputError(f"the parameter {name!r} has no value", remedy=f"add {name}=... to the command line")
+        return default
+
+    def check_parameters(self) -> None:
+        """Refuses words on the command line that the file never asked for."""
+        for name in self.parameters:
+            if name not in self.known_parameters:
+                known = ", ".join(self.known_parameters) or "none"
+                raise InputError(
+                    f"there is no parameter {name!r}", file=self.source, remedy=f"the file's parameters are: {known}"
+                )
+
+    def include(self, path: str, prefix: str | None, frame: FrameType) -> ModuleType:
+        """Executes another rules file; with a prefix, its tasks stand in that namespace."""
+        if self.load is None:
+            raise InputError("include() needs a file system", remedy="run this file with shoal run")
+        outer, shell = self.scope, self.profiles.shell
+        self.enter(prefix)
+        try:
+            return self.load(path, frame.f_code.co_filename)
+        finally:
+            self.scope, self.profiles.shell = outer, shell
+
+    def set_shell(self, program: str, frame: FrameType) -> None:
+        """From now on commands that do not say which shell go to this one."""
+        try:
+            self.profiles.shell = parse_shell(program)
+        except InputError as error:
+            raise self.placed(error, frame) from None
+
+    def enter(self, prefix: str | None) -> None:
+        """Goes into a namespace; the caller puts `scope` back."""
+        if prefix:
+            self.scope = f"{self.scope}:{prefix}" if self.scope else prefix
+
+    def find_files(self, patterns: Sequence[str]) -> FileList:
+        """The files that match, sorted, each once; `{x}` matches as `*` does, and the list remembers it for `map`."""
+        if self.glob is None:
+            raise InputError("files() needs a file system", remedy="run this file with shoal run")
+        found: dict[str, None] = {}
+        for text in patterns:
+            refuse_unusable(text, "the pattern")
+            if "{" in text:
+                pattern = Pattern(text)
+                found.update(dict.fromkeys(name for name in self.glob(pattern.glob()) if pattern.match(name)))
+            else:
+                found.update(dict.fromkeys(self.glob(text)))
+        names = FileList(sorted(found))
+        names.pattern = patterns[0] if len(patterns) == 1 and "{" in patterns[0] else None
+        return names
+
+
+def _close(name: str, known: Iterable[str], nearness: float = 0.6) -> list[str]:
+    from difflib import get_close_matches
+
+    alike = (each for each in known if abs(len(each) - len(name)) < _NEAR_LENGTH)
+    return get_close_matches(name, list(islice(alike, _COMPARED_NAMES)), 3, nearness)
+
+
+def convert(name: str, text: str, default: object) -> object:
+    """The text in the type of the default; text as it is if there is none."""
+    if isinstance(default, bool):
+        if text.lower() not in _TRUTH:
+            raise InputError(f"{name}={text}: {name} must be yes or no")
+        return _TRUTH[text.lower()]
+    if default is None or default is NO_DEFAULT or isinstance(default, str):
+        return text
+    if isinstance(default, (int, float)) or hasattr(default, "__fspath__"):
+        try:
+            return type(default)(text)  # type: ignore[call-arg]
+        except ValueError:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            raise InputError(f"{name}={text}: {name} must be {kind}") from None
+    raise InputError(f"the default of the parameter {name!r} must be text, a number, yes/no or a path")
+
 
 __all__ = [
     "collecting",

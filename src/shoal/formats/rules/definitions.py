@@ -20,8 +20,7 @@ from shoal.core.task import STRICT
 from shoal.errors import InputError
 from shoal.formats.rules.needs import Column, DeferredNeeds, prepare, simplify
 from shoal.formats.rules.options import RuleProfiles
-from shoal.formats.rules.patterns import Pattern
-from shoal.formats.rules.template import Command, Field, Template, bind, bind_words
+from shoal.formats.rules.patterns import Command, Field, Pattern, Template, bind, bind_words
 
 
 class SourcePlace(NamedTuple):

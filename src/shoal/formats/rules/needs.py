@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from shoal.errors import InputError
 from shoal.formats.rules.options import SupportsPath
-from shoal.formats.rules.patterns import Match
-from shoal.formats.rules.template import Template, TemplateNames
+from shoal.formats.rules.patterns import Match, Template, TemplateNames
 
 Needs: TypeAlias = (
     "str | SupportsPath | Mapping[str, Needs] | Iterable[Needs] | Callable[[Match], Needs] | Callable[[], Needs] | None"

@@ -14,7 +14,7 @@ from shoal.core.graph import Graph, ancestors, derive_category
 from shoal.core.resources import BYTE_RESOURCES, FRACTION, required_labels, without_labels
 from shoal.core.task import STRICT, Profile, needs_shell
 from shoal.errors import InputError
-from shoal.formats.rules.registry import USUAL_TARGETS
+from shoal.formats.rules.api import USUAL_TARGETS
 
 _BUILT_IN = ("cores", "memory", "disk", "gpus")
 _LONGEST_LINE = 100

@@ -1,5 +1,5 @@
 """Whether answers to "why" are true on a cluster on which things go wrong; on one node that is
-`shoal.sim.explain_oracle`.
+`shoal.sim.oracle`.
 
 The answers come from what a client could find out: the store, if it answers, and the node that has the task, if it is
 alive. They are checked against what only the onlooker of a simulation can see: all nodes and all lines at once.
@@ -25,7 +25,7 @@ from shoal.core.explain.store_source import (
 from shoal.core.resources import Resources
 from shoal.core.scheduler import Scheduler
 from shoal.sim.cluster.faulty_run import FaultyRun
-from shoal.sim.explain_oracle import check_answer, check_held, expect, expect_counts, expect_words, popped, under_way
+from shoal.sim.oracle import check_answer, check_held, expect, expect_counts, expect_words, popped, under_way
 
 
 class ClusterExplainOracle:

@@ -18,8 +18,8 @@ from shoal.core.scheduler_messages import CancelRequested, CapacityChanged, Drai
 from shoal.sim.cluster.explain_oracle import ClusterExplainOracle
 from shoal.sim.cluster.faulty_run import NOT_FOUND, FaultyRun
 from shoal.sim.cluster.oracle import lower_bound
+from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.scenario import CALM, STRIKES, ClusterScenario, draw_cluster
-from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.node import Violation
 
 BETWEEN_LOOKS = 0.5

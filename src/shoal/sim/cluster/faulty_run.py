@@ -38,10 +38,10 @@ from shoal.core.scheduler_messages import Accept, GiveUp, Kill, Start, TaskResul
 from shoal.core.store.memory import NOBODY, ReadyBatch
 from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.oracle import ClusterOracle
+from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import ClusterRun
 from shoal.sim.cluster.scenario import ClusterScenario, fate
 from shoal.sim.cluster.specification import NodeSpec
-from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.node import Violation
 
 NOT_FOUND = 0.05

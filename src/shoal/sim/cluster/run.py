@@ -29,7 +29,7 @@ from shoal.core.peer_messages import (
     TaskTransfer,
 )
 from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
-from shoal.core.policies.order import DEFAULT_ORDER, ORDERS, TaskColumns
+from shoal.core.policies.order import DEFAULT_ORDER, ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import Gathering, is_of_use
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.policies.stealing import DEFAULT_POLICY, THRESHOLD, Stealing
@@ -37,7 +37,6 @@ from shoal.core.resources import Resources
 from shoal.core.scheduler import Lane, Scheduler
 from shoal.core.scheduler_messages import Accept, GiveUp, Kill, Retry, Start, TaskResult, TasksEnded, TimePassed, WakeAt
 from shoal.core.store.memory import MemoryStore, ReadyBatch
-from shoal.core.two_level_queue import TwoLevelQueue
 from shoal.core.work import Work
 from shoal.sim.cluster.files import Activity, ModelledFiles, Pipe
 from shoal.sim.cluster.result import RunCounters, SimulationResult

@@ -23,10 +23,10 @@ from shoal.core.scheduler_messages import CapsChanged, TimePassed
 from shoal.core.store.memory import ReadyBatch
 from shoal.core.work import Work, bytes_read, from_graph
 from shoal.sim.cluster.fault_schedule import StruckRun, played
+from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import SUBMISSIONS, SimulationOptions
 from shoal.sim.cluster.scenario import CALM, ClusterFaults, ClusterScenario, draw_profiles
 from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
-from shoal.sim.cluster.trace import ClusterTrace
 from shoal.sim.synthetic_graphs import SHAPES
 from shoal.sim.workloads.registry import make_workload
 

@@ -152,38 +152,38 @@ def _shape(given: WorkloadValues) -> tuple[int, float, int]:
 
 
 def _stacking(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.data_aware import stacking
+    from shoal.sim.workloads.published import stacking
 
     tasks, nodes = given.perhaps("tasks"), given.perhaps("nodes")
     return stacking(given.seed, given.number("locality"), tasks, nodes, bool(given.count("aggregate")))
 
 
 def _all_pairs(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.data_aware import all_pairs
+    from shoal.sim.workloads.published import all_pairs
 
     return all_pairs(given.count("side"), given.number("seconds"), given.count("file"), given.perhaps("nodes"))
 
 
 def _copyfile(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.pwrake import copyfile
+    from shoal.sim.workloads.published import copyfile
 
     return copyfile(given.seed, given.count("files"), given.count("file"))
 
 
 def _montage(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.pwrake import montage
+    from shoal.sim.workloads.published import montage
 
     return montage(given.seed, given.number("scale"))
 
 
 def _fmri(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.swift import fmri
+    from shoal.sim.workloads.published import fmri
 
     return fmri(given.seed, given.count("volumes"))
 
 
 def _moldyn(given: WorkloadValues) -> Work:
-    from shoal.sim.workloads.swift import moldyn
+    from shoal.sim.workloads.published import moldyn
 
     return moldyn(given.seed, given.count("molecules"))
 

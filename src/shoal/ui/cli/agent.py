@@ -89,7 +89,7 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     import sys
 
     from shoal import __version__
-    from shoal.cluster.agent.spools import give_spool, make_spool, remove_dead
+    from shoal.cluster.home import give_spool, make_spool, remove_dead
     from shoal.cluster.nodes.machine import this_machine
     from shoal.cluster.nodes.offer import Declared, offer
     from shoal.cluster.nodes.starters import NODE_NAME

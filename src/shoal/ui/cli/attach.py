@@ -24,10 +24,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     need_cluster_libraries()
+    from shoal.cluster.selection import forget_note, read_plan
     from shoal.cluster.session import ClusterSession, call, is_there, reach
     from shoal.execution.run_options import RunOptions, this_node
     from shoal.execution.session import enter, load
-    from shoal.execution.submitted_plan import forget_note, read_plan
     from shoal.execution.workflow_loader import find_workflow
     from shoal.ledger.cluster_notes import read_note
     from shoal.ui.cli.display import choose_display

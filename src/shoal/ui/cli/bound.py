@@ -10,9 +10,9 @@ from shoal.ui.cli.parser import CommandParser, add_workflow, close_match, looks_
 
 if TYPE_CHECKING:
     from shoal.core.work import Work
-    from shoal.sim.bounds.lower import LowerBound
-    from shoal.sim.bounds.matrix_bound import Network, PaperBound
     from shoal.sim.expected_times import Expectation
+    from shoal.sim.lower_bound import LowerBound
+    from shoal.sim.matrix_bound import Network, PaperBound
 
 SUMMARY = """Says how long a workflow takes at least on so many cores, whatever the schedule, and what decides that: the
 work, the critical path, or the work below some depth. Beside it stands what the MATRIX paper's dynamic programme says,
@@ -77,7 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def network_of(bandwidth: str | None) -> Network:
     from shoal.core.resources import parse_size
-    from shoal.sim.bounds.matrix_bound import Network
+    from shoal.sim.matrix_bound import Network
 
     if bandwidth is None:
         return Network()
@@ -89,8 +89,8 @@ def network_of(bandwidth: str | None) -> Network:
 
 def of_workload(arguments: argparse.Namespace, readings: tuple[str, ...], network: Network) -> dict[str, Any]:
     """Both bounds for one of the regular graphs, which is never held in memory."""
-    from shoal.sim.bounds.lower import Capacity
-    from shoal.sim.bounds.matrix_bound import DrawnColumns, streamed_paper_bound, streamed_tally
+    from shoal.sim.lower_bound import Capacity
+    from shoal.sim.matrix_bound import DrawnColumns, streamed_paper_bound, streamed_tally
 
     shape, *more = arguments.words
     if more:
@@ -114,10 +114,10 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
 
     from shoal.execution.run_options import available_cores
     from shoal.execution.workflow_loader import find_workflow
-    from shoal.sim.bounds.lower import Capacity, lower_bound
-    from shoal.sim.bounds.matrix_bound import paper_bound
     from shoal.sim.expected_times import expect
     from shoal.sim.forecast import subject_of
+    from shoal.sim.lower_bound import Capacity, lower_bound
+    from shoal.sim.matrix_bound import paper_bound
 
     for option in ("tasks", "degree", "seed"):
         if getattr(arguments, option) is not None:

@@ -174,7 +174,7 @@ def execute(arguments: argparse.Namespace) -> int:
     _say_what_there_is(node, settings.jobs)
     print(f"checking {path} for consistency...\n{path} has {len(document.rules)} rules.", flush=True)
     if arguments.clean is not None:
-        from shoal.compat.makeflow.removal import clean
+        from shoal.compat.makeflow.run import clean
 
         return clean(settings, document, language, arguments.clean)
     from shoal.compat.makeflow.run import run, write_dry_run

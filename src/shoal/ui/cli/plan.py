@@ -14,7 +14,8 @@ from shoal.core.svg import Axis, document, element, horizontals, line, polyline,
 from shoal.errors import InputError
 from shoal.ledger.up_to_date import ADOPT_OR_OVERWRITE, NOT_MADE_HERE, Plan, Reason
 from shoal.sim.forecast import Prediction
-from shoal.ui.cli.cluster_model_options import (
+from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
+from shoal.ui.cli.predictions import (
     MOST_NODES,
     add_cluster,
     cluster_of,
@@ -24,7 +25,6 @@ from shoal.ui.cli.cluster_model_options import (
     options_of,
     policies_of,
 )
-from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
 from shoal.ui.cli.run import add_machine, node_for
 from shoal.ui.cli.text import some, table
 

@@ -189,7 +189,7 @@ def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay, pa
     try:
         session = _session(arguments, workspace, words, options, display, caller)
     except NetFoundError as found:
-        from shoal.ui.cli.net_run import run_net
+        from shoal.ui.cli.nets import run_net
 
         if caller is not None:
             caller.close()
@@ -299,8 +299,8 @@ def print_summary(session: Session, run: RunDriver, workflow: list[str], words: 
     """On standard output; whether anybody reads it has no bearing on how the run ended."""
     import sys
 
+    from shoal.ui.cli.display import summarise
     from shoal.ui.cli.screen import Screen
-    from shoal.ui.cli.summary import summarise
 
     if run.detached:
         Screen(sys.stdout).say("the run goes on without this terminal; 'shoal attach' follows it")

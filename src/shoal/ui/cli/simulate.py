@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError
-from shoal.ui.cli.cluster_model_options import (
+from shoal.ui.cli.parser import CommandParser, add_workflow, whole_number
+from shoal.ui.cli.predictions import (
     add_cluster,
     cluster_of,
     expectation,
@@ -17,7 +18,6 @@ from shoal.ui.cli.cluster_model_options import (
     policies_of,
     refuse_larger_tasks,
 )
-from shoal.ui.cli.parser import CommandParser, add_workflow, whole_number
 from shoal.ui.cli.run import add_machine
 from shoal.ui.cli.text import printable_lines
 

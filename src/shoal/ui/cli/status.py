@@ -91,7 +91,7 @@ def _list(names: list[str], as_json: bool) -> int:
 
     from shoal.ledger.status import Follower
     from shoal.ledger.workspace import Workspace
-    from shoal.ui.cli.net_display import net_as_data, net_headline
+    from shoal.ui.cli.nets import net_as_data, net_headline
     from shoal.ui.cli.status_tables import headline, state_as_data
     from shoal.ui.cli.text import printable
 
@@ -177,7 +177,7 @@ def _lines(follower: Follower, phase: RunPhase, now: float, arguments: argparse.
     if arguments.throttle:
         return throttle_table(follower.state)
     if follower.state.net is not None:
-        from shoal.ui.cli.net_display import describe_net
+        from shoal.ui.cli.nets import describe_net
 
         return describe_net(follower, phase, now, every=arguments.verbose)
     predicted, brought = _predicted(follower, phase), _on_cluster(follower, phase)
@@ -202,7 +202,7 @@ def _data(follower: Follower, phase: RunPhase, now: float, arguments: argparse.N
     if arguments.throttle:
         return throttle_history(follower.state)
     if follower.state.net is not None:
-        from shoal.ui.cli.net_display import net_as_data
+        from shoal.ui.cli.nets import net_as_data
 
         return net_as_data(follower, phase)
     predicted, brought = _predicted(follower, phase), _on_cluster(follower, phase)

@@ -12,7 +12,7 @@ from shoal.ui.cli.parser import CommandParser, port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shoal.ui.web.source import PageSource
+    from shoal.ui.web.board import PageSource
 
 SUMMARY = """Shows a run in a browser, live or afterwards: progress, cores and memory over time, a task timeline, and
 single tasks. The page is served on this machine only, to those who have the address that is printed; it is
@@ -36,8 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     from shoal.execution.processes.wakeup import heeded
     from shoal.ui.cli.text import printable
-    from shoal.ui.web.companion import use_one_heap
-    from shoal.ui.web.listener import address_of, listen
+    from shoal.ui.web.companion import address_of, listen, use_one_heap
     from shoal.ui.web.server import CLUSTER, RUN, PageServer, serve_until
 
     use_one_heap()

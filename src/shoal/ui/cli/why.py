@@ -64,7 +64,7 @@ def _explained_net(arguments: argparse.Namespace) -> bool:
 
     from shoal.ledger.status import Follower
     from shoal.ledger.workspace import Workspace
-    from shoal.ui.cli.net_display import why_nothing_runs
+    from shoal.ui.cli.nets import why_nothing_runs
     from shoal.ui.cli.why_run import Explained, with_damage
 
     words = [word for word in arguments.words if "=" not in word]

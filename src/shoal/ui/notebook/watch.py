@@ -24,8 +24,7 @@ from shoal.execution.workflow_loader import missing_workflow
 from shoal.ledger.views.progress import Progress, progress
 from shoal.ledger.workspace import Workspace
 from shoal.ui.notebook.card import Card
-from shoal.ui.notebook.display import PERIOD, DisplaySource, LiveDisplayThread
-from shoal.ui.notebook.executor_cards import ExecutorSource, FuturesSource
+from shoal.ui.notebook.display import PERIOD, DisplaySource, ExecutorSource, FuturesSource, LiveDisplayThread
 from shoal.ui.notebook.rendering import html_of, text_of
 from shoal.ui.notebook.run_cards import empty_card, run_card
 from shoal.ui.web.watch import Watch

@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 from shoal import __version__
 from shoal.ledger.workspace import Workspace
-from shoal.ui.web.board import Board, Refresher
+from shoal.ui.web.board import PLAIN, VERSION, Board, Query, Refresher, RefusedRequest, Reply, json_reply, parts_reply
 from shoal.ui.web.charts import MOST_PIXELS, MOST_ROWS, Chart
 from shoal.ui.web.critical_process import ask_path
 from shoal.ui.web.metrics import CONTENT_TYPE, metrics
-from shoal.ui.web.source import PLAIN, VERSION, Query, RefusedRequest, Reply, json_reply, parts_reply
 from shoal.ui.web.task_description import NO_REASON, ask_net, ask_why, ask_workflow
 from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, course_data, list_tasks, output_of, state_names, task_data
 from shoal.ui.web.watch import Watch

@@ -26,11 +26,20 @@ from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.core.quantities import show_bytes, show_seconds
 from shoal.core.store.directory import places_of
 from shoal.errors import InputError, RunError, ShoalError
-from shoal.ui.web.board import AGAIN_SECONDS, Board, GuardedWork
+from shoal.ui.web.board import (
+    AGAIN_SECONDS,
+    VERSION,
+    Board,
+    GuardedWork,
+    Query,
+    RefusedRequest,
+    Reply,
+    json_reply,
+    parts_reply,
+)
 from shoal.ui.web.cluster_page import Facts, GroupTold, Missing, Presence, StoreStatus, cluster_parts
 from shoal.ui.web.metrics import CONTENT_TYPE, Sample, family, node_families
 from shoal.ui.web.run_page import in_pieces
-from shoal.ui.web.source import VERSION, Query, RefusedRequest, Reply, json_reply, parts_reply
 
 CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 5.0
 NEAR_SECONDS, FAR_SECONDS = 2.0, 15.0

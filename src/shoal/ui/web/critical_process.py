@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from shoal.ledger.workspace import Workspace
-from shoal.ui.web.source import RefusedRequest
+from shoal.ui.web.board import RefusedRequest
 from shoal.ui.web.task_description import PYTHON, follow_apart
 
 PATIENCE = 120.0

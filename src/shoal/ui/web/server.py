@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shoal.errors import ShoalError
-from shoal.ui.web.listener import MOST_CONNECTIONS
+from shoal.ui.web.companion import MOST_CONNECTIONS
 
 if TYPE_CHECKING:
     from shoal.ledger.workspace import Workspace
-    from shoal.ui.web.source import PageSource, Reply
+    from shoal.ui.web.board import PageSource, Reply
 
 
 class Visitors:
@@ -336,7 +336,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _attempt(self, ask: Callable[[], _Found]) -> _Found | Reply:
         """What is found, or why it cannot be: whoever asks is told that, too, also of a defect of ours."""
-        from shoal.ui.web.source import RefusedRequest
+        from shoal.ui.web.board import RefusedRequest
 
         try:
             return ask()
@@ -363,7 +363,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         """Parts as they change, until whoever asked goes away."""
-        from shoal.ui.web.source import Reply
+        from shoal.ui.web.board import Reply
 
         api = self._attempt(lambda: self.server.api)
         if isinstance(api, Reply):  # what was to be shown has gone

@@ -21,7 +21,7 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.execution.calls.worker_client import Lifeline
 from shoal.ledger.workspace import Workspace
-from shoal.ui.web.source import RefusedRequest
+from shoal.ui.web.board import RefusedRequest
 
 PYTHON = [sys.executable, "-P", "-m"]
 """Starts a module of ours; what lies in the working directory, such as a queue.py, must not get in its way."""

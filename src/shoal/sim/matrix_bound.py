@@ -26,7 +26,7 @@ import numpy as np
 
 from shoal.core.work import Work
 from shoal.errors import InputError
-from shoal.sim.bounds.lower import DepthTally, Floats, Ints, WorkLevels, floats, whole
+from shoal.sim.lower_bound import DepthTally, Floats, Ints, WorkLevels, floats, whole
 from shoal.sim.workloads.matrix import LARGEST, LENGTHS, LONGEST, SIZES, uniform
 
 READINGS = {

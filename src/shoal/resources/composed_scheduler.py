@@ -20,7 +20,7 @@ from shoal.petri.records import Task
 from shoal.petri.transition import meant
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import Request
-from shoal.resources.schedulers.interface import (
+from shoal.resources.scheduler_interface import (
     Asking,
     ByProfile,
     CancelAttemptCommand,

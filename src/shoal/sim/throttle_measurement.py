@@ -15,7 +15,7 @@ from shoal.core.policies.throttle.controller import Controller, ControllerState,
 from shoal.core.policies.throttle.readings import SAMPLE_SECONDS, NodeSample, Period
 from shoal.core.policies.throttle.registry import Throttle
 from shoal.core.policies.throttle.usage_model import UsageProfile
-from shoal.sim.throttle.node import AFTER, LIMIT, FluidNode, Party, Supply, ThrottleScenario
+from shoal.sim.throttled_node import AFTER, LIMIT, FluidNode, Party, Supply, ThrottleScenario
 
 SAMPLES = 8
 """In a control period."""

@@ -22,7 +22,7 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler import Lane, Scheduler, whole_cores
 from shoal.core.scheduler_messages import Accept, Command, Start, TaskResult, TasksEnded, TasksReady
 from shoal.core.throttle_controller import ThrottleController
-from shoal.sim.throttle.node import FluidNode, Supply, TaskKind, TaskPhase
+from shoal.sim.throttled_node import FluidNode, Supply, TaskKind, TaskPhase
 
 _OUTSIDE = "outside "
 _LEAST_CORES = FRACTION // 100

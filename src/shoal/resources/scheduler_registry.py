@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from shoal.core.policies.implementations import Performance
 from shoal.errors import InputError
 from shoal.petri.records import Task
+from shoal.resources.composed_scheduler import ComposedScheduler, LookAhead, Rescheduling
 from shoal.resources.manager import ResourceManager
 from shoal.resources.memory_layout import AllocationRecord, Range, bytes_held, ranked
 from shoal.resources.requests import Choice, Requirement
-from shoal.resources.schedulers.composed import ComposedScheduler, LookAhead, Rescheduling
-from shoal.resources.schedulers.interface import Asking, ByProfile, CoAllocation, Flow, PlacementRequest
+from shoal.resources.scheduler_interface import Asking, ByProfile, CoAllocation, Flow, PlacementRequest
 
 Stewards = Mapping[str, ResourceManager]
 """By location."""

@@ -1,1 +1,0 @@
-"""A modelled node that slows down when too many tasks share it, to test throttles. Pure."""
