@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+__path__: list[str] = []  # lets the former names of its modules be found
+
 if TYPE_CHECKING:
     from shoal.execution.calls.pickling import (
         CallCrashedError,

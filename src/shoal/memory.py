@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+__path__: list[str] = []  # lets the former names of its modules be found
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

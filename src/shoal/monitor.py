@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from shoal.compat.resource_monitor import start as launch
-
-sys.modules["shoal.monitor.launch"] = launch
+__path__: list[str] = []  # lets the former names of its modules be found
 
 if __name__ == "__main__":
     from shoal.compat.resource_monitor.run import main

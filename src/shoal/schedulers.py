@@ -19,6 +19,8 @@ from shoal.resources.scheduler_registry import (
     transfer_costs,
 )
 
+__path__: list[str] = []  # lets the former names of its modules be found
+
 __all__ = [
     "DagWork",
     "Flow",

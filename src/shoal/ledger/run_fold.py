@@ -43,7 +43,7 @@ from shoal.ledger.views.throttle import ThrottleDecisions
 if TYPE_CHECKING:
     from shoal.ledger.views.attempts import Ints
     from shoal.ledger.views.core_use import Crowding
-    from shoal.ledger.views.failures import Doomed
+    from shoal.ledger.views.doomed_tasks import Doomed
 
 UNKNOWN = "unknown"
 """Category of tasks that were not planned."""
@@ -353,7 +353,7 @@ class RunFold(ABC):
             return []
         import numpy as np  # only once something has failed
 
-        from shoal.ledger.views.failures import Doomed
+        from shoal.ledger.views.doomed_tasks import Doomed
 
         if self._doomed is None or self._doomed.links != len(self.links):
             self._doomed, self._found = Doomed(self.links), []

@@ -122,6 +122,10 @@ class UnhandledFailure(msgspec.Struct, frozen=True):
     message: str
 
 
+Trouble = UnhandledFailure
+"""Its name in ledgers that Shoal 0.1.0 wrote before."""
+
+
 class FlightState(msgspec.Struct, frozen=True):
     """A task under way, with the tokens it was fired with, in the order of its ports."""
 

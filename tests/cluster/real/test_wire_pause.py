@@ -18,11 +18,11 @@ LIMIT = 100
 PROGRAM = """
 import resource, sys
 from shoal.cluster.messaging.access import read
-from shoal.cluster.messaging.messenger import Post
+from shoal.cluster.messaging.messenger import Messenger
 from support.wire import Note, codec, turn
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
-post = Post(read(sys.argv[1]), codec(), sender="echo")
+post = Messenger(read(sys.argv[1]), codec(), sender="echo")
 print(post.address, flush=True)
 while True:
     for received in turn(post):

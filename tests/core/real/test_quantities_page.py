@@ -55,7 +55,7 @@ def samples() -> list[float]:
 
 @needs_browser
 def test_page_and_terminal_write_the_same(tmp_path: Path) -> None:
-    script = (resources.files("shoal.view") / "assets" / "quantities.js").read_text("utf-8")
+    script = (resources.files("shoal.ui.web") / "assets" / "quantities.js").read_text("utf-8")
     pairs = [[done, total] for total in (0, 1, 3, 7, 1000, 100_001) for done in range(min(total, 8) + 1)]
     nouns = [(number, noun) for number in (0, 1, 2, 12345) for noun in ("task", "category")]
     with browser(tmp_path / "profile") as page:

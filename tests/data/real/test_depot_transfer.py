@@ -120,10 +120,10 @@ FETCHING = """
 import sys, zlib
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.transfer_messages import Grant
+from shoal.data.transfer_messages import DataGrant
 folder, port, token, encrypted, size, checksum = sys.argv[1:]
 fetcher = Fetcher(Cache(folder))
-grant = Grant("127.0.0.1", int(port), bytes.fromhex(token), encrypted == "True")
+grant = DataGrant("127.0.0.1", int(port), bytes.fromhex(token), encrypted == "True")
 fetcher.fetch("large", [grant], int(size), int(checksum))
 sys.stdin.read()
 """

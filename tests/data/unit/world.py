@@ -27,10 +27,10 @@ SERVING = """
 import sys
 from shoal.data.cache import Cache
 from shoal.data.listener import DataListener
-from shoal.data.object_server import Server
+from shoal.data.object_server import ObjectServer
 cache = Cache(sys.argv[1])
 listener = DataListener(bytes.fromhex(sys.argv[2]), port=int(sys.argv[3]), encrypted=sys.argv[4] == "True")
-server = Server(cache, listener)
+server = ObjectServer(cache, listener)
 print(listener.port, flush=True)
 for line in sys.stdin:
     cache.drop(line.strip())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.execution.processes.time_series import MOST_POINTS, UsagePoint, UsageSeries, pack, unpack
+from shoal.execution.processes.usage_series import MOST_POINTS, UsagePoint, UsageSeries, pack, unpack
 
 
 def course_of(seconds: float, every: float) -> UsageSeries:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.ledger.records import Record, TasksLinked, encode
-from shoal.ledger.views.failures import Doomed
+from shoal.ledger.views.doomed_tasks import Doomed
 from shoal.ledger.workspace import Workspace
 from shoal.ui.web import run_page
 from shoal.ui.web.watch import Watch

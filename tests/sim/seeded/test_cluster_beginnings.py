@@ -98,5 +98,5 @@ def test_a_lost_timer_is_also_seen_by_what_comes_of_it(monkeypatch: pytest.Monke
 def test_one_command_plays_beginnings() -> None:
     command = [sys.executable, "-m", "shoal.sim", "--beginnings", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "Beginning(first=" in done.stdout
+    assert "RunStart(first=" in done.stdout
     assert run_beginning_seed(7).digest() in done.stdout

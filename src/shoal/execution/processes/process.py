@@ -38,7 +38,8 @@ from shoal.execution.processes.sampler import (
     traffic_of,
 )
 from shoal.execution.processes.shell import LONGEST_WORD, SHELL, CommandResolver, in_directory, task_environment
-from shoal.execution.processes.time_series import Series, UsageSeries
+from shoal.execution.processes.time_series import Series
+from shoal.execution.processes.usage_series import UsageSeries
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""

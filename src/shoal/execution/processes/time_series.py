@@ -7,9 +7,6 @@ The columns are those of `shoal monitor` (`shoal.compat.resource_monitor.series`
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from shoal.execution.processes.sampler import Peaks, TreeLook
 
@@ -98,88 +95,3 @@ def _write(descriptor: int, text: str) -> None:
 def header(with_footprint: bool) -> str:
     names = COLUMNS + FOOTPRINT if with_footprint else COLUMNS
     return f"{_HEADER}#{' '.join(names)}\n"
-
-
-MOST_POINTS = 60
-_POINT = struct.Struct("<5I")
-_LARGEST = (1 << 32) - 1
-_KIBIBYTE = 1024
-
-
-class UsagePoint(NamedTuple):
-    """Seconds and bytes."""
-
-    age: float
-    memory: int
-    cpu: float
-    read: int
-    written: int
-
-
-def pack(points: Iterable[UsagePoint]) -> bytes:
-    """As they stand in the ledger."""
-    return b"".join(_POINT.pack(*map(_cut, _figures(point))) for point in points)
-
-
-def _figures(point: UsagePoint) -> tuple[float, ...]:
-    sizes = (point.memory / _KIBIBYTE, point.read / _KIBIBYTE, point.written / _KIBIBYTE)
-    return (point.age * 1000, sizes[0], point.cpu * 100, *sizes[1:])
-
-
-def _cut(value: float) -> int:
-    return max(0, min(_LARGEST, int(value)))
-
-
-def unpack(data: bytes) -> list[UsagePoint]:
-    """What stands there; what is no whole point is left out. What was used so far never becomes less: of processes that
-    were killed together the last look sees only a part."""
-    whole = data[: len(data) // _POINT.size * _POINT.size]
-    found: list[UsagePoint] = []
-    cpu = read = written = 0
-    for age, memory, *so_far in _POINT.iter_unpack(whole):
-        cpu, read, written = map(max, (cpu, read, written), so_far)
-        found.append(UsagePoint(age / 1000, memory * _KIBIBYTE, cpu / 100, read * _KIBIBYTE, written * _KIBIBYTE))
-    return found
-
-
-LEAST_SPACING = 0.2
-"""Seconds between two points; it doubles when there are too many of them."""
-FIRST_AGE = 0.1
-"""At the first point: whatever is shorter costs nothing."""
-LEAST_AGE = 1.0
-"""Of an attempt whose course is told."""
-
-
-class UsageSeries:
-    """One attempt."""
-
-    def __init__(self) -> None:
-        self._points: list[UsagePoint] = []
-        self._spacing = LEAST_SPACING
-        self._memory = 0
-
-    def is_due(self, age: float, memory: int) -> bool:
-        """Takes note of the memory at a look; whether there is to be another point."""
-        if not self._points:
-            self._memory = memory
-            return age >= FIRST_AGE
-        self._memory = max(self._memory, memory)
-        return age - self._points[-1].age >= 0.9 * self._spacing
-
-    def add(self, age: float, cpu: float, read: int, written: int) -> None:
-        """Adds a point; its memory is the most since the one before."""
-        points = self._points
-        if len(points) == MOST_POINTS:
-            pairs = zip(points[::2], points[1::2], strict=True)
-            points[:] = [second._replace(memory=max(first.memory, second.memory)) for first, second in pairs]
-            self._spacing *= 2
-        points.append(UsagePoint(age, self._memory, cpu, read, written))
-        self._memory = 0
-
-    def end(self, age: float, cpu: float, read: int, written: int) -> bytes:
-        """What is told of it; nothing if it was short. Its memory at the end is not known any more."""
-        if not self._points or age < LEAST_AGE:
-            return b""
-        self._memory = max(self._memory, self._points[-1].memory)
-        self.add(age, cpu, read, written)
-        return pack(self._points)

@@ -7,13 +7,7 @@ all messages of a group is shown: it is often the one word that says what to do 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-
-import numpy as np
-
-from shoal.core.graph import NO_TASK
-from shoal.ledger.records import TasksLinked
-from shoal.ledger.views.attempts import Array, Ints
+from collections.abc import Iterable
 
 _PART = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!status )(?<!signal )\b\d+(?:\.\d+)?")
 """A name in quotes, or a number other than an exit status or signal."""
@@ -105,96 +99,3 @@ class Causes:
         """Text and number of messages of the most frequent causes."""
         ranked = sorted(self._counts.items(), key=lambda pair: -pair[1])[:most]
         return [(self.text(key), number) for key, number in ranked]
-
-
-_PIECE = 1 << 15
-"""Dependencies that are looked at together."""
-_NARROW = 32
-"""Up to so many tasks are passed one by one: in a long chain numpy would not pay."""
-_LOW = (1 << 32) - 1
-
-
-class Doomed:
-    """Follows one run; `links` may grow until something has failed."""
-
-    def __init__(self, links: Sequence[TasksLinked]) -> None:
-        self.links = len(links)
-        columns = (np.frombuffer(column, "<i4") for record in links for column in (record.tasks, record.needs))
-        self._size = 1 + max((int(column.max(initial=-1)) for column in columns), default=-1)
-        counts: Ints = np.zeros(self._size + 1, np.int64)
-        for needed, _ in pieces(links):
-            np.add.at(counts, needed + 1, 1)
-        self._start: Ints = np.cumsum(counts)
-        """Where those that need a task begin in `_needing`."""
-        self._needing: Array = np.empty(int(self._start[-1]), np.int32)
-        self._sort(links, self._start[:-1].copy())
-        self._over = bytearray(self._size)
-        """1 for those that failed or are doomed, and were passed."""
-
-    def _sort(self, links: Sequence[TasksLinked], free: Ints) -> None:
-        """Puts all dependencies where they belong; `free` is the next place for each task that is needed."""
-        for needed, needing in pieces(links):
-            pairs = (needed << 32) | needing
-            pairs.sort()
-            needed = pairs >> 32
-            first = np.flatnonzero(np.diff(needed, prepend=-1))
-            many = np.diff(first, append=len(pairs))
-            places = np.arange(len(pairs)) + np.repeat(free[needed[first]] - first, many)
-            self._needing[places] = pairs & _LOW
-            free[needed[first]] += many
-
-    def follow(self, tasks: Ints) -> Ints:
-        """These have failed; says which others cannot run any more and could until now, groups of tasks included."""
-        over = np.frombuffer(self._over, np.uint8)
-        fresh = tasks[tasks < self._size]
-        front: Ints = np.unique(fresh[over[fresh] == 0]).astype(np.int64)
-        over[front] = 1
-        found: list[Ints] = [np.zeros(0, np.int64)]
-        while len(front):
-            passed, front = self._one_by_one(front) if len(front) <= _NARROW else self._together(front, over)
-            found.append(passed)
-        return np.concatenate(found)
-
-    def _one_by_one(self, front: Ints) -> tuple[Ints, Ints]:
-        """Goes on from a few tasks until there are many or none; those that were found, and those to go on from."""
-        over, start, needing = self._over, self._start.data, self._needing.data
-        found: list[int] = []
-        open_ones: list[int] = front.tolist()
-        while 0 < len(open_ones) <= _NARROW:
-            reached = []
-            for task in open_ones:
-                for child in needing[start[task] : start[task + 1]]:
-                    if not over[child]:
-                        over[child] = 1
-                        reached.append(child)
-            found += reached
-            open_ones = reached
-        return np.array(found, np.int64), np.array(open_ones, np.int64)
-
-    def _together(self, front: Ints, over: Array) -> tuple[Ints, Ints]:
-        """One step from many tasks: those that were found are those to go on from."""
-        begins = self._start[front]
-        counts = self._start[front + 1] - begins
-        ends = np.cumsum(counts)
-        found: list[Ints] = [np.zeros(0, np.int64)]
-        for low in range(0, int(ends[-1]), _PIECE):
-            at = np.arange(low, min(low + _PIECE, int(ends[-1])))
-            which = np.searchsorted(ends, at, side="right")
-            reached = self._needing[at - (ends - counts - begins)[which]]
-            fresh = np.unique(reached[over[reached] == 0]).astype(np.int64)
-            over[fresh] = 1
-            found.append(fresh)
-        passed = np.concatenate(found)
-        return passed, passed
-
-
-def pieces(links: Sequence[TasksLinked]) -> Iterator[tuple[Ints, Ints]]:
-    """Who is needed and by whom, a limited number at a time."""
-    for record in links:
-        children = np.repeat(np.frombuffer(record.tasks, "<i4"), np.frombuffer(record.counts, "<i4"))
-        parents = np.frombuffer(record.needs, "<i4")
-        for low in range(0, len(parents), _PIECE):
-            needed, needing = parents[low : low + _PIECE], children[low : low + _PIECE]
-            known = needed != NO_TASK
-            if known.any():
-                yield needed[known].astype(np.int64), needing[known].astype(np.int64)

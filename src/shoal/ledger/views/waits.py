@@ -17,7 +17,7 @@ from shoal.core.task import Profile
 from shoal.core.work import Work
 from shoal.ledger.views.attempts import Array, Floats, Ints
 from shoal.ledger.views.core_use import as_cores
-from shoal.ledger.views.failures import pieces
+from shoal.ledger.views.doomed_tasks import pieces
 from shoal.ledger.views.pace import MOST_LINKED, steps_of_longest
 from shoal.ledger.views.run import RunView
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.execution.processes.process_table import all_pids
 from shoal.execution.processes.sampler import TreeProcess, read_process, traffic_of
-from shoal.execution.processes.time_series import UsagePoint, unpack
+from shoal.execution.processes.usage_series import UsagePoint, unpack
 from shoal.ledger.bulk_reader import courses_of, ends_of
 from shoal.ledger.records import NONE_ASKED, TasksLinked, TaskStarted
 from shoal.ledger.views.attempts import Array, Ints

@@ -16,7 +16,7 @@ from shoal.ledger.bulk_reader import Frames, LedgerTail, last_run, read_into
 from shoal.ledger.cluster_notes import is_brought
 from shoal.ledger.records import RunStarted, TasksLinked, TasksPlanned, decodable
 from shoal.ledger.status import RunPhase, listen
-from shoal.ledger.views.failures import pieces
+from shoal.ledger.views.doomed_tasks import pieces
 from shoal.ledger.views.run import RunView
 from shoal.ledger.workspace import Workspace
 
