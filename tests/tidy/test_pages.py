@@ -92,3 +92,26 @@ def test_the_server_tests_the_oldest_python_that_is_supported() -> None:
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
     assert f"python: python{oldest}\n" in workflow
     assert "make test" in workflow
+
+
+def test_architecture_names_files_and_symbols_that_exist() -> None:
+    """In the life of a task and in the table of changes; "`file`: `name`, `name`" means that the file has the names."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    sections = text.split("\n## The life of one task\n", 1)[1].split("\n## Glossary\n", 1)[0]
+    sections += text.split("\n## Where do I change ...?\n", 1)[1].split("\n## ", 1)[0]
+    sources = [path for path in (ROOT / "src" / "shoal").rglob("*.*") if path.suffix in (".py", ".c", ".js")]
+    everything = "\n".join(path.read_text() for path in sources)
+    names = set(re.findall(r"`([^`]+)`", sections))
+    files = {name for name in names if re.fullmatch(r"[\w/]+\.(py|c|js)", name)}
+    symbols = {part for name in names - files if re.fullmatch(r"[\w.]+", name) for part in name.split(".") if part}
+    wrong = [name for name in files if not found_in(sources, name)]
+    wrong += [name for name in symbols if not re.search(rf"\b{name}\b", everything)]
+    for file, listed in re.findall(r"`([\w/]+\.(?:py|c|js))`: ((?:`[\w.]+`(?:, )?)+)", sections):
+        there = "\n".join(path.read_text() for path in found_in(sources, file))
+        listed_names = set(re.findall(r"`([\w.]+)`", listed)) - files
+        wrong += [f"{file}: {name}" for name in listed_names if not re.search(rf"\b{name.split('.')[-1]}\b", there)]
+    assert wrong == []
+
+
+def found_in(sources: list[Path], name: str) -> list[Path]:
+    return [path for path in sources if f"/{path.relative_to(ROOT / 'src')}".endswith(f"/{name}")]
