@@ -50,7 +50,7 @@ class DagFlow:
             self.status = bytearray(TaskStatus.WAITING if mark else TaskStatus.EXCLUDED for mark in wanted)
 
     def ready(self, already_done: Iterable[int] = ()) -> list[int]:
-        """The tasks that are ready at the start, given those done by an earlier run. Call once, before other methods."""
+        """The tasks that are ready at the start, given those done by an earlier run. Call it once, first of all."""
         status, pending = self.status, self.pending
         done = list(dict.fromkeys(already_done))
         for task in done:

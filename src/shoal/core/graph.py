@@ -117,7 +117,7 @@ class GraphBuilder:
         self._profile_ids: dict[Profile, int] = {}
         self._derived: dict[tuple[int, str], int] = {}
         self._by_first_word: dict[tuple[int, str], tuple[int, Profile]] = {}
-        """By `id(profile)` and the command's first word. Keeps a reference to the profile, so that its id stays valid."""
+        """By `id(profile)` and the command's first word. Holds the profile, so that its id stays valid."""
 
     def task(
         self,
@@ -185,7 +185,7 @@ class GraphBuilder:
         return file
 
     def _profile_number(self, profile: Profile, action: Action) -> int:
-        """As `_profile_id`, but cached: neither hashes the profile nor parses beyond a plain first word of the command."""
+        """As `_profile_id`, but cached: avoids hashing the profile and parsing commands with a plain first word."""
         if type(action) is not str or not action or not (action[0].isalnum() or action[0] in "./_"):
             return self._profile_id(profile, action)
         first_word = action.split(None, 1)[0]

@@ -639,7 +639,7 @@ class Scheduler:
             commands.append(self._start(tasks, bundle))
 
     def _not_in_the_way(self, fitting: list[int], urgent: list[int]) -> list[int]:
-        """Of the lanes that fit: the urgent ones if there are any, else those that leave the reserved resources free."""
+        """Of the lanes that fit: the urgent ones if any, else those that leave the reserved resources free."""
         first = [number for number in fitting if number in urgent]
         if first:
             return first
