@@ -336,8 +336,8 @@ def played(
     """Simulates the ancestors: when the last one is done; None if one cannot start. `ends`: tasks whose end is known.
 
     Every task takes the mean duration of its category and starts when its dependencies are done and resources are free,
-    in the order of `foreseen.steps`. Queued tasks come first, in queue order. Tasks that are not ancestors count only if
-    they are ahead of an ancestor in the queue.
+    in the order of `foreseen.steps`. Queued tasks come first, in queue order. Tasks that are not ancestors count only
+    if they are ahead of an ancestor in the queue.
     """
     missing = {task: len(step.needs) for task, step in foreseen.steps.items()}
     waiting: dict[int, list[int]] = {}
