@@ -307,7 +307,7 @@ class PortOptions:
         if value is None:
             return STRICT
         if self.options.get("command") is None:
-            raise InputError(f"{self.what}: shell= applies to commands, but this task runs a function")
+            raise InputError(f"{self.what}: shell= is for commands, and this runs a function")
         try:
             return parse_shell(value)
         except InputError as error:
