@@ -1,5 +1,5 @@
-"""The scheduler: what a workflow is, what is ready, what starts next and where. Pure.
+"""The scheduler: workflow graphs, dependencies, queues, policies, and decisions about starts and retries. Pure.
 
-Imports only `shoal.errors`. Its face: `graph.Graph`, `dependencies.DagFlow`, `scheduler.Scheduler` on one node and
-`peer_scheduler.PeerScheduler` among several, both used as `handle(now, event) -> [command]`.
+Imports only `shoal.errors`. Main entry points: `graph.Graph`, `dependencies.DagFlow`, `scheduler.Scheduler` (one node)
+and `peer_scheduler.PeerScheduler` (several nodes). Both schedulers are used as `handle(now, event) -> [command]`.
 """

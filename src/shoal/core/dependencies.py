@@ -1,7 +1,7 @@
-"""The flow of a static graph: dependency counters, what is ready, what can never run.
+"""Dependency tracking: which tasks are ready, done or can never run, for static (`DagFlow`) and growing graphs.
 
-Tasks without an action (grouping, sources) use no core: they are completed here the moment their last predecessor is,
-so neither broker nor runner ever sees one. Every operation takes a batch and costs O(1) per edge.
+Tasks without an action (groups, sources) use no core. They complete here when their last predecessor completes, so
+neither scheduler nor runner ever sees them. Every operation takes a batch and costs O(1) per edge.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shoal.core.graph import Graph
 
 
 class TaskStatus(IntEnum):
-    """Where a task stands in the flow. `READY` covers everything from handed out to running."""
+    """Status of a task. `READY` covers everything from being ready to running."""
 
     WAITING = 0
     READY = 1
     DONE = 2
     FAILED = 3
     DOOMED = 4
-    """Something it needs failed or was cancelled, so it cannot run."""
+    """A task that it depends on failed or was cancelled, so it can never run."""
     EXCLUDED = 5
     """Not needed for the targets of this run."""
 
@@ -39,7 +39,7 @@ class FlowState(msgspec.Struct, frozen=True):
 
 
 class DagFlow:
-    """`ready()` once, then `complete()` and `fail()` as results come in."""
+    """Dependencies of a static graph: call `ready()` once, then `complete()` and `fail()` as results arrive."""
 
     def __init__(self, graph: Graph, wanted: bytearray | None = None) -> None:
         self.graph = graph
@@ -50,7 +50,7 @@ class DagFlow:
             self.status = bytearray(TaskStatus.WAITING if mark else TaskStatus.EXCLUDED for mark in wanted)
 
     def ready(self, already_done: Iterable[int] = ()) -> list[int]:
-        """The first ready tasks, given those that an earlier run has done; call it once, before anything else."""
+        """The tasks that are ready at the start, given those done by an earlier run. Call it once, first of all."""
         status, pending = self.status, self.pending
         done = list(dict.fromkeys(already_done))
         for task in done:
@@ -76,14 +76,14 @@ class DagFlow:
             assert status[task] == TaskStatus.READY, f"task {task} completed while {TaskStatus(status[task]).name}"
             status[task] = (
                 TaskStatus.DONE
-            )  # at once, so that a task named twice is found out before it is counted twice
+            )  # set immediately, so that a task listed twice fails the assertion before it is counted twice
         return self._release(finished)
 
     def _release(self, finished: list[int]) -> list[int]:
         status, pending, actions = self.status, self.pending, self.graph.actions
         start, successors = self.graph.successor_start, self.graph.successors
         found: list[int] = []
-        for task in finished:  # grows while we walk it: a group that completes releases its own successors
+        for task in finished:  # the list grows during the loop: a completed group releases its own successors
             status[task] = TaskStatus.DONE
             begin, end = start[task], start[task + 1]
             if begin == end:
@@ -101,7 +101,7 @@ class DagFlow:
     def fail(self, tasks: Iterable[int]) -> list[int]:
         """Records these tasks as failed for good; returns the tasks that can therefore never run.
 
-        A task that still waits may be named too: the user cancelled it before its turn came.
+        Waiting tasks are allowed, too: the user may cancel a task before it is ready.
         """
         status = self.status
         stack: list[int] = []
@@ -132,24 +132,24 @@ class DagFlow:
 
 
 class DynamicFlow:
-    """`add` tasks, then `complete` or `fail` them; the numbers of tasks are never used again."""
+    """Dependencies of a growing graph: `add` tasks, then `complete` or `fail` them. Task numbers are never reused."""
 
     def __init__(self) -> None:
         self._missing: dict[int, int] = {}
-        """How many of its needs each waiting task still lacks."""
+        """By waiting task: number of dependencies that are not done yet."""
         self._followers: dict[int, list[int]] = {}
-        """Who needs a task; some of them may be doomed already."""
+        """By task: the tasks that depend on it; some of them may be doomed already."""
 
     def __bool__(self) -> bool:
-        """Whether anything waits for anything."""
+        """Whether any task waits for another one."""
         return bool(self._followers)
 
     def waits(self, task: int) -> bool:
-        """Whether the task was added and still lacks something."""
+        """Whether the task was added and still waits for a dependency."""
         return task in self._missing
 
     def add(self, task: int, needs: Iterable[int]) -> bool:
-        """Take a task that needs others, none of which is over; returns whether it is ready at once."""
+        """Adds a task that depends on unfinished tasks; returns whether it is ready immediately."""
         wanted = dict.fromkeys(needs)
         assert task not in self._missing and task not in wanted, f"task {task} was added before or needs itself"
         if not wanted:
@@ -160,7 +160,7 @@ class DynamicFlow:
         return False
 
     def complete(self, tasks: Iterable[int]) -> list[int]:
-        """Record that these tasks are done; returns those that became ready, in a fixed order."""
+        """Records these tasks as done; returns those that became ready, in a fixed order."""
         missing, followers = self._missing, self._followers
         ready = []
         for task in tasks:
@@ -168,7 +168,7 @@ class DynamicFlow:
             for follower in followers.pop(task, ()):
                 left = missing.get(follower)
                 if left is None:
-                    continue  # doomed meanwhile
+                    continue  # doomed in the meantime
                 if left > 1:
                     missing[follower] = left - 1
                 else:
@@ -177,7 +177,7 @@ class DynamicFlow:
         return ready
 
     def fail(self, task: int) -> list[int]:
-        """Record that a task has failed, which may still wait itself; returns all that can therefore never run."""
+        """Records a task, waiting or not, as failed; returns all tasks that can therefore never run."""
         missing, followers = self._missing, self._followers
         missing.pop(task, None)
         doomed: list[int] = []

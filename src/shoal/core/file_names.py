@@ -1,4 +1,4 @@
-"""Names of files as text: one name for each file, in whatever way it is written."""
+"""File names as text: normalization, rejection of unusable names, MessagePack coding of names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import msgspec
 from shoal.errors import InputError
 
 Relative: TypeAlias = Callable[[str], str]
-"""Turns an absolute name below the workflow's directory into one relative to it; leaves others as they are."""
+"""Turns an absolute name below the workflow's directory into a relative one; leaves other names unchanged."""
 RealDirectory: TypeAlias = Callable[[str], str]
-"""Turns the plain name of a directory into the one without symbolic links and `..`: relative to the workflow's
-directory if it is below that, and empty for that itself. A name that has neither stays as it is."""
+"""Resolves symbolic links and `..` in the name of a directory. The result is relative to the workflow's directory if it
+is below it, and empty for that directory itself. A name that cannot be resolved stays unchanged."""
 MOST_FOLDERS = 500
-"""Python's own walks over folders end at about 1,000 levels."""
+"""Recursive directory walks of Python's library fail at about 1,000 levels."""
 _SHOWN = 40
 
 
 def plain_name(name: str, relative: Relative | None = None) -> str:
-    """The name without `./`, repeated slashes and a slash at its end; absolute names go through `relative`.
+    """The name without `./`, repeated slashes and trailing slash; absolute names go through `relative`.
 
-    `..` stays, because what it leads to depends on symbolic links.
+    `..` stays, because what it refers to depends on symbolic links.
     """
-    # These checks are all that most names cost: the name of every file of a graph passes here.
+    # Fast path: every file name of a graph passes here, and most names need no change.
     if name[:1] not in "/." and "//" not in name and "/." not in name and name[-1] != "/":
         return name
     return _rewritten(name, relative) if name else name
@@ -40,7 +40,7 @@ def _rewritten(name: str, relative: Relative | None) -> str:
 
 
 def without_ways_up(name: str) -> str:
-    """The plain name without `..` behind a folder: the same file, if none of its folders is a symbolic link."""
+    """The name with `..` removed textually: the same file, if no directory in the name is a symbolic link."""
     parts: list[str] = []
     for part in name.split("/"):
         if part == ".." and parts and parts[-1] not in ("", ".."):
@@ -51,7 +51,7 @@ def without_ways_up(name: str) -> str:
 
 
 def real_name(name: str, real: RealDirectory) -> str:
-    """The plain name of a file whose directory has been resolved; the last part stays, also if it is a link."""
+    """The name of a file after its directory has been resolved; the last part stays, even if it is a link."""
     directory, slash, last = name.rpartition("/")
     if last == "..":
         return real(name) or "."
@@ -59,16 +59,16 @@ def real_name(name: str, real: RealDirectory) -> str:
 
 
 def join_name(directory: str, last: str) -> str:
-    """The name of a file in a directory; the workflow's own directory has the empty name."""
+    """Joins a directory and a file name; the workflow's own directory has the empty name."""
     return f"{directory.rstrip('/')}/{last}" if directory else last
 
 
 def has_odd_names(names: Sequence[str]) -> bool:
-    """Whether one of the names may not be plain, may be another one's with `..` in it, or must be refused.
+    """Whether one of the names may need normalization, contain `..` or be unusable.
 
-    All of them are looked at as one text: that costs a hundredth of a look at each.
+    All names are searched as one joined text: that costs about 1 % of checking each name.
     """
-    text = "/" + "/".join(names) + "/"  # so that a slash at either end of a name stands beside another one
+    text = "/" + "/".join(names) + "/"  # a slash at either end of a name becomes a double slash
     return (
         "//" in text
         or "/./" in text
@@ -79,7 +79,7 @@ def has_odd_names(names: Sequence[str]) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Refuses what no file can be called, and what no walk over folders would come to the end of."""
+    """Rejects names that no file can have, and names with more directory levels than the limit."""
     refuse_unusable(name, "the file name")
     count = name.count("/")
     if count > MOST_FOLDERS:
@@ -90,9 +90,9 @@ def check_name(name: str) -> None:
 
 
 def is_unusable(text: str) -> bool:
-    """Whether no file name and no command can hold the text: because of a NUL, or of half a surrogate pair.
+    """Whether the text can be neither a file name nor part of a command: it contains NUL or half of a surrogate pair.
 
-    Surrogates that stand for a byte of a name, as `os.fsdecode` makes them, are none of these.
+    Surrogates that stand for a byte of a file name, as `os.fsdecode` makes them, are allowed.
     """
     if "\0" in text:
         return True
@@ -106,7 +106,7 @@ def is_unusable(text: str) -> bool:
 
 
 def refuse_unusable(text: str, what: str) -> None:
-    """Refuses a text that no file name and no command can hold."""
+    """Rejects a text that can be neither a file name nor part of a command."""
     if not is_unusable(text):
         return
     found = "a NUL character" if "\0" in text else "half of a surrogate pair, which is no character"
@@ -117,14 +117,14 @@ Kind = TypeVar("Kind")
 MARK = "\0x"
 _MARKED = MARK.encode()
 _FIRST = 0xDC00
-"""The surrogate that would stand for the byte 0."""
+"""The surrogate that stands for byte 0."""
 _SURROGATE = re.compile("[\udc80-\udcff]")
 _WRITTEN = re.compile("\0x([89a-f][0-9a-f])")
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(value: object) -> bytes:
-    """The value in MessagePack; `Decoder` reads it."""
+    """Encodes the value in MessagePack; read it with `Decoder`."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -132,7 +132,7 @@ def encode(value: object) -> bytes:
 
 
 class Decoder(Generic[Kind]):
-    """Reads values of a type that `encode` has written."""
+    """Decodes values of one type that were written by `encode`."""
 
     def __init__(self, kind: type[Kind]) -> None:
         self._kind = kind
@@ -140,12 +140,12 @@ class Decoder(Generic[Kind]):
 
     def decode(self, data: bytes) -> Kind:
         found = self._decode(data)
-        # Numbers and bytes may look like the mark: then this takes longer and changes nothing.
+        # Numbers and bytes may contain the mark by chance: that costs time but changes nothing.
         return restored(found, self._kind) if _MARKED in data else found
 
 
 def restored(value: object, kind: type[Kind]) -> Kind:
-    """The value, if something else has decoded what `encode` had written."""
+    """The value after another MessagePack decoder has read what `encode` had written."""
     return msgspec.convert(_each(msgspec.to_builtins(value, builtin_types=(bytes,)), _WRITTEN, _read), kind)
 
 
@@ -158,7 +158,7 @@ def _read(found: re.Match[str]) -> str:
 
 
 def _each(value: Any, pattern: re.Pattern[str], change: Any) -> Any:
-    """The value with every text in it changed."""
+    """The value with every text in it replaced."""
     if isinstance(value, str):
         return pattern.sub(change, value)
     if isinstance(value, (list, tuple)):

@@ -1,12 +1,12 @@
-"""The columnar graph: tasks and files as dense integers, adjacency in flat arrays.
+"""The workflow graph: tasks and files as dense integers, edges in flat arrays; its builder, and queries on it.
 
-A `GraphBuilder` takes tasks one at a time from a front end and `build()` closes it: edges are laid out, two producers
-of one file and cycles are refused. A million tasks must fit in well under a gigabyte, so there is no object per task
-or per file, only columns; everything that walks the graph is iterative.
+A `GraphBuilder` takes tasks one at a time from a front end. `build()` closes the graph: it lays out the edges and
+rejects cycles; two producers of one file are rejected, too. A million tasks must fit in well under 1 GB. Therefore
+there is no object per task or file, only columns, and all traversals are iterative.
 
 Task *t* reads files `inputs[input_start[t]:input_start[t + 1]]` and makes files
-`outputs[output_start[t]:output_start[t + 1]]`. `successors` has one entry per edge, so a task that reads two files of
-one producer appears twice there and is counted twice in `pending`: completing the producer takes both away at once.
+`outputs[output_start[t]:output_start[t + 1]]`. `successors` has one entry per edge: a task that reads two files of one
+producer appears twice there and is counted twice in `pending`. Completing the producer removes both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Graph:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        """Name of the file the workflow came from, for messages."""
+        """Name of the workflow file, for messages."""
         self.names: list[str] = []
         self.actions: list[Action] = []
         self.profile = array("i")
@@ -53,7 +53,7 @@ class Graph:
         self.outputs = array("i")
         self.after_start = array("i", [0])
         self.after = array("i")
-        """Tasks that must be done first without a file in between (values, grouping)."""
+        """Tasks that must be done first although no file connects them (values, grouping)."""
         self.file_names: list[str] = []
         self.producer = array("i")
         self.successor_start = array("i")
@@ -61,7 +61,7 @@ class Graph:
         self.pending = array("i")
         """Number of edges into each task."""
         self.lacking: dict[str, tuple[tuple[str, ...], str]] = {}
-        """By file that counts as a source although a rule matches it: what the rule would make, and what it lacks."""
+        """By file that counts as a source although a rule matches it: outputs of the rule, and its missing input."""
         self.order: array[int] | None = None
         """See `topological_order`."""
 
@@ -97,19 +97,19 @@ class Graph:
         return [self.file_names[file] for file in self.outputs_of(task)]
 
     def describe(self, task: int) -> str:
-        """The task as a person would point at it: its name and the line it was written on."""
+        """The task as messages refer to it: its name and the line of its definition."""
         line = self.lines[task]
         return f"{self.names[task]!r}" + (f" (line {line})" if line else "")
 
 
 class GraphBuilder:
-    """Takes tasks from a front end in any order; names of files connect them."""
+    """Builds a graph from tasks in any order; file names connect them."""
 
     def __init__(
         self, source: str = "<workflow>", relative: Relative | None = None, *, as_written: bool = False
     ) -> None:
-        """`relative` shortens absolute names of files below the workflow's directory; with `as_written` all names of
-        files stay as they are, because they are not names of files here."""
+        """`relative` shortens absolute file names below the workflow's directory. `as_written` keeps all file names
+        unchanged, for workflows whose files are not files of this machine."""
         self.graph = Graph(source)
         self._as_written = as_written
         self._relative = relative
@@ -117,7 +117,7 @@ class GraphBuilder:
         self._profile_ids: dict[Profile, int] = {}
         self._derived: dict[tuple[int, str], int] = {}
         self._by_first_word: dict[tuple[int, str], tuple[int, Profile]] = {}
-        """By `id(profile)` and the command's first word; holds the profile, so that its id stays its own."""
+        """By `id(profile)` and the command's first word. Holds the profile, so that its id stays valid."""
 
     def task(
         self,
@@ -185,7 +185,7 @@ class GraphBuilder:
         return file
 
     def _profile_number(self, profile: Profile, action: Action) -> int:
-        """As `_profile_id`, without hashing the profile or looking past a plain first word of the command."""
+        """As `_profile_id`, but cached: avoids hashing the profile and parsing commands with a plain first word."""
         if type(action) is not str or not action or not (action[0].isalnum() or action[0] in "./_"):
             return self._profile_id(profile, action)
         first_word = action.split(None, 1)[0]
@@ -212,7 +212,7 @@ class GraphBuilder:
         return derived
 
     def _name_plainly(self) -> None:
-        """Gives every file its plain name, under which several that were written differently may be one."""
+        """Normalizes all file names; several spellings of one file are joined."""
         graph = self.graph
         ids: dict[str, int] = {}
         new_ids = array("i")
@@ -223,7 +223,7 @@ class GraphBuilder:
                     check_name(plain)
             new_ids.append(ids.setdefault(plain, len(ids)))
         written, graph.file_names = graph.file_names, list(ids)
-        for task in range(len(graph.names)):  # most are called like their first output
+        for task in range(len(graph.names)):  # most tasks are named after their first output
             begin, end = graph.output_start[task : task + 2]
             if begin < end and graph.names[task] == written[graph.outputs[begin]]:
                 graph.names[task] = graph.file_names[new_ids[graph.outputs[begin]]]
@@ -234,8 +234,8 @@ class GraphBuilder:
                 self._refuse_other_name(name, file, ids.get(without_ways_up(name), file))
 
     def _refuse_other_name(self, name: str, file: int, other: int) -> None:
-        """Where `..` leads depends on symbolic links, so two names of what may be one file cannot be joined; as two
-        files one of them would be stale when the other is made."""
+        """Rejects two names that may refer to one file. What `..` means depends on symbolic links, so the names cannot
+        be joined; as two files, one of them would be out of date when the other is made."""
         producer = self.graph.producer
         if file != other and (producer[file] != NO_TASK or producer[other] != NO_TASK):
             with self._placed(self._user_of(file)):
@@ -245,7 +245,7 @@ class GraphBuilder:
                 )
 
     def _join_names(self, ids: dict[str, int], new_ids: array[int]) -> None:
-        """Takes files whose plain names are the same for one."""
+        """Merges files whose normalized names are equal."""
         graph = self.graph
         graph.inputs = array("i", map(new_ids.__getitem__, graph.inputs))
         outputs, starts = graph.outputs, graph.output_start
@@ -258,7 +258,7 @@ class GraphBuilder:
             graph.output_start.append(len(graph.outputs))
 
     def _user_of(self, file: int) -> int:
-        """A task that makes or reads the file."""
+        """A task that makes or reads the file, for error messages."""
         graph = self.graph
         if graph.producer[file] != NO_TASK:
             return graph.producer[file]
@@ -266,7 +266,7 @@ class GraphBuilder:
 
     @contextmanager
     def _placed(self, task: int) -> Iterator[None]:
-        """What is refused inside, is refused at the task's line."""
+        """Adds the line of the task to errors that are raised inside."""
         try:
             yield
         except InputError as error:
@@ -274,7 +274,7 @@ class GraphBuilder:
             raise
 
     def build(self) -> Graph:
-        """Closes the graph: lays out the edges and refuses cycles. The builder must not be used afterwards."""
+        """Closes the graph: lays out the edges and rejects cycles. The builder must not be used afterwards."""
         graph = self.graph
         if not self._as_written and has_odd_names(graph.file_names):
             self._name_plainly()
@@ -341,14 +341,14 @@ def _edges(graph: Graph, producer: array[int]) -> Iterator[tuple[int, int]]:
 
 
 def find_cycle(graph: Graph) -> list[int]:
-    """A cycle as a list of tasks whose first is repeated at the end, or nothing. Kahn's algorithm, then one walk."""
+    """A cycle as a list of tasks, the first repeated at the end, or an empty list. Kahn's algorithm, then one walk."""
     order = topological_order(graph)
     if len(order) == len(graph):
         return []
     stuck = bytearray(b"\x01" * len(graph))
     for task in order:
         stuck[task] = 0
-    # Every stuck task has a stuck predecessor, so walking backwards must meet itself.
+    # Every remaining task has a remaining predecessor, so a walk backwards must reach a task twice.
     task = stuck.index(1)
     seen: dict[int, int] = {}
     path: list[int] = []
@@ -362,14 +362,14 @@ def find_cycle(graph: Graph) -> list[int]:
 
 
 def topological_order(graph: Graph) -> array[int]:
-    """Tasks such that each stands behind its predecessors; shorter than the graph if there is a cycle. Found once."""
+    """Tasks in topological order; fewer than all if there is a cycle. Computed once, then cached."""
     if graph.order is not None:
         return graph.order
     pending = array("i", graph.pending)
     start, successors = graph.successor_start, graph.successors
     order = array("i", [task for task, count in enumerate(pending) if not count])
     append = order.append
-    for task in order:  # grows while we walk it
+    for task in order:  # the list grows during the loop
         begin, end = start[task], start[task + 1]
         if begin != end:
             for child in successors[begin:end]:
@@ -381,7 +381,7 @@ def topological_order(graph: Graph) -> array[int]:
 
 
 def ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
-    """Marks the targets and everything they need."""
+    """Marks the targets and everything they depend on."""
     wanted = bytearray(len(graph))
     stack = []
     for target in targets:
@@ -397,9 +397,9 @@ def ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
 
 
 def files_read(graph: Graph, task: int, known: set[int] | None = None) -> Iterator[int]:
-    """Inputs of the task, then the files of groups that it comes after, also of those in groups.
+    """Inputs of the task, then the files of the groups that it depends on, including nested groups.
 
-    Groups in `known` are left out; those that are found are added to it.
+    Groups in `known` are skipped; groups that are visited are added to it.
     """
     known = set() if known is None else known
     pending = [task]
@@ -413,7 +413,7 @@ def files_read(graph: Graph, task: int, known: set[int] | None = None) -> Iterat
 
 
 def files_for(graph: Graph, targets: Iterable[int]) -> set[int]:
-    """Files that the targets make; of groups those that they collect, also those of groups in them."""
+    """Files that the targets make; for groups the files that they collect, including nested groups."""
     found: set[int] = set()
     known: set[int] = set()
     for target in targets:
@@ -425,23 +425,23 @@ def files_for(graph: Graph, targets: Iterable[int]) -> set[int]:
 
 
 def find_task(graph: Graph, text: str, relative: Relative | None = None) -> int | None:
-    """As `lookup_tasks`, for a single question: nothing is built for it."""
+    """As `lookup_tasks` for a single name, without building an index."""
     names, files = graph.names, graph.file_names
     text = text if text in names else plain_name(text, relative)
     if text in names:
-        return len(names) - 1 - names[::-1].index(text)  # of tasks that are called the same the last one counts
+        return len(names) - 1 - names[::-1].index(text)  # if several tasks have this name, the last one counts
     if text in files and graph.producer[files.index(text)] != NO_TASK:
         return graph.producer[files.index(text)]
     return _numbered(graph, text)
 
 
 def _numbered(graph: Graph, text: str) -> int | None:
-    """The task of a number; a text with thousands of digits is none."""
+    """The task with this number, if the text is one; a text with thousands of digits is not."""
     return int(text) if len(text) < 12 and text.isdecimal() and int(text) < len(graph) else None
 
 
 def lookup_tasks(graph: Graph, relative: Relative | None = None) -> Callable[[str], int | None]:
-    """A function from what a user types (a task's name, a file it makes, or its number) to the task."""
+    """A function that maps user input (name of a task, a file that it makes, or its number) to the task."""
     by_name: dict[str, int] = {}
     for file, maker in enumerate(graph.producer):
         if maker != NO_TASK:
@@ -459,7 +459,7 @@ def lookup_tasks(graph: Graph, relative: Relative | None = None) -> Callable[[st
 
 
 def ranks(graph: Graph) -> array[int]:
-    """0 for a sink; otherwise the highest successor's rank, plus one if the task itself runs something."""
+    """Rank of each task: 0 for a sink, else the highest rank of its successors, plus one if the task runs something."""
     rank = array("i", bytes(4 * len(graph)))
     start, successors, actions = graph.successor_start, graph.successors, graph.actions
     for task in reversed(topological_order(graph)):

@@ -1,7 +1,7 @@
-"""Every invariant of a broker, in one walk; called after each event in tests, in the simulator and under `--paranoid`.
+"""Checks all invariants of a scheduler; runs after each event in tests, in the simulator and with `--paranoid`.
 
-What only an onlooker can know (inputs exist, a node that shrank was not committed further, one result per task over the
-whole run) is checked beside the broker, in `shoal.sim.oracle`.
+Invariants that need more than the scheduler's state (inputs exist, a shrunken node is not overcommitted further, one
+result per task over the whole run) are checked in `shoal.sim.oracle`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from shoal.core.scheduler import Scheduler, TaskState
 
 
 class BrokenInvariantError(AssertionError):
-    """The broker contradicts itself: a defect of Shoal."""
+    """The state of the scheduler is inconsistent: an internal error of Shoal."""
 
 
 def check_broker(broker: Scheduler) -> None:
-    """Raises `BrokenInvariantError` at the first contradiction."""
+    """Raises `BrokenInvariantError` at the first violated invariant."""
     _check_states(broker)
     _check_queue(broker)
     _check_contract(broker)
@@ -25,7 +25,7 @@ def _check_states(broker: Scheduler) -> None:
     queued = set(broker.queue.waiting())
     running, attempt = broker.running, broker.attempt
     resting = {task for _, task in broker.resting}
-    # Plain ifs with the message inside: this loop runs for every held task after every event.
+    # Plain ifs, with the message built only on failure: this loop runs for every task after every event.
     for task, state in broker.state.items():
         if state is TaskState.ABSENT:
             raise BrokenInvariantError(f"task {task} is held although absent")
@@ -45,7 +45,7 @@ def _check_states(broker: Scheduler) -> None:
 
 
 def _check_queue(broker: Scheduler) -> None:
-    """The lanes' sizes are those of the tasks that wait in them."""
+    """The queue's count of each lane equals the number of tasks that wait in it."""
     queue, lane_of = broker.queue, broker.columns.lane
     sizes: dict[int, int] = {}
     for task in queue.waiting():
@@ -55,7 +55,7 @@ def _check_queue(broker: Scheduler) -> None:
 
 
 def _check_contract(broker: Scheduler) -> None:
-    """What runs, added up, is what is taken."""
+    """The resources of all running tasks add up to what is allocated."""
     contract = broker.contract
     members: dict[int, int] = {}
     for bundle in broker.running.values():
@@ -71,7 +71,7 @@ def _check_contract(broker: Scheduler) -> None:
 
 
 def _check_progress(broker: Scheduler) -> None:
-    """Every wait is resolved by something: a timer, a running task, a drain or an announced batch of ready tasks."""
+    """Every waiting task waits for something: a timer, a running task, a drain or an announced batch of ready tasks."""
     contract, lane_of = broker.contract, broker.columns.lane
     for number, lane in enumerate(broker.lanes):
         _expect(lane.passed_over <= broker.patience, f"lane {number} was passed over without end")

@@ -1,8 +1,8 @@
-"""What brokers say to each other. Every message tells how much its sender has to give away.
+"""Messages, events and commands of peer schedulers, the roster of nodes, and reliable transfer of tasks.
 
-Only parcels carry tasks, so only they must not be lost: each is sent again until it is answered with
-`TransferReceivedReply`, and its number lets the receiver know it again. All other messages may be lost: a question
-without an answer is asked again.
+Every message carries the load of its sender: the number of tasks that it could give away. Only `TaskTransfer` carries
+tasks and must not be lost. It is sent again until `TransferReceivedReply` arrives, and its number lets the receiver
+recognize duplicates. All other messages may be lost: a request without a reply is repeated.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.scheduler_messages import Cramped
 
 GENERATION_BITS = 16
-"""Attempts of a later generation have higher numbers from this bit on, as the stores count them."""
+"""Lowest bit of the generation within an attempt number; stores begin a new generation when a task is placed again."""
 
 
 class ReadyTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A task on its way, with what its broker knew of it."""
+    """A ready task in transit, with its attempts and failures so far."""
 
     task: int
     attempt: int = 0
-    """Number of the last attempt; 0: it has never been started."""
+    """Number of the last attempt; 0: never started."""
     failures: int = 0
     losses: int = 0
     cramped: Cramped | None = None
-    """Where it cannot go, because what it reads does not fit there."""
+    """Nodes that have no room for its inputs."""
 
     def is_later_than(self, attempt: int) -> bool:
-        """Whether it is of a later generation than this attempt of the same task."""
+        """Whether it belongs to a later generation than this attempt of the same task."""
         return self.attempt >> GENERATION_BITS > attempt >> GENERATION_BITS
 
 
 class LoadRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """An idle broker asks what there is to take."""
+    """Request of an idle scheduler for the load of a peer."""
 
     round: int
     unable: tuple[int, ...] = ()
-    """Lanes of which it could start nothing now, as numbered in the beginning: it would only hand their tasks on."""
+    """Lanes of which the sender could start nothing now, as numbered at the start: it would only pass their tasks
+    on."""
 
 
 class LoadReply(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -50,39 +51,39 @@ class LoadReply(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False
 
 
 class StealRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """An idle broker asks for its share; the answer is a parcel, an empty one if there is nothing left."""
+    """Request of an idle scheduler for tasks; the reply is a `TaskTransfer`, an empty one if there are none."""
 
     round: int
     unable: tuple[int, ...] = ()
     """As in `LoadRequest`."""
     near: tuple[int, ...] = ()
-    """Files that it has, not necessarily all of them; none if they are no matter."""
+    """Files that the thief has, not necessarily all; empty if files play no role."""
 
 
 class TaskTransfer(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Tasks that the receiver has from now on."""
+    """Tasks that belong to the receiver from now on."""
 
     number: int
-    """Counts what the sender has sent; 0 for an empty parcel, which nobody needs to acknowledge."""
+    """Sequence number of the sender; 0 for an empty transfer, which needs no acknowledgement."""
     tickets: list[ReadyTask]
     load: int = 0
     round: int = 0
-    """The thief's round; 0: it was not asked for, the tasks are sent because they belong there or were dealt."""
+    """Number of the thief's round; 0: not requested, the tasks were pushed to their data or distributed."""
     settled: int = 0
-    """All parcels with lower numbers have been acknowledged: the receiver may forget them."""
+    """All transfers with lower numbers have been acknowledged: the receiver may forget them."""
     dealt: bool = False
-    """The tasks came here because they must go somewhere: whoever is idle may have them."""
+    """The tasks were distributed, not placed by data: peers may steal them."""
 
 
 class TransferReceivedReply(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """A parcel has arrived."""
+    """Acknowledges a transfer."""
 
     number: int
     load: int = 0
 
 
 class WorkAvailableEvent(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """There is something to take here; told to those who went away empty-handed."""
+    """Informs peers whose steal requests failed that this node has work now."""
 
     load: int
 
@@ -91,10 +92,10 @@ Message: TypeAlias = LoadRequest | LoadReply | StealRequest | TaskTransfer | Tra
 
 
 class Roster:
-    """All brokers there are, in a form that those of a large simulated cluster can share."""
+    """The nodes of the cluster and their resources, in a form that simulated nodes can share."""
 
     def __init__(self, ids: Iterable[int], has: Mapping[int, Resources] | None = None) -> None:
-        """`has`: what each of them has, labels included, if that is known."""
+        """`has`: resources of each node, labels included, if known."""
         self.ids = list(ids)
         self.known = frozenset(self.ids)
         self._has = has or {}
@@ -102,11 +103,11 @@ class Roster:
         self._preferred: dict[tuple[Resources, tuple[str, ...]], list[int]] = {}
 
     def cores(self, node: int) -> int:
-        """Of one of them, at least 1."""
+        """Whole cores of a node, at least 1."""
         return max(1, self._has[node].get("cores") // FRACTION) if node in self._has else 1
 
     def able(self, request: Resources) -> list[int]:
-        """Those on which such a task could run when nothing else does; none if it is not known what they have."""
+        """Nodes on which such a task could run when nothing else does; empty if their resources are unknown."""
         found = self._able.get(request)
         if found is None:
             has = self._has
@@ -115,21 +116,21 @@ class Roster:
         return found
 
     def roomy(self, request: Resources, cramped: Cramped) -> list[int]:
-        """Of those that are able, the ones that may have room for what such a task reads; a disk of which nothing is
-        known is large enough."""
+        """Nodes of `able` that may have room for the inputs of such a task; a disk of unknown size counts as large
+        enough."""
         disks = {node: self.disk(node) for node in self.able(request) if node not in cramped.tried}
         return [node for node, disk in disks.items() if not disk or disk >= cramped.need]
 
     def disk(self, node: int) -> int:
-        """Bytes; 0 if nothing is known of it."""
+        """Disk of a node in bytes; 0 if unknown."""
         return self._has[node].get("disk")
 
     def largest_disk(self, request: Resources) -> int:
-        """Of those that are able."""
+        """Largest disk of the nodes that are able to run such a task."""
         return max(map(self.disk, self.able(request)), default=0)
 
     def preferred(self, request: Resources, labels: tuple[str, ...]) -> list[int]:
-        """Of those that are able the ones that carry most of these labels, and at least one of them."""
+        """Able nodes that carry the largest number of these labels, and at least one."""
         found = self._preferred.get((request, labels))
         if found is None:
             carried = [(sum(1 for label in labels if self._has[node].get(label)), node) for node in self.able(request)]
@@ -139,18 +140,19 @@ class Roster:
         return found
 
     def others(self) -> int:
-        """How many there are beside one of them."""
+        """Number of other nodes."""
         return len(self.ids) - 1
 
 
 class TasksPlaced(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Event: these tasks are ready, and this broker is to find a node for each."""
+    """Event: these tasks are ready, and this scheduler must find a node for each."""
 
     tickets: list[ReadyTask]
     holdings: list[tuple[tuple[int, int], ...]] = []
-    """Per ticket: where its inputs are, as pairs of node and bytes; empty: none of the tasks reads anything."""
+    """Per task: locations of its inputs as pairs of node and bytes; empty: none of the tasks reads anything."""
     to: str = ""
-    """`all` or a label: what need not be anywhere is dealt out to all nodes, or those with the label. Else it stays."""
+    """`all` or a label: tasks without a required node are distributed over all nodes, or those with the label; empty:
+    they stay here."""
 
 
 class PeerMessageReceived(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -161,52 +163,53 @@ class PeerMessageReceived(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class PeersChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Event: these are the brokers from now on; those that are not among them any more are gone for good."""
+    """Event: the roster has changed; nodes that are no longer listed are lost for good."""
 
     roster: Roster
 
 
 class QueueNearlyEmpty(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Event: less is left to do than there are cores (or that is over): data does not decide any more."""
+    """Event: fewer tasks are left than there are cores (or no longer so); data does not decide placement any more."""
 
     is_so: bool = True
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Event: another policy from now on; what is queued is not placed anew, but released if the policy does that."""
+    """Event: the policy has changed; queued tasks are not placed again, but released if the new policy releases
+    tasks."""
 
     policy: str
 
 
 class Send(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Command: send a message. The tickets of a parcel belong to the peer from then on."""
+    """Command: send a message. The tasks of a transfer belong to the peer from then on."""
 
     peer: int
     message: Message
 
 
 class Prefetch(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Command: this task will probably start here soon; its inputs may be fetched already."""
+    """Command: this task will probably start here soon; its inputs may be fetched."""
 
     task: int
 
 
 class HandBack(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Command: this node cannot run the task now or ever; whoever knows all nodes is to find another."""
+    """Command: this node cannot run the task; the agent that knows all nodes must find another one."""
 
     ticket: ReadyTask
     lacking: Resources | None = None
     for_room: bool = False
-    """The broker knows where it may go: it wants the ticket back, of a new generation."""
+    """The scheduler knows another node: it only needs the task back with a new generation."""
 
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 8.0
-"""Seconds before a parcel that nobody has acknowledged is sent again; doubling up to the longest."""
+"""Longest interval in seconds before a transfer without acknowledgement is sent again; intervals double up to it."""
 
 
 class UnacknowledgedTransfer(msgspec.Struct):
-    """A parcel that has been sent."""
+    """A transfer that has been sent and not acknowledged."""
 
     peer: int
     parcel: TaskTransfer
@@ -215,24 +218,24 @@ class UnacknowledgedTransfer(msgspec.Struct):
 
 
 class Transfers:
-    """Both directions of one broker."""
+    """Reliable sending and receiving of transfers between one scheduler and its peers."""
 
     def __init__(self) -> None:
         self.stolen = 0
-        """Tasks that came because they were asked for."""
+        """Number of tasks received on request."""
         self.pushed = 0
-        """Tasks that came because what they read is here."""
+        """Number of tasks received because their inputs are here."""
         self.unsettled: dict[int, UnacknowledgedTransfer] = {}
         self._last = 0
         self._seen: dict[int, set[int]] = {}
-        """By peer: numbers of parcels that have arrived and may arrive again."""
+        """By peer: numbers of received transfers that may arrive again."""
         self._floor: dict[int, int] = {}
-        """By peer: all parcels with lower numbers have arrived."""
+        """By peer: all transfers with lower numbers have arrived."""
 
     def wrap(
         self, now: float, peer: int, tickets: list[ReadyTask], load: int, round: int = 0, *, dealt: bool = False
     ) -> TaskTransfer:
-        """A parcel that will be repeated until it is settled."""
+        """Creates a transfer that is resent until it is settled."""
         self._last += 1
         oldest = next(iter(self.unsettled), self._last)
         parcel = TaskTransfer(self._last, tickets, load, round, oldest, dealt)
@@ -243,7 +246,7 @@ class Transfers:
         self.unsettled.pop(number, None)
 
     def is_fresh(self, peer: int, parcel: TaskTransfer) -> bool:
-        """Whether it arrives for the first time; from then on it does not."""
+        """Whether the transfer arrives for the first time; records it as received."""
         seen = self._seen.setdefault(peer, set())
         floor = self._floor.get(peer, 0)
         if parcel.number < floor or parcel.number in seen:
@@ -259,7 +262,7 @@ class Transfers:
         return True
 
     def due(self, now: float) -> list[tuple[int, TaskTransfer]]:
-        """What is to be sent again."""
+        """Transfers that must be sent again."""
         found = []
         for unsettled in self.unsettled.values():
             if unsettled.due <= now:
@@ -272,7 +275,7 @@ class Transfers:
         return min((unsettled.due for unsettled in self.unsettled.values()), default=inf)
 
     def forget_others(self, known: frozenset[int]) -> None:
-        """Nobody but these will send or acknowledge anything any more."""
+        """Drops the state of all peers that are not in `known`: they will neither send nor acknowledge anything."""
         self.unsettled = {number: kept for number, kept in self.unsettled.items() if kept.peer in known}
         self._seen = {peer: seen for peer, seen in self._seen.items() if peer in known}
         self._floor = {peer: floor for peer, floor in self._floor.items() if peer in known}

@@ -1,16 +1,17 @@
-"""A broker among others: it finds a node for what becomes ready, takes from those who have more, and gives to the idle.
+"""The scheduler of one node among several: places ready tasks, steals work when idle, answers requests of peers.
 
-Around one `Scheduler`, which starts tasks and decides what becomes of failed attempts, this adds placement and balance
-(design §§4.4 and 4.5). The same rule holds: `handle(now, event) -> [command]`, and nothing else. Beyond the broker's
-own events and commands there are those of `shoal.core.peer_messages`.
+It wraps a `Scheduler`, which starts tasks and handles failed attempts, and adds placement and load balancing. The
+interface is the same: `handle(now, event) -> [command]`. Additional events and commands are in
+`shoal.core.peer_messages`.
 
-A task is pushed at most once, by the broker that found it ready, and never again after it was stolen: two brokers
-cannot hand it to and fro. Tasks travel in parcels that are repeated until the receiver says that it has them. If it
-dies instead, whoever keeps the books places its tasks anew, with attempt numbers that fence everything earlier.
+A task is pushed at most once, by the scheduler that found it ready, and never after it was stolen: two schedulers
+cannot pass it back and forth. Tasks travel in transfers that are repeated until the receiver acknowledges them. If the
+receiver dies instead, the store makes its tasks ready again with a new generation of attempt numbers, which fences all
+earlier attempts.
 
-An idle broker asks some peers at once how much they could give, and asks the richest for its share. It never stops
-asking: the time between two rounds grows to a limit, and a broker with more than it can start soon wakes those that
-went away empty-handed.
+An idle scheduler asks several peers for their load and steals from the one with the most tasks. It never stops asking:
+the interval between two rounds grows up to a limit. In addition, a scheduler with surplus tasks wakes the peers whose
+requests it could not satisfy.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ from shoal.core.scheduler_messages import Event as BrokerEvent
 from shoal.core.steal_rounds import StealRounds
 
 MOST_COMPARED = 1024
-"""Tasks that are looked at for one choice."""
+"""Maximum number of tasks examined for one choice."""
 SMALLEST_SHARE = 1 / 16
-"""Of what a victim has: a thief that is given what goes with its files comes back for more, so it need not be half."""
+"""Smallest part of a queue given to a thief. When tasks are chosen by their files, the thief returns for more, so it
+need not be half."""
 
 
 class DataAffinity:
-    """Files and tasks of one member."""
+    """Chooses tasks by the files that they read, for one node."""
 
     def __init__(self, here: int, broker: Scheduler, gathering: Gathering) -> None:
         assert isinstance(broker.queue, TwoLevelQueue)
@@ -81,7 +83,7 @@ class DataAffinity:
     def divided(
         self, event: TasksPlaced, nodes: Sequence[int], placement: Placement
     ) -> dict[int, list[ReadyTask]] | None:
-        """The tasks of each node; None: there is no need to see them together."""
+        """Divides the tasks of an event among nodes; None if they need not be divided together."""
         if not event.holdings:
             return None
         gathering, tickets = self.gathering, {ticket.task: ticket for ticket in event.tickets}
@@ -98,19 +100,19 @@ class DataAffinity:
         return self._takes_long(task, self.gathering.weight(task), placement)
 
     def _takes_long(self, task: int, weight: int, placement: Placement) -> bool:
-        """Whether moving so much takes long beside the task; yes, as long as nobody knows how long that takes."""
+        """Whether moving the data takes long compared with the task; also true while the task's duration is unknown."""
         seconds = self._broker.lanes[self._broker.columns.lane[task]].mean_duration or SHORTEST_TASK
         return placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
 
     def started(self, commands: Sequence[object]) -> None:
-        """Remembers what comes here with what starts."""
+        """Records the files that arrive here because of started tasks."""
         for command in commands:
             if type(command) is Start:
                 for task in command.tasks:
                     self.gathering.started(task)
 
     def choose_next(self, cores: int, placement: Placement) -> None:
-        """Nothing waits here because its data is here: what comes next is chosen by what it reads."""
+        """Moves the tasks that fit best to the local files to the front. Used when no task is local to this node."""
         tiers = self._tiers
         if tiers.local or not tiers.shared_tasks or not self._counts(next(iter(tiers.shared_tasks)), placement):
             return
@@ -118,16 +120,16 @@ class DataAffinity:
         tiers.claim(self.gathering.choose(some, self.gathering.near, 2 * cores))
 
     def part(self, asked: StealRequest, nodes: int, placement: Placement) -> float | None:
-        """Which part of the Shared queue goes to a thief; None: its data is no matter."""
+        """Fraction of the shared queue that a thief gets; None if data plays no role."""
         shared = self._tiers.shared_tasks
         if not asked.near or not shared or not self._counts(next(iter(shared)), placement):
             return None
         return max(1 / nodes, SMALLEST_SHARE)
 
     def share_of(self, asked: StealRequest, count: int, without: Collection[int], bandwidth: float) -> list[int]:
-        """So many tasks that go with what the thief has, or none if it would have them too late.
+        """Up to `count` tasks that suit the files of the thief; none if it would finish them later than this node.
 
-        Those of the lanes in `without` stay.
+        Tasks of the lanes in `without` are not given.
         """
         lane_of = self._broker.columns.lane
         some = islice(self._tiers.shared_tasks, max(MOST_COMPARED, count))
@@ -137,7 +139,7 @@ class DataAffinity:
         return chosen if chosen and self._is_worth_moving(chosen[0], near, bandwidth) else []
 
     def _is_worth_moving(self, task: int, near: Collection[int], bandwidth: float) -> bool:
-        """Whether a thief could begin before we had done everything ourselves."""
+        """Whether a thief could start the task before this node had finished its whole queue."""
         gathering, broker = self.gathering, self._broker
         missing = sum(gathering.size(file) for file in gathering.work.inputs_of(task) if file not in near)
         lanes = {broker.columns.lane[task], *(bundle.lane for bundle in broker.running.values())}
@@ -150,15 +152,16 @@ class DataAffinity:
 
 MOST_PARKED = 64
 MOST_UNWANTED = 10_000
-"""Cancelled tasks that are remembered; whatever was under way when they were cancelled has arrived long before."""
+"""Maximum number of cancelled tasks that are remembered; messages in flight at the time of a cancellation have arrived
+long before this limit matters."""
 SURPLUS = 2
-"""So many tasks per core in the Shared queue are more than will be started soon: others are told."""
+"""Tasks per core in the shared queue beyond which waiting peers are informed that there is work."""
 Event: TypeAlias = BrokerEvent | TasksPlaced | PeerMessageReceived | PeersChanged | QueueNearlyEmpty | PolicyChanged
 MemberCommand: TypeAlias = Command | Send | Prefetch | HandBack
 
 
 class PeerScheduler:
-    """The scheduler of one node of several."""
+    """The scheduler of one node in a cluster."""
 
     def __init__(
         self,
@@ -175,11 +178,11 @@ class PeerScheduler:
         seed: int = 0,
         gathering: Gathering | None = None,
     ) -> None:
-        """`patience`: seconds that work may wait beside its data, instead of the policy's own.
+        """`patience`: seconds that work may wait for the node with its data; None: the value of the policy.
 
-        `gathering`: what the node has of the files that tasks read; None: files are everywhere, or there are none.
+        `gathering`: the files of this node; None if files are visible everywhere or there are none.
 
-        `look_ahead`: of so many queued tasks the inputs are fetched before they start.
+        `look_ahead`: number of queued tasks whose inputs are fetched in advance.
         """
         assert isinstance(broker.queue, TwoLevelQueue), "a member's broker has a Local and a Shared queue"
         self.here = here
@@ -196,15 +199,16 @@ class PeerScheduler:
         self.dealer = Distributor(here, broker.lanes, roster)
         self.parcels = Transfers()
         self.parked: dict[int, tuple[int, ...]] = {}
-        """Peers that left empty-handed, the one that waits longest first, and what they can start nothing of."""
+        """Peers whose steal requests failed, the longest waiting first, with the lanes of which they can start
+        nothing."""
         self.unwanted: dict[int, None] = {}
-        """Cancelled tasks; one that is on its way to us then ends when it arrives."""
+        """Cancelled tasks; one that is still in transit to this node ends when it arrives."""
         self.little_left = False
         self.look_ahead = look_ahead
         self._ahead: dict[int, None] = {}
-        """Tasks whose inputs were asked for before they start; the latest few."""
+        """The latest tasks whose inputs were prefetched."""
         self.timer = inf
-        """The earliest moment for which we have asked to be woken; what the broker asked for beside that is its own."""
+        """The earliest wake-up that this class has requested; wake-ups of the inner scheduler are separate."""
         self._handlers = self._table()
         self._hearers: dict[type, Callable[..., None]] = {
             LoadRequest: self._on_load_asked,
@@ -216,7 +220,7 @@ class PeerScheduler:
         }
 
     def _table(self) -> dict[type, Callable[..., None]]:
-        """What is more than the broker's own business, by event."""
+        """Handlers of the events that the inner scheduler does not know."""
         return {
             TasksPlaced: self._on_placed,
             PeerMessageReceived: self._on_heard,
@@ -231,7 +235,7 @@ class PeerScheduler:
         }
 
     def handle(self, now: float, event: Event) -> list[MemberCommand]:
-        """Takes what happened, answers with what to do, in the order in which it must be done."""
+        """Processes one event. Returns commands in the order in which they must be executed."""
         commands: list[MemberCommand] = []
         nearness = self.nearness
         if nearness is not None and self.tiers.shared_tasks and not self.tiers.local and not self.little_left:
@@ -246,7 +250,7 @@ class PeerScheduler:
         tiers, rounds = self.tiers, self.rounds
         if rounds.is_open:
             if now >= rounds.deadline:
-                rounds.next_victim(now, commands)  # whoever has not answered by now is left out
+                rounds.next_victim(now, commands)  # peers that have not replied by now are skipped
         elif now >= rounds.next_try:
             rounds.begin(now, self.roster, commands)
         if self.look_ahead and (tiers.local or tiers.shared_tasks) and not rounds.is_open:
@@ -256,12 +260,12 @@ class PeerScheduler:
         return commands
 
     def links_measured(self, bandwidth: float) -> None:
-        """The driver has seen how fast files come here, in bytes a second."""
+        """Updates the bandwidth of transfers to this node, as measured by the driver, in bytes per second."""
         self._bandwidth = bandwidth
         self.placement.set_bandwidth(bandwidth)
 
     def idle_cores(self) -> int:
-        """Cores on which something could start at once."""
+        """Number of cores on which a task could start immediately."""
         return self.rounds.idle_cores()
 
     def _set_policy(self, name: str) -> None:
@@ -276,14 +280,14 @@ class PeerScheduler:
     # ---- tasks arrive --------------------------------------------------------------------------------------------
 
     def _on_placed(self, now: float, event: TasksPlaced, commands: list[MemberCommand]) -> None:
-        """Finds a node for each; what stays is started if there is room."""
+        """Finds a node for each task; starts those that stay here if resources are free."""
         deal = Distribution()
         if event.tickets and event.tickets[0].cramped is not None:
             self._pass_on(now, event.tickets, commands)
             return
         shares = self._divided(event)
         if shares is not None:
-            self.little_left = False  # as we shall be told soon
+            self.little_left = False  # a `QueueNearlyEmpty` event will confirm it
             kept = shares.pop(self.here, [])
             local = [ticket.task for ticket in kept]
             for node, share in shares.items():
@@ -305,7 +309,7 @@ class PeerScheduler:
         self._take_in(now, kept, commands)
 
     def _divided(self, event: TasksPlaced) -> dict[int, list[ReadyTask]] | None:
-        """By node what it gets of many tasks whose data is scattered; None: each finds its own way."""
+        """Tasks per node for many tasks with scattered data; None if each task is placed individually."""
         if self.nearness is None or event.to not in ("", ALL):
             return None
         if self.dealer.has_wishes or not self.dealer.is_indifferent():
@@ -313,7 +317,8 @@ class PeerScheduler:
         return self.nearness.divided(event, self.roster.ids, self.placement)
 
     def _pass_on(self, now: float, tickets: list[ReadyTask], commands: list[MemberCommand]) -> None:
-        """What these tasks read did not fit here: they go to nodes that may have room, or fail."""
+        """Sends tasks whose inputs do not fit on this node to nodes that may have room; fails those that fit
+        nowhere."""
         deal = Distribution()
         for ticket in tickets:
             assert ticket.cramped is not None
@@ -332,10 +337,10 @@ class PeerScheduler:
         return GiveUp(ticket.task, ticket.attempt, AttemptOutcome.NO_ROOM, msgspec.structs.replace(cramped, most=most))
 
     def _choose(self, event: TasksPlaced, deal: Distribution) -> tuple[list[ReadyTask], list[int]]:
-        """What stays here, and which tasks of it belong here; the rest goes into the deal."""
+        """Returns the tasks that stay here and which of them are local; puts the others into the distribution."""
         lanes, lane_of, here, peers = self.broker.lanes, self.broker.columns.lane, self.here, self.roster.known
         dealer, wishes, to = self.dealer, self.dealer.has_wishes, event.to
-        holds_wishes = self.release.first < inf  # else they would wait for ever where they only would like to be
+        holds_wishes = self.release.first < inf  # without release, preferred labels could make tasks wait forever
         kept: list[ReadyTask] = []
         local: list[int] = []
         dealt: dict[int, int] = {}
@@ -374,14 +379,14 @@ class PeerScheduler:
     def _fitting(
         self, tickets: list[ReadyTask], commands: list[MemberCommand], deal: Distribution | None = None
     ) -> list[ReadyTask]:
-        """Those that are wanted and fit on this node; the others go into the deal, or somebody else finds a node."""
+        """Tasks that are wanted and fit on this node; others go into the distribution or are handed back."""
         hopeless, lane_of, held = self.broker.contract.hopeless, self.broker.columns.lane, self.broker.state
         if not hopeless and not self.unwanted and not held:
             return tickets
         fitting = []
         for ticket in tickets:
             task = ticket.task
-            if task in held:  # it is here already, by another way
+            if task in held:  # it has already arrived in another way
                 if ticket.is_later_than(self.broker.attempt.get(task, 0)):
                     self._take_anew(ticket, commands)
             elif task not in self.unwanted:
@@ -396,16 +401,16 @@ class PeerScheduler:
         return fitting
 
     def _take_anew(self, ticket: ReadyTask, commands: list[MemberCommand]) -> None:
-        """It comes in a later generation: what is here does not count any more."""
+        """Replaces a task of which a later generation has arrived: the earlier one is fenced."""
         if self.broker.state[ticket.task] in (TaskState.QUEUED, TaskState.RESTING):
             self.broker.attempt[ticket.task] = ticket.attempt
         else:
             commands.append(HandBack(ticket))
 
-    # ---- letting go ----------------------------------------------------------------------------------------------
+    # ---- releasing tasks -----------------------------------------------------------------------------------------
 
     def _let_go(self, commands: list[MemberCommand]) -> None:
-        """Releases what would wait here for too long, although its data is here."""
+        """Moves local tasks that would wait too long for this node to the shared queue."""
         local = self.tiers.local
         if not local:
             return
@@ -418,11 +423,11 @@ class PeerScheduler:
             self._wake_parked(commands)
 
     def _surplus(self, local: int, task: int) -> int:
-        """How many of so many tasks, of which this is one, are too many."""
+        """Number of surplus tasks in a local queue of this length that contains this task."""
         return self.release.surplus(local, self.broker.lanes[self.broker.columns.lane[task]].mean_duration)
 
     def _wake_parked(self, commands: list[MemberCommand]) -> None:
-        """Each of them takes half of what it finds, so a few are enough; they wake others in turn."""
+        """Wakes a few parked peers. Each steals half of what it finds and wakes others in turn, so a few are enough."""
         if not self.parked:
             return
         load = len(self.tiers.shared)
@@ -442,7 +447,7 @@ class PeerScheduler:
                     return
 
     def _give(self, now: float, peer: int, asked: StealRequest, commands: list[MemberCommand]) -> None:
-        """Answers a thief with its share of what it could start. We have no use for it now: it would run already."""
+        """Replies to a steal request. Anything still queued is surplus: if it could run here, it would be running."""
         shared, round = self.tiers.shared, asked.round
         chosen = self.chosen_for(peer, asked)
         if not chosen:
@@ -453,7 +458,7 @@ class PeerScheduler:
         commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
 
     def chosen_for(self, peer: int, asked: StealRequest) -> list[int]:
-        """What a thief gets; nothing if it could start none of it, or would have it too late."""
+        """Tasks for a thief; none if it cannot start any of them, or would start them too late."""
         shared, near = self.tiers.shared, self.nearness
         load = self._load_for(asked.unable) if asked.unable else len(shared)
         part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
@@ -466,19 +471,19 @@ class PeerScheduler:
         return [task for task in chosen if self._has_room(peer, task)] if self.broker.cramped else chosen
 
     def _has_room(self, peer: int, task: int) -> bool:
-        """Whether another node may have room for what a task reads."""
+        """Whether another node may have room for the inputs of a task."""
         cramped = self.broker.cramped.get(task)
         if cramped is None:
             return True
         return peer in self.roster.roomy(self.broker.lanes[self.broker.columns.lane[task]].resources, cramped)
 
     def _load_for(self, unable: tuple[int, ...]) -> int:
-        """What there is for a thief that can start nothing of some lanes."""
+        """Number of tasks available to a thief that can start nothing of the lanes in `unable`."""
         shared = self.tiers.shared
         return len(shared) - sum(shared.queued_in(lane) for lane in self._lanes_of(unable))
 
     def _lanes_of(self, unable: tuple[int, ...]) -> list[int]:
-        """Lanes of our Shared queue that another broker means; we may have made further ones from them."""
+        """Lanes of the shared queue that the lanes named by a peer refer to, including lanes derived from them."""
         if not unable:
             return []
         return [lane for lane in self.tiers.shared.lanes() if self.broker.origin(lane) in unable]
@@ -490,9 +495,9 @@ class PeerScheduler:
             self.release.left_empty_handed()
 
     def _prepare(self, commands: list[MemberCommand]) -> None:
-        """Has the inputs of what comes next fetched while others compute: one task for each that starts.
+        """Prefetches inputs of queued tasks while others run: one task for each task that starts.
 
-        Not more, or what arrives in many parcels would fill the links with what is not needed soon.
+        With more, tasks that arrive in many transfers would fill the links with data that is not needed soon.
         """
         starts = sum([type(command) is Start for command in commands])
         for task in self.tiers.peek(self.look_ahead) if starts else ():
@@ -508,7 +513,7 @@ class PeerScheduler:
     def _on_heard(self, now: float, event: PeerMessageReceived, commands: list[MemberCommand]) -> None:
         peer, message = event.peer, event.message
         if peer not in self.roster.known:
-            return  # what it held is placed anew: a late word from it must not bring back a task
+            return  # its tasks have been placed again: a late message must not bring back one of them
         self._hearers[type(message)](now, peer, message, commands)
 
     def _on_load_asked(self, now: float, peer: int, asked: LoadRequest, commands: list[MemberCommand]) -> None:
@@ -552,7 +557,7 @@ class PeerScheduler:
                 self.rounds.next_victim(now, commands)
 
     def _keep_local(self, tickets: list[ReadyTask]) -> None:
-        """They were sent because their data is here; what would wait for too long goes to the Shared queue instead."""
+        """Makes tasks local that were sent because their data is here; tasks that would wait too long stay shared."""
         if not tickets:
             return
         room = len(tickets) - self._surplus(len(self.tiers.local) + len(tickets), tickets[0].task)
@@ -563,7 +568,7 @@ class PeerScheduler:
 
     def _on_ended(self, now: float, event: TasksEnded, commands: list[MemberCommand]) -> None:
         self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
-        if self.tiers.own is not self.tiers.shared:  # there has been something that could be released
+        if self.tiers.own is not self.tiers.shared:  # there have been local tasks that could be released
             self.release.completed(now, len(event.results))
         for result in event.results:
             if result.outcome is AttemptOutcome.NO_ROOM and result.room < result.need:
@@ -572,7 +577,7 @@ class PeerScheduler:
             self._hand_back(self.broker.contract.hopeless, commands)
 
     def _leave_for_room(self, result: TaskResult, commands: list[MemberCommand]) -> None:
-        """A task whose inputs can never fit here, even if it is alone, goes to a node where they may, or fails."""
+        """A task whose inputs never fit here, even if it runs alone, goes to a node with room for them, or fails."""
         task, broker = result.task, self.broker
         if broker.state.get(task) is not TaskState.RESTING or broker.attempt[task] != result.attempt:
             return
@@ -586,7 +591,7 @@ class PeerScheduler:
             commands.append(self._fails_for_room(ticket, cramped))
 
     def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
-        """The tasks in parcels to a peer that is gone are placed anew by whoever keeps the books."""
+        """Updates the roster. The tasks in transfers to a lost peer are made ready again through the store."""
         self.roster = event.roster
         self.dealer.set_roster(event.roster)
         known = self.roster.known
@@ -610,13 +615,13 @@ class PeerScheduler:
         commands += self.broker.handle(now, event)
 
     def _on_capacity(self, now: float, event: CapacityChanged, commands: list[MemberCommand]) -> None:
-        """What the node has become too small for may fit elsewhere."""
+        """Hands back tasks for which this node has become too small; they may fit elsewhere."""
         lanes = self.broker.lanes
         self._hand_back([at for at, lane in enumerate(lanes) if lane.resources.lacking_in(event.node)], commands)
         commands += self.broker.handle(now, event)
 
     def _hand_back(self, hopeless: Collection[int], commands: list[MemberCommand]) -> None:
-        """Lets go of what waits in these lanes, for its turn or for its next attempt."""
+        """Hands back the tasks that are queued or resting in these lanes."""
         broker, lane_of = self.broker, self.broker.columns.lane
         waits = (TaskState.QUEUED, TaskState.RESTING)
         misfits = [task for task, state in broker.state.items() if state in waits and lane_of[task] in hopeless]
@@ -624,20 +629,20 @@ class PeerScheduler:
             commands.append(HandBack(ticket, broker.lanes[lane_of[ticket.task]].resources))
 
     def _on_drain(self, now: float, event: DrainRequested, commands: list[MemberCommand]) -> None:
-        """Nothing starts here any more: others may have all of it."""
+        """No task starts here any more: peers may take all of them."""
         commands += self.broker.handle(now, event)
         self._let_go(commands)
 
     def _on_time(self, now: float, event: TimePassed, commands: list[MemberCommand]) -> None:
-        """The driver has no moment left for which it wakes us (`Alarm`): we ask anew for what is due later.
+        """The driver's alarm (`Alarm`) has fired and is unset; requests it again for whatever is due later.
 
-        Else a message that arrives in the turn in which a timer is due, and moves it, would leave us without one.
+        Otherwise a message that arrives in the turn in which a timer is due, and moves it, would leave no alarm set.
         """
         self.timer = inf
         self.broker.take_in(now, event, commands)  # type: ignore[arg-type]
 
     def _set_timer(self, now: float, commands: list[MemberCommand]) -> None:
-        """Asks to be woken for the earliest of what we wait for; parcels that were not answered are sent again."""
+        """Requests a wake-up for the earliest deadline, and resends transfers that have not been acknowledged."""
         moment = inf
         if self.parcels.unsettled:
             commands += [Send(peer, parcel) for peer, parcel in self.parcels.due(now)]
@@ -654,17 +659,17 @@ class PeerScheduler:
 
 
 class Alarm:
-    """The alarm of one member."""
+    """The single alarm of one peer scheduler, for its driver."""
 
     def __init__(self) -> None:
         self.when = inf
 
     def set(self, when: float) -> None:
-        """Goes off at this moment, or earlier."""
+        """Sets the alarm to this time unless it is set to an earlier one."""
         self.when = min(when, self.when)
 
     def goes_off(self, now: float) -> bool:
-        """Whether it is time to tell `TimePassed`; only once."""
+        """Whether the alarm is due; true once per alarm."""
         if now < self.when:
             return False
         self.when = inf

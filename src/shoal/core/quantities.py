@@ -1,12 +1,12 @@
-"""How durations, sizes, shares, rates and counts are written for people.
+"""Text forms of durations, sizes, percentages, rates and counts for people.
 
-Every text for people uses these functions; `ui/web/assets/quantities.js` follows the same rules for the page, and a
-test compares both. Files and JSON have plain numbers instead.
+All user interfaces use these functions; `ui/web/assets/quantities.js` follows the same rules in the browser, and a
+test compares both. Files and JSON contain plain numbers instead.
 
-- A figure has at most three significant digits and one unit. Durations of a minute and more have two units, as a clock.
-- Only zero is written as 0. What is too small to be shown is below a bound, such as `< 0.1 %`.
-- A figure that rounds up to the next unit is written in that unit: `1.0 s` instead of `1000 ms`.
-- Halves are rounded up. Python and JavaScript round them differently when they format, so neither of them rounds here.
+- A value has at most three significant digits and one unit. Durations of a minute or more have two units.
+- Only zero is written as 0. A value that is too small to show is written as a bound, such as `< 0.1 %`.
+- A value that rounds up to the next unit is written in that unit: `1.0 s` instead of `1000 ms`.
+- Halves are rounded up. Python and JavaScript format them differently, so neither of them does the rounding here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def count(number: int, noun: str) -> str:
 
 
 def show_number(value: float) -> str:
-    """`0.00556`, `2.5`, `12`, `1,234`; `< 0.00001` for what is smaller."""
+    """`0.00556`, `2.5`, `12`, `1,234`; `< 0.00001` for smaller values."""
     if value < 0:
         return MINUS + show_number(-value)
     return "< 0.00001" if 0 < value < 1e-5 else _three_digits(value)
@@ -42,7 +42,7 @@ def show_cores(cores: float) -> str:
 def show_seconds(seconds: float) -> str:
     """A duration: `15 µs`, `2.4 ms`, `24.3 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`, `120 d`, `2.74 years`.
 
-    Seconds and shorter have a decimal where it matters, unless the amount is exactly whole: a limit is `30 s`.
+    Values below a minute have a decimal where it matters, unless the value is exactly whole: a limit is `30 s`.
     """
     if seconds < 0:
         return MINUS + show_seconds(-seconds)
@@ -80,9 +80,9 @@ def show_bytes(amount: float) -> str:
 
 
 def show_share(part: float, whole: float = 1.0) -> str:
-    """`< 0.1 %`, `0.4 %`, `12 %`. Nothing of nothing is `0 %`.
+    """A percentage: `< 0.1 %`, `0.4 %`, `12 %`. The share of an empty whole is `0 %`.
 
-    What is less than all is at most `99 %`, so that `100 %` says that nothing is missing.
+    Anything below the whole is at most `99 %`, so that `100 %` means complete.
     """
     share = part / whole if whole else 0.0
     if share < 0:
@@ -94,12 +94,12 @@ def show_share(part: float, whole: float = 1.0) -> str:
 
 
 def show_progress(done: float, total: float) -> str:
-    """The share of tasks that are done. When there are none to do, all are done."""
+    """The percentage of finished tasks; `100 %` if there are none."""
     return show_share(done, total) if total else "100 %"
 
 
 def show_change(ratio: float) -> str:
-    """How much a ratio is above or below 1: `+12 %`."""
+    """Relative change of a ratio against 1: `+12 %`."""
     return ("+" if ratio >= 1 else "") + show_share(ratio - 1)
 
 
@@ -114,14 +114,14 @@ def show_rate(per_second: float) -> str:
 
 
 def time_left(left: float, least: float | None = None, most: float | None = None) -> str:
-    """`12 min (10-15) left`, with a longer dash. Estimates are not written to a fraction of a second."""
+    """`12 min (10-15) left`, with an en dash. Estimates have no fractions of a second."""
     if max(left, most or 0.0) < 2:
         return "nearly done"
     return f"{span(left, least, most)} left"
 
 
 def span(likely: float, least: float | None, most: float | None) -> str:
-    """A time with its error band: `12 min (10-15)`, with a longer dash."""
+    """A duration with its error band: `12 min (10-15)`, with an en dash."""
     text = show_estimate(likely)
     if least is None or most is None:
         return text
@@ -151,18 +151,18 @@ def _nearest(value: float) -> int:
 
 
 def _tenths(value: float) -> str:
-    """With one decimal, unless the value is whole but for the error of sums of floating-point numbers."""
+    """With one decimal, unless the value is whole up to floating-point error."""
     whole = _nearest(value)
     return str(whole) if abs(value - whole) <= 1e-9 * whole else f"{_nearest(value * 10) / 10:.1f}"
 
 
 def _two_digits(value: float) -> str:
-    """With one decimal below ten, and whole from there on."""
+    """With one decimal below ten, without decimals from ten on."""
     return _tenths(value) if _nearest(value * 10) < 100 else f"{_nearest(value):,}"
 
 
 def _three_digits(value: float) -> str:
-    """At most three significant digits and five decimals, without zeros at the end."""
+    """At most three significant digits and five decimals, without trailing zeros."""
     for decimals in (5, 4, 3, 2, 1):
         if (scaled := _nearest(value * 10**decimals)) < 1000:
             return f"{scaled / 10**decimals:.{decimals}f}".rstrip("0").rstrip(".")

@@ -1,9 +1,9 @@
-"""The resource contract: how much of each resource a task asks for and a node has.
+"""Resource vectors of tasks and nodes: parsing of sizes and amounts, labels, and which node can run which task.
 
-Amounts are integers in the resource's smallest unit, so that sums of fractions are exact: cores, gpus and named
-resources count in ten-thousandths, memory and disk in bytes. A `Resources` value is a frozen vector over names; a node
-and its tasks meet in an integer tuple made by `Resources.vector`, which is what the broker adds and
-subtracts. A name with `=` in it is a label that the node must carry (`shoal.core.resources`).
+Amounts are integers in the smallest unit of the resource, so that sums of fractions are exact: cores, gpus and named
+resources count in ten-thousandths, memory and disk in bytes. A `Resources` value is an immutable vector over names. The
+scheduler adds and subtracts integer tuples made by `Resources.vector`. A name that contains `=` is a label: a task that
+requests it runs only on nodes that carry it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shoal.errors import InputError
 FRACTION = 10_000
 BYTE_RESOURCES = ("memory", "disk")
 PLENTY = 1 << 40
-"""Of each of its labels a node has so much; a task asks for 1."""
+"""A node has this amount of each of its labels; a task requests 1, so any number of tasks fit."""
 _LONGEST_NUMBER = 40
 _SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([KMGTP]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 def parse_size(text: str | int | float, what: str = "size") -> int:
-    """Bytes from `2G`, `512 MiB`, `1.5gb` or a plain number of bytes; suffixes are powers of 1024."""
+    """Parses bytes from `2G`, `512 MiB`, `1.5gb` or a plain number of bytes; suffixes are powers of 1024."""
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise InputError(f"{what} must be a number of bytes or text such as '2G', not {text!r}")
     if isinstance(text, (int, float)):
@@ -40,7 +40,7 @@ def parse_size(text: str | int | float, what: str = "size") -> int:
 
 
 def parse_amount(value: str | int | float, what: str) -> int:
-    """Ten-thousandths from a count that may be a fraction (`0.5`, `"1/4"`)."""
+    """Parses ten-thousandths from a count that may be a fraction (`0.5`, `"1/4"`)."""
     try:
         if isinstance(value, str) and "/" in value:
             above, below = value.split("/", 1)
@@ -57,7 +57,7 @@ def parse_amount(value: str | int | float, what: str) -> int:
 
 
 class Resources(msgspec.Struct, frozen=True, order=True):
-    """A vector of resources; what is not named is zero."""
+    """A vector of resources; amounts of names that are not listed are zero."""
 
     amounts: tuple[tuple[str, int], ...] = ()
     """Pairs of name and amount in the resource's smallest unit, sorted by name, no zeros."""
@@ -68,7 +68,7 @@ class Resources(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, declared: Mapping[str, str | int | float]) -> Resources:
-        """From what a user writes: `cores=0.5, memory="2G", disk="10G", gpus=1, licence=1`."""
+        """Parses a declaration: `cores=0.5, memory="2G", disk="10G", gpus=1, licence=1`."""
         amounts = {}
         for name, value in declared.items():
             amounts[name] = parse_size(value, name) if name in BYTE_RESOURCES else parse_amount(value, name)
@@ -84,15 +84,15 @@ class Resources(msgspec.Struct, frozen=True, order=True):
         return [name for name, _ in self.amounts]
 
     def vector(self, names: Iterable[str]) -> tuple[int, ...]:
-        """The amounts in the order of `names`, which must cover every resource asked for."""
+        """The amounts in the order of `names`, which must cover every requested resource."""
         return tuple(self.get(name) for name in names)
 
     def without(self, name: str) -> Resources:
-        """The same with nothing of one resource."""
+        """A copy without one resource."""
         return Resources(tuple(pair for pair in self.amounts if pair[0] != name))
 
     def lacking_in(self, node: Resources) -> list[str]:
-        """Names of the resources of which `node` has less than this asks for."""
+        """Names of the resources of which `node` has less than this request."""
         return [name for name, amount in self.amounts if amount > node.get(name)]
 
     def __str__(self) -> str:
@@ -103,12 +103,12 @@ class Resources(msgspec.Struct, frozen=True, order=True):
 
 
 def is_label(name: str) -> bool:
-    """Whether what is asked for under this name is a label of the node, and not an amount."""
+    """Whether this name is a label of a node, not a resource with an amount."""
     return "=" in name
 
 
 def show_amount(name: str, amount: int) -> str:
-    """One amount as people write it: `2 GiB`, `0.5`."""
+    """One amount in text form: `2 GiB`, `0.5`."""
     if name in BYTE_RESOURCES:
         return show_bytes(amount)
     return f"{amount / FRACTION:g}"
@@ -119,7 +119,7 @@ FORM = "write it as KEY=VALUE, such as site=alpha"
 
 
 def parse_label(text: object, what: str) -> str:
-    """A label as it was written, if it can be one."""
+    """Checks that the text is a valid label and returns it."""
     if not isinstance(text, str):
         raise InputError(f"{what} must be text such as 'site=alpha', not {text!r}")
     if not _LABEL.fullmatch(text):
@@ -128,23 +128,23 @@ def parse_label(text: object, what: str) -> str:
 
 
 def parse_labels(value: object, what: str) -> tuple[str, ...]:
-    """One label, or several in a list; sorted, each once."""
+    """Parses one label or a list of labels; the result is sorted and without duplicates."""
     given: Iterable[object] = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
     return tuple(sorted({parse_label(text, what) for text in given}))
 
 
 def labels_as_text(labels: Mapping[str, str]) -> list[str]:
-    """A node's labels as tasks write them."""
+    """The labels of a node in the form `KEY=VALUE` that tasks use."""
     return [f"{key}={value}" for key, value in sorted(labels.items())]
 
 
 def requiring(request: Resources, labels: Sequence[str]) -> Resources:
-    """What is asked for, on a node with these labels."""
+    """The request with these labels added as requirements."""
     return Resources.of({**dict(request.amounts), **dict.fromkeys(labels, 1)}) if labels else request
 
 
 def carrying(capacity: Resources, labels: Sequence[str]) -> Resources:
-    """What a node has that carries these labels."""
+    """The capacity of a node with these labels added."""
     return Resources.of({**dict(capacity.amounts), **dict.fromkeys(labels, PLENTY)}) if labels else capacity
 
 
@@ -153,12 +153,12 @@ def required_labels(request: Resources) -> list[str]:
 
 
 def without_labels(request: Resources) -> Resources:
-    """Only the amounts."""
+    """The request without its labels."""
     return Resources(tuple(pair for pair in request.amounts if not is_label(pair[0])))
 
 
 def unmet(request: Resources, nodes: Iterable[Resources]) -> str | None:
-    """Why none of these nodes can ever run a task, in a sentence; None: one of them can."""
+    """A sentence that says why none of these nodes can ever run such a task; None if one of them can."""
     everyone = list(nodes)
     lacking = [request.lacking_in(node) for node in everyone]
     if not all(lacking):

@@ -1,26 +1,29 @@
-"""The broker: `handle(now, event) -> [command]` is its whole interface.
+"""The scheduler of one node: `handle(now, event) -> [command]` is its whole interface.
 
-It holds the tasks that are ready but not over, decides which starts next on its node, and what becomes of a failed
-attempt. Live engine and simulator drive this same class. It reads no clock, starts nothing and remembers nothing of a
-task that is over: an attempt that is not the current one of a task it holds changes nothing.
+The scheduler keeps the tasks that are ready, running or waiting for a retry. It decides which task starts next and what
+happens after a failed attempt. Runtime and simulator drive this same class. It reads no clock, starts no process and
+forgets a task once the task is over.
 
-Lanes. Tasks with the same request share a lane, and the queue pops only from lanes that fit. A lane that does not fit
-would starve behind a stream of narrower tasks, so each start from another lane is counted against it, and for a lane
-that was passed over too often the free part of what it asks for is kept back: the others may start only on what is left
-beside that. A task that waits for the one GPU so holds back one core, not all of them.
+Fencing. Every attempt has a number. A report about an attempt that is not the current one is ignored, so a late message
+about a lost or repeated attempt cannot change the state of the task.
 
-Bundles. Python calls of a few microseconds are handed over several at a time (`Start.tasks`), as many as fill
-`BUNDLE_SECONDS` by the lane's mean duration. A bundle runs one after another in one place, so it takes the resources of
-one task. Where the runner allows it a place gets more before it has nothing left.
+Lanes. Tasks with the same resource request share a lane. Only lanes that fit into the free resources may start tasks.
+A wide lane would starve behind a stream of narrow tasks. Therefore each start from another lane is counted against a
+lane that does not fit. A lane that was passed over too often gets a reservation: the free part of its request is kept
+back, and other lanes start only on the rest. A task that waits for the only GPU thus blocks one core, not all cores.
 
-Sizes. Where nobody declared how much of a resource the tasks of a lane need, an adviser (`shoal.policy.sizing`) says
-how much to reckon with, learning from how attempts end. A task that turns out to use more than that holds more, and
-nothing else starts until there is room again; only if the node has not got it, the task that grew last is ended, and
-repeated in another lane, of those that get more. That is not charged to it. A task that exceeds what it declared itself
-has failed.
+Bundles. Python calls of a few microseconds are started several at a time (`Start.tasks`): as many as fill
+`BUNDLE_SECONDS` by the mean duration of the lane. The tasks of a bundle run one after another in one place (a worker),
+so a bundle takes the resources of one task. If the runner allows it, a place is refilled before it runs empty.
 
-Caps. A throttle may say how many run together of the lanes under a cap (`CapsChanged`). When a cap falls nothing is
-ended, and nothing more of these lanes starts until fewer run.
+Sizes. For resources that the user did not declare, an adviser (`shoal.core.policies.sizing`) learns from finished
+attempts how much to reserve. A task that uses more than its reserved size keeps running with a larger reservation, and
+nothing else starts until the resources suffice again. If the node does not have enough, the task that grew last is
+killed and repeated in a lane with larger sizes; this does not count as a failure of the task. A task that exceeds
+what the user declared fails.
+
+Caps. A throttle may limit how many places the lanes under one cap use at a time (`CapsChanged`). When a cap is lowered,
+running tasks continue, and no task of these lanes starts until enough of them have ended.
 """
 
 from __future__ import annotations
@@ -63,20 +66,20 @@ from shoal.core.scheduler_messages import (
 
 
 class TaskState(IntEnum):
-    """Where a task stands in its broker."""
+    """State of a task in its scheduler."""
 
     ABSENT = 0
-    """Not here: not yet ready, or over."""
+    """Unknown to the scheduler: not yet ready, or over."""
     QUEUED = 1
     RUNNING = 2
     RESTING = 3
-    """Waits for its next attempt."""
+    """Waits for its next attempt; the retry delay has not passed yet."""
     ENDING = 4
-    """Running, but no longer wanted."""
+    """Running; a kill has been requested."""
 
 
 class StateChange(IntEnum):
-    """What happens to a task."""
+    """Events in the life of a task; each allows certain state transitions."""
 
     ARRIVE = 0
     START = 1
@@ -84,13 +87,13 @@ class StateChange(IntEnum):
     FAIL = 3
     """The task is over without a result: its last attempt failed, or the node has become too small for it."""
     REST = 4
-    """The attempt failed and another one follows later."""
+    """The attempt failed; the next one follows after a delay."""
     REQUEUE = 5
-    """The attempt failed and another one may follow at once."""
+    """The attempt failed; the next one may start immediately."""
     WAKE = 6
     CANCEL = 7
     LEAVE = 8
-    """Another broker has it from now on."""
+    """The task moves to another scheduler."""
 
 
 TRANSITIONS: dict[tuple[int, int], TaskState] = {
@@ -114,62 +117,65 @@ TRANSITIONS: dict[tuple[int, int], TaskState] = {
 
 
 def moved_by(move: StateChange) -> dict[TaskState, TaskState]:
-    """One column of the table, for what happens to every task."""
+    """The transitions of one state change: new state by old state."""
     return {TaskState(before): after for (before, other), after in TRANSITIONS.items() if other == move}
 
 
 BUNDLE_SECONDS = 0.05
 LARGEST_BUNDLE = 512
 ONE_IN = 16
-"""Share of the results of short tasks that an adviser is told of."""
+"""For short tasks the adviser observes one result in N."""
 
 
 class Adviser(Protocol):
-    """Says how much of each of `SIZED` the next attempt gets, and learns from how attempts end."""
+    """Decides how much of each resource in `SIZED` the next attempt gets; learns from finished attempts."""
 
     def ask(self, tried: Tried) -> Amounts:
-        """The sizes for an attempt at a task that has exhausted those in `tried`; 0 for what it does not size."""
+        """Sizes for an attempt of a task that has exhausted the sizes in `tried`; 0 for a resource without a size."""
 
     def hopeless(self, tried: Tried) -> bool:
-        """Whether a task has exhausted all there is of a resource."""
+        """Whether the task has exhausted everything that the node has of a resource."""
 
     def observe(self, used: Amounts, duration: float, tried: Tried, sizes: Amounts, exhausted: int = -1) -> None:
-        """An attempt that had these sizes has ended by itself, or over its size of the resource `exhausted`."""
+        """Learns from an attempt with these sizes. `exhausted` is the resource whose size it exceeded, or -1."""
 
     def resize(self, node: Resources) -> None:
-        """The node has this from now on."""
+        """Sets new total resources of the node."""
 
 
 class Lane(msgspec.Struct):
-    """What the tasks of one lane have in common, and what was learned of them."""
+    """What the tasks of one lane have in common, and what was learned about them."""
 
     resources: Resources
     retries: int = 0
     bundled: bool = False
     refilled: bool = False
-    """Whether its places take more tasks while they work."""
+    """Whether a running bundle of this lane accepts more tasks."""
     mean_duration: float | None = None
     """Moving average over finished attempts, in seconds."""
     passed_over: int = 0
     adviser: Adviser | None = None
-    """Who says how much its tasks get of what they did not declare themselves."""
+    """Sizes the resources that the tasks do not declare."""
     tried: Tried = NONE_TRIED
-    """Sizes that the tasks of this lane have exhausted; only in lanes that the broker made for them."""
+    """Sizes that the tasks of this lane have exhausted; only in lanes that the scheduler created for them."""
     sizes: Amounts = NOTHING
-    """What the adviser said last."""
+    """Latest sizes from the adviser."""
     origin: int = -1
-    """The lane that its tasks came from, if the broker made it."""
+    """The lane from which this lane was derived; -1 for lanes of the workflow."""
     unheard: int = ONE_IN - 1
-    """Results since the last one that the adviser was told of."""
+    """Results since the adviser last observed one."""
     prefers: tuple[str, ...] = ()
-    """Labels of nodes to which its tasks are pushed, if there are such nodes."""
+    """Labels of preferred nodes. Tasks are pushed to such nodes if there are any."""
     cap: str = ""
-    """The cap under which its places are, together with those of other lanes; empty if there is none."""
+    """Name of the cap that limits the places of this lane together with other lanes; empty: no cap."""
     elastic: bool = False
-    """How many run together is not a matter of cores: nobody declared them, and there is a throttle that finds out."""
+    """The user declared no cores and a throttle limits concurrency, so cores do not limit how many tasks run."""
 
     def is_worth_learning(self, used: Amounts) -> bool:
-        """Of short tasks that stay within their size one in so many is enough; learning costs as much as they do."""
+        """Whether the adviser should observe this result.
+
+        Of short tasks within their size only 1 in `ONE_IN` is observed, because learning costs as much as such a task.
+        """
         if self.bundle_size() == 1:
             return True
         for amount, size in zip(used, self.sizes, strict=True):
@@ -184,7 +190,7 @@ class Lane(msgspec.Struct):
         return max(1, min(LARGEST_BUNDLE, int(BUNDLE_SECONDS / max(self.mean_duration, 1e-7))))
 
     def request(self) -> Resources:
-        """What its tasks take: what they declared, and the sizes that were learned in place of the rest."""
+        """The resources that one task takes: declared amounts, and learned sizes for the rest."""
         amounts = dict(self.resources.amounts)
         amounts.update((name, size) for name, size in zip(SIZED, self.sizes, strict=True) if size)
         if self.elastic:
@@ -193,28 +199,28 @@ class Lane(msgspec.Struct):
 
 
 class LaneBundle(msgspec.Struct):
-    """Tasks that were started together and hold one lane's resources until the last of them ends."""
+    """Tasks that were started together. They hold the resources of one task until the last of them ends."""
 
     lane: int
     left: int
     taken: list[tuple[int, int]]
-    """What it holds of the node."""
+    """Resources that the bundle holds, as pairs of index and amount."""
     place: int = 0
     low: int = 0
-    """When no more than so many are left, more may be added."""
+    """The bundle may be refilled when at most this many tasks are left."""
     sizes: Amounts = NOTHING
-    """What is reckoned with for each of its tasks, where the broker decided that."""
+    """Sizes that the scheduler reserved for each task."""
     condemned: int = -1
-    """The resource, by its place in `SIZED`, that its task used more of than the node has: it was told to end."""
+    """Index in `SIZED` of the resource for which the task is being killed, because the node has too little; or -1."""
 
 
 def with_size(tried: Tried, at: int, size: int) -> Tried:
-    """What a task has tried after it exhausted another size of one resource."""
+    """`tried` after the task has exhausted this size of one resource."""
     return (*tried[:at], (*tried[at], size), *tried[at + 1 :])
 
 
 def larger_of(one: Tried, other: Tried) -> Tried:
-    """For each resource the sizes that reach further."""
+    """For each resource the larger list of exhausted sizes."""
     return tuple(
         mine if max(mine, default=0) >= max(theirs, default=0) else theirs
         for mine, theirs in zip(one, other, strict=True)
@@ -228,7 +234,7 @@ ARRIVED, STARTED, SUCCEEDED = (moved_by(move) for move in (StateChange.ARRIVE, S
 
 
 def whole_cores(node: Resources) -> int:
-    """N_c of the orders that look at it."""
+    """Whole cores of the node: N_c of the orders that depend on it."""
     return max(1, node.get("cores") // FRACTION)
 
 
@@ -254,7 +260,7 @@ class Scheduler:
         retry_pause: float = FIRST_DELAY,
         queue: OrderQueue | None = None,
     ) -> None:
-        """`queue`, if there is one, takes the place of the one that `order` names."""
+        """`queue` replaces the queue that `order` would create."""
         self.retry_pause = retry_pause
         self.columns = columns
         self.lanes = list(lanes)
@@ -262,28 +268,28 @@ class Scheduler:
         self.queue = queue if queue is not None else ORDERS[order](columns, whole_cores(node), Random(seed))
         self.state: dict[int, TaskState] = {}
         self.attempt: dict[int, int] = {}
-        """Number of the current or last attempt, for tasks that were started at least once and are not over."""
+        """Number of the current or last attempt, for tasks that have started at least once and are not over."""
         self.failures: dict[int, int] = {}
         self.losses: dict[int, int] = {}
         self.cramped: dict[int, Cramped] = {}
-        """Of tasks for which some nodes had no room."""
+        """By task: the nodes that had no room for its inputs."""
         self.exhausted: dict[int, Tried] = {}
-        """Sizes that tasks have exhausted."""
+        """By task: the sizes that it has exhausted."""
         self._larger: dict[tuple[int, ...], int] = {}
-        """Lanes made for tasks of a lane that have exhausted so many sizes of each resource."""
+        """Derived lanes, by original lane and number of exhausted sizes of each resource."""
         self.running: dict[int, LaneBundle] = {}
         self.resting: list[tuple[float, int]] = []
-        """Heap of (when, task); an entry whose task is no longer resting is dead."""
+        """Heap of (time, task). Entries of tasks that are no longer resting are stale and skipped."""
         self.patience = patience
-        """How often a lane may be passed over before room is kept for it."""
+        """How often a lane may be passed over before resources are kept back for it."""
         self.draining = False
         self.has_peers = False
-        """Others may have room for what this node has become too small for: it is not given up for that."""
+        """Other nodes may run what does not fit here, so tasks do not fail because this node has become too small."""
         self.places = 0
-        """Number of the last place."""
+        """Number of the last place (worker) that was assigned."""
         self._nearly_empty: list[LaneBundle] = []
         self.awaiting_ready = False
-        """A `TasksReady` was announced: starts wait for it."""
+        """A `TasksReady` event was announced; nothing starts before it arrives."""
         self._handlers: dict[type, Callable[..., None]] = {
             TasksReady: self._on_ready,
             TasksEnded: self._on_ended,
@@ -300,7 +306,7 @@ class Scheduler:
                 self._size(number, lane)
 
     def add_lane(self, lane: Lane) -> int:
-        """For runs whose tasks are not known beforehand."""
+        """Adds a lane during the run, for workflows whose tasks are not known in advance."""
         self.lanes.append(lane)
         number = self.contract.add_lane(lane.resources, lane.cap)
         if lane.adviser is not None:
@@ -308,7 +314,7 @@ class Scheduler:
         return number
 
     def _size(self, number: int, lane: Lane) -> None:
-        """Asks how much tasks of this lane get from now on of what they did not declare."""
+        """Asks the adviser for the current sizes of the lane."""
         assert lane.adviser is not None
         sizes = lane.adviser.ask(lane.tried)
         if sizes != lane.sizes:
@@ -316,19 +322,19 @@ class Scheduler:
             self.contract.change_lane(number, lane.request())
 
     def handle(self, now: float, event: Event) -> list[Command]:
-        """Takes what happened, answers with what to do, in the order in which it must be done."""
+        """Processes one event. Returns commands in the order in which they must be executed."""
         commands: list[Command] = []
         self.take_in(now, event, commands)
         return commands
 
     def take_in(self, now: float, event: Event, commands: list[Command]) -> None:
-        """As `handle`, for whoever has a list of commands already."""
+        """As `handle`, but appends to an existing list and does not start tasks."""
         self._handlers[type(event)](now, event, commands)
         self.awaiting_ready = type(event) is TasksEnded and event.ready_follows and _accepts_any(commands)
         self.advance(commands)
 
     def advance(self, commands: list[Command]) -> None:
-        """Starts what can be started, and asks to be woken if something rests."""
+        """Starts what can start, and requests a wake-up if a task is resting."""
         if self.queue and not self.draining and not self.awaiting_ready:
             if self._nearly_empty:
                 self._refill(commands)
@@ -339,7 +345,7 @@ class Scheduler:
             commands.append(WakeAt(self.resting[0][0]))
 
     def idle(self) -> bool:
-        """Nothing queued, running or waiting for its next attempt."""
+        """Whether no task is queued, running or resting."""
         return not self.state
 
     def _move(self, task: int, move: StateChange) -> None:
@@ -376,7 +382,7 @@ class Scheduler:
             commands.append(GiveUp(task, 0, AttemptOutcome.FAILED))
 
     def receive(self, tickets: Sequence[ReadyTask]) -> None:
-        """Takes over ready tasks with what another broker knew of them; `advance` starts them."""
+        """Takes over ready tasks from another scheduler, with their attempts and failures; `advance` starts them."""
         self.awaiting_ready = False
         push, state = self.queue.push, self.state
         for ticket in reversed(tickets) if self.queue.newest_first else tickets:
@@ -393,7 +399,7 @@ class Scheduler:
             push(task)
 
     def give_away(self, tasks: Sequence[int]) -> list[ReadyTask]:
-        """Lets go of tasks that do not run; another broker has them from now on."""
+        """Gives up queued or resting tasks and returns them for another scheduler."""
         tickets = []
         for task in tasks:
             failures, losses = self.failures.get(task, 0), self.losses.get(task, 0)
@@ -408,7 +414,7 @@ class Scheduler:
             task = result.task
             bundle = self.running.get(task)
             if bundle is None or self.attempt[task] != result.attempt:
-                continue  # fenced: a late word about an attempt that is over
+                continue  # fenced: a late report about an attempt that is over
             del self.running[task]
             bundle.left -= 1
             if not bundle.left:
@@ -434,7 +440,7 @@ class Scheduler:
                 self._on_unsuccessful(now, result, commands)
 
     def _on_grown(self, now: float, event: TaskGrew, commands: list[Command]) -> None:
-        """Reckons with what the task really uses. If the node has not got so much, the task must go."""
+        """Reserves what the task really uses. If the node does not have enough, the task is killed and repeated."""
         bundle = self.running.get(event.task)
         if bundle is None or self.attempt[event.task] != event.attempt:
             return
@@ -443,7 +449,7 @@ class Scheduler:
             return
         bundle.taken = self.contract.raise_to(bundle.taken, name, event.amount)
         bundle.sizes = (*bundle.sizes[:at], event.amount, *bundle.sizes[at + 1 :])
-        # Others may use less than was expected of them: what counts is what is really in use, if that is known.
+        # Other tasks may use less than was reserved for them: the measured total counts, if it is known.
         room = self.contract.capacity(name)
         too_much = event.total > room if event.total else self.contract.is_overcommitted(name)
         if too_much and bundle.condemned < 0:
@@ -452,7 +458,7 @@ class Scheduler:
                 commands.append(Kill(event.task, event.attempt, AttemptOutcome.EXHAUSTED))
 
     def _on_exhausted(self, result: TaskResult, bundle: LaneBundle, commands: list[Command]) -> None:
-        """The size was ours and it was too small: the task tries a larger one, as long as there is one."""
+        """The learned size was too small: the task is repeated with a larger one, as long as the node has more."""
         task, lane, at = result.task, self.lanes[bundle.lane], bundle.condemned
         assert lane.adviser is not None
         if self.state[task] is TaskState.ENDING:
@@ -475,11 +481,11 @@ class Scheduler:
         commands.append(GiveUp(task, result.attempt, AttemptOutcome.EXHAUSTED))
 
     def origin(self, lane: int) -> int:
-        """The lane whose tasks a lane was made for; a lane that was there from the beginning is its own."""
+        """The lane from which this lane was derived; a lane of the workflow is its own origin."""
         return self.lanes[lane].origin if self.lanes[lane].origin >= 0 else lane
 
     def _lane_for_larger(self, number: int, lane: Lane, tried: Tried) -> int:
-        """The lane of tasks that have exhausted as many sizes; it gets what the largest of these asks for."""
+        """The derived lane of tasks that have exhausted as many sizes; its size covers the largest of them."""
         origin = self.origin(number)
         key = (origin, *map(len, tried))
         found = self._larger.get(key)
@@ -538,7 +544,7 @@ class Scheduler:
             commands.append(GiveUp(task, attempt, AttemptOutcome.CANCELLED))
 
     def _on_capacity(self, now: float, event: CapacityChanged, commands: list[Command]) -> None:
-        """Nothing may wait for a node that has become too small: neither in the queue nor for its next attempt."""
+        """Gives up tasks that no longer fit on the node, both queued and resting ones: they would wait forever."""
         self.contract.resize(event.node)
         self.queue.serve(whole_cores(event.node))
         for number, lane in enumerate(self.lanes):
@@ -579,7 +585,7 @@ class Scheduler:
         queue, contract = self.queue, self.contract
         while queue:
             fitting = list(queue.lanes())
-            if len(fitting) == 1:  # nearly always, and this is run for every task
+            if len(fitting) == 1:  # the common case; this code runs for every task
                 lane_number = fitting[0]
                 taken = contract.take_if_it_fits(lane_number)
                 if taken is None:
@@ -605,9 +611,9 @@ class Scheduler:
             commands.append(self._start(tasks, bundle))
 
     def _lanes_whose_turn_it_is(self, queued: list[int]) -> list[int]:
-        """Those that fit and are not in the way of one that has waited for long; if there are any, the others wait."""
+        """Lanes that fit and do not use resources kept back for a lane that was passed over too often."""
         lanes, fits = self.lanes, self.contract.fits
-        if self.contract.caps:  # whom the throttle holds back is not passed over, and nobody keeps room for it
+        if self.contract.caps:  # a lane at its cap is held back by the throttle, not passed over: keep nothing for it
             held_back = self.contract.is_held_back
             queued = [number for number in queued if not held_back(number)]
         waiting = [number for number in queued if not fits(number)]
@@ -621,7 +627,7 @@ class Scheduler:
         return fitting
 
     def _refill(self, commands: list[Command]) -> None:
-        """Adds to places that have little left, so that they need not wait; only while no other lane wants its turn."""
+        """Adds tasks to bundles that run low, so that their places need not wait; only while no lane is urgent."""
         nearly_empty, self._nearly_empty = self._nearly_empty, []
         for bundle in nearly_empty:
             if not bundle.left or list(self.queue.lanes()) != [bundle.lane] or self.contract.is_over_cap(bundle.lane):
@@ -633,7 +639,7 @@ class Scheduler:
             commands.append(self._start(tasks, bundle))
 
     def _not_in_the_way(self, fitting: list[int], urgent: list[int]) -> list[int]:
-        """Of the lanes that fit: the urgent ones if there are any, else those that leave the urgent ones their part."""
+        """Of the lanes that fit: the urgent ones if any, else those that leave the reserved resources free."""
         first = [number for number in fitting if number in urgent]
         if first:
             return first
@@ -641,7 +647,7 @@ class Scheduler:
         return [number for number in fitting if all(leaves_room(number, other) for other in urgent)]
 
     def _bundle_share(self, lane_number: int, lane: Lane) -> int:
-        """Tasks to hand over at once: never more than an even share of the lane, so that no place idles at the end."""
+        """Tasks of one bundle: at most an even share of the lane, so that no place is idle at the end of the run."""
         size = lane.bundle_size()
         if size == 1:
             return 1
@@ -658,7 +664,7 @@ class Scheduler:
             known[task] = attempt
             running[task] = bundle
             attempts.append(attempt)
-        # Short tasks are over before anybody could look at what they use: a limit would only cost.
+        # Short tasks end before their use can be measured: a limit would only cost time.
         sizes = bundle.sizes
         if sizes is not NOTHING and self.lanes[bundle.lane].bundle_size() > 1:
             sizes = NOTHING

@@ -1,6 +1,6 @@
-"""The broker's whole vocabulary: events that arrive (past tense) and commands it answers with (imperative).
+"""Events and commands of the scheduler: events are named in the past tense, commands in the imperative.
 
-What arrives in one wake-up travels as one event with a list, so that a batch costs one call.
+All results of one wake-up arrive as one event with a list, so that a batch costs one call.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shoal.core.resources import Resources
 
 
 class Cramped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a task reads does not fit on the disks of some nodes."""
+    """The inputs of a task do not fit on the disks of some nodes."""
 
     need: int
-    """Bytes of all that it reads."""
+    """Total size of the inputs in bytes."""
     tried: tuple[int, ...] = ()
-    """Nodes that have no room for it."""
+    """Nodes that have no room for the inputs."""
     most: int = 0
-    """The most bytes that one of these could give it."""
+    """The largest number of bytes that one of these nodes could provide."""
 
 
 class TaskResult(msgspec.Struct, frozen=True, gc=False):
@@ -33,11 +33,11 @@ class TaskResult(msgspec.Struct, frozen=True, gc=False):
     outcome: AttemptOutcome
     duration: float = 0.0
     used: Amounts = NOTHING
-    """What it used at most of each of `SIZED`; 0 where that is not known."""
+    """Peak use of each resource in `SIZED`; 0 where it is not known."""
     need: int = 0
-    """Of an attempt without room: bytes of all that it reads."""
+    """Outcome `NO_ROOM` only: total size of the inputs in bytes."""
     room: int = 0
-    """Likewise: the most that the node can have for it when nothing else runs there."""
+    """Outcome `NO_ROOM` only: bytes that the node could provide when nothing else runs there."""
 
 
 class TasksReady(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -51,52 +51,52 @@ class TasksEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     results: list[TaskResult]
     ready_follows: bool = False
-    """If one of the results is accepted, a `TasksReady` follows at once, even an empty one: start nothing before it, so
-    that an order which prefers the newest tasks sees the consumers of what has just been made."""
+    """If a result is accepted, a `TasksReady` event follows immediately, even an empty one. Nothing starts before it,
+    so that an order which prefers the newest tasks sees the consumers of these results."""
 
 
 class TaskGrew(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A running task uses more of a resource than was expected of it; nobody has ended it for that."""
+    """A running task uses more of a resource than was reserved for it; it has not been killed."""
 
     task: int
     attempt: int
     amount: int
-    """What it uses now."""
+    """Current use of the task."""
     total: int = 0
-    """What all running tasks together use now; 0 if that is not known."""
+    """Current use of all running tasks together; 0 if unknown."""
     resource: str = "memory"
     """One of `SIZED`."""
 
 
 class CancelRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The user does not want these tasks any more."""
+    """The user cancels these tasks."""
 
     tasks: list[int]
 
 
 class CapacityChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The node has another amount of resources from now on."""
+    """The total resources of the node have changed."""
 
     node: Resources
 
 
 class CapsChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The throttle allows so many places for the lanes under each of these caps from now on; what runs goes on."""
+    """New limits of the throttle: places for the lanes under each cap. Running tasks continue."""
 
     caps: dict[str, int | None]
-    """None: the cap does not limit."""
+    """None: no limit."""
 
 
 class DrainRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Start nothing more (disk full, the user's Ctrl-C, a failure with fail-fast); what runs may finish."""
+    """Start nothing more (disk full, Ctrl-C, a failure with fail-fast); running tasks may finish."""
 
 
 class DrainEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Starting is allowed again."""
+    """Tasks may start again."""
 
 
 class TimePassed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The moment asked for with `WakeAt` has come."""
+    """The time requested with `WakeAt` has come."""
 
 
 Event: TypeAlias = (
@@ -113,29 +113,29 @@ Event: TypeAlias = (
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Run these tasks one after another in the place of one; most often it is one task.
+    """Run these tasks one after another in one place (a worker); usually it is one task.
 
-    Several tasks form a bundle: so short that handing them over one by one would cost more than they do. A second
-    `Start` with the same place adds to what waits there, or begins anew where nothing is left.
+    Several tasks form a bundle: they are so short that starting them one by one would cost more than running them. A
+    second `Start` with the same place adds tasks to the bundle there, or begins a new bundle if none is left.
     """
 
     tasks: tuple[int, ...]
     attempts: tuple[int, ...]
     place: int = 0
     sizes: Amounts = NOTHING
-    """What each of them is expected to use of each of `SIZED`, as learned; 0 where nothing was. More memory or disk
-    than that is to be told with `TaskGrew`."""
+    """Learned size of each resource in `SIZED` for each task; 0 where none was learned. The runner reports use of
+    memory or disk above that size with `TaskGrew`."""
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """This attempt's result is the task's result; nothing else will be accepted for it."""
+    """The result of this attempt is the result of the task; no other result of the task will be accepted."""
 
     task: int
     attempt: int
 
 
 class Retry(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The attempt did not succeed; the task is tried again after `delay` seconds."""
+    """The attempt was not successful; the task is repeated after `delay` seconds."""
 
     task: int
     attempt: int
@@ -151,11 +151,11 @@ class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
     """0 when it never ran."""
     outcome: AttemptOutcome
     cramped: Cramped | None = None
-    """Why there is no room for it anywhere."""
+    """Why no node has room for the inputs."""
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """End this attempt; it will be reported like any other end, with this outcome."""
+    """Kill this attempt; its end is reported like any other, with this outcome."""
 
     task: int
     attempt: int
@@ -163,7 +163,7 @@ class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Send `TimePassed` at this time; only the earliest one matters."""
+    """Send `TimePassed` at this time; only the earliest request matters."""
 
     when: float
 

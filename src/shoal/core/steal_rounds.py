@@ -1,9 +1,9 @@
-"""Looking for work: the rounds in which an idle broker asks a few others what they have, and the richest for a share.
+"""Work stealing from the thief's side: rounds in which an idle scheduler asks peers for their load, then for tasks.
 
-A round ends with a parcel, or with nobody left to ask. It never stops for good: the time between two rounds grows to a
-limit. Peers are asked in turn, in an order drawn anew for each search, so that every one of them has been asked after
-`rounds_for_all` rounds: an idle core is not idle for longer than `longest_search` beside a task that it may take.
-What is done with a parcel, and when somebody else may take from us, is left to `shoal.core.peer_scheduler`.
+A round ends with a transfer of tasks, or when no asked peer has any. Rounds never stop for good: the interval between
+them grows up to a limit. Peers are asked in a random order that is drawn again for each search, so every peer is asked
+within `rounds_for_all` rounds. An idle core is therefore idle for at most `longest_search` while a task that it could
+run waits elsewhere. `shoal.core.peer_scheduler` processes received tasks and requests from peers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 LONGEST_JITTER = 1.5
-"""`RetryInterval` stretches an interval by this at most."""
+"""Largest factor by which `RetryInterval` stretches an interval."""
 
 
 class PeerOrder:
-    """The order in which a thief asks its peers: nobody is asked a second time before all others were asked once."""
+    """Random order of requests to peers: no peer is asked twice before all others were asked once."""
 
     def __init__(self, here: int, random: Random) -> None:
         self._here, self._random = here, random
@@ -37,11 +37,11 @@ class PeerOrder:
         self._stride = 1
 
     def begin_anew(self) -> None:
-        """In another order."""
+        """Draws a new order."""
         self._roster = None
 
     def next(self, roster: Roster, count: int) -> list[int]:
-        """The next `count` of the others, of whom there are as many."""
+        """The next `count` peers; there must be as many."""
         ids, size = roster.ids, len(roster.ids)
         if roster is not self._roster:
             self._roster = roster
@@ -67,49 +67,49 @@ class StealRounds:
         self._walk = PeerOrder(here, random)
         self._round = 0
         self.is_open = False
-        """A round is under way."""
+        """Whether a round is in progress."""
         self._asked = 0
-        """Answers that are still to come."""
+        """Number of outstanding replies."""
         self._answers: list[tuple[int, int]] = []
-        """Load and peer, of those who have something."""
+        """Load and peer of the replies with a load above 0."""
         self.deadline = inf
         self.declined: dict[int, float] = {}
-        """When peers that were asked for tasks have given nothing; since there was something to do."""
+        """By peer: when it last declined a steal request; cleared when this node has work."""
         self.next_try = 0.0
         self.promising = ANYWHERE
-        """A peer that told of a load lately."""
+        """A peer that recently reported a load."""
         self._cores_at = broker.contract.names.index("cores")
         needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
         self._least = min((need for need in needs if need), default=FRACTION)
         self.near: Callable[[], tuple[int, ...]] = tuple
-        """The files that we have, if whoever gives us tasks is to know that."""
+        """Files of this node for steal requests; empty if files play no role."""
         self._real_lanes = sum(1 for need in broker.contract.needs if need)
-        """Lanes whose tasks ask for something."""
+        """Number of lanes whose tasks need resources."""
         self._counts_cores = not any(lane.elastic for lane in broker.lanes)
-        """Whether free cores are known to be idle: where a throttle decides, tasks that declare none take none."""
+        """Whether a free core is really idle; under a throttle, tasks without declared cores do not allocate any."""
 
     def idle_cores(self) -> int:
-        """Cores on which something could start at once; under a throttle, how many tasks could."""
+        """Number of cores on which a task could start immediately; under a throttle, the number of tasks."""
         if self._broker.contract.caps:
             room, lanes = self._broker.contract.room, self._broker.lanes
             return max((room(lane) for lane, made in enumerate(lanes) if made.origin < 0), default=0)
         return max(0, self._broker.contract.free[self._cores_at] // self._least)
 
     def is_searching(self, roster: Roster) -> bool:
-        """Whether there is a free core and nothing here for it, so that rounds follow each other."""
+        """Whether a core is free and no task waits for it here, so that rounds continue."""
         broker = self._broker
         if not self._stealing.enabled or not roster.others():
             return False
         if broker.draining or broker.awaiting_ready or (broker.queue and not self._counts_cores):
             return False
-        if not self.idle_cores() or self._has_work():  # in this order: it is asked for every task that starts or ends
+        if not self.idle_cores() or self._has_work():  # cheap test first: runs at every start and end of a task
             return False
-        return not self._is_unable(self.unable())  # else whatever ends next makes room, if anything can
+        return not self._is_unable(self.unable())  # otherwise the next task that ends makes room, if any can
 
     def _has_work(self) -> bool:
-        """Whether what waits here is enough: it need not be where it is too large for the cores that are left.
+        """Whether the queued tasks suffice; not if they are too large for the free cores.
 
-        A lane that was passed over too often has them kept, and nobody is asked for what would go before it.
+        If a lane was passed over too often, cores are kept back for it, and tasks from peers could not use them either.
         """
         broker = self._broker
         if not broker.queue or not self._counts_cores:
@@ -118,32 +118,33 @@ class StealRounds:
         return any(fits(lane) or lanes[lane].passed_over >= broker.patience for lane in broker.queue.lanes())
 
     def _is_unable(self, unable: tuple[int, ...]) -> bool:
-        """Whether these are all lanes there are."""
+        """Whether these are all lanes."""
         return bool(unable) and len(unable) == self._real_lanes
 
     def rounds_for_all(self, others: int) -> int:
-        """After so many rounds each of the others has been asked since any given moment: one may be under way then."""
+        """Number of rounds within which every peer is asked, counted from any moment: one round may be in progress
+        then."""
         return -(-others // self._stealing.asked(others)) + 1 if others else 0
 
     def longest_search(self, others: int) -> float:
-        """Seconds after which each of so many others has been asked for tasks, if no message gets lost."""
+        """Seconds within which each of `others` peers is asked for tasks, if no message is lost."""
         stealing = self._stealing
         pause = LONGEST_JITTER * max(stealing.longest_interval, stealing.part_of_task * self._longest_task())
-        asking = stealing.patience * (2 + stealing.asked(others))  # all what they have, and each for its share
+        asking = stealing.patience * (2 + stealing.asked(others))  # one wait for the loads, one for each steal request
         return self.rounds_for_all(others) * (pause + asking)
 
     def _longest_task(self) -> float:
         return max((lane.mean_duration for lane in self._broker.lanes if lane.mean_duration), default=0.0)
 
     def unable(self) -> tuple[int, ...]:
-        """Lanes of which nothing could be started at once; with a single one that goes without saying."""
+        """Lanes of which no task could start now; empty if there is only one lane."""
         fits, lanes = self._broker.contract.fits, self._broker.lanes
         if len(lanes) == 1 and not self._broker.contract.hopeless:
             return ()
         return tuple([lane for lane, made in enumerate(lanes) if made.origin < 0 and not fits(lane)])
 
     def begin(self, now: float, roster: Roster, commands: list[MemberCommand]) -> None:
-        """Nothing waits here, and it is time for a round."""
+        """Opens a round if it is due."""
         if not self.is_searching(roster):
             return
         unable = self.unable()
@@ -157,7 +158,7 @@ class StealRounds:
             commands.append(Send(peer, question))
 
     def ask_at_once(self, now: float, peer: int, commands: list[MemberCommand]) -> None:
-        """Somebody says that there is something to take: a round with nobody else in it."""
+        """Opens a round with a single peer that has reported work."""
         self.promising = peer
         if not self.is_open and not self._has_work() and self.idle_cores() and not self._broker.draining:
             unable = self.unable()
@@ -175,7 +176,7 @@ class StealRounds:
         self.deadline = now + self._stealing.patience
 
     def load_told(self, now: float, peer: int, told: LoadReply, commands: list[MemberCommand]) -> None:
-        """An answer; the last one decides whom we ask. One of an earlier round is as good: links may be slow."""
+        """Processes a load reply; the last one selects the victim. Late replies of earlier rounds count, too."""
         if told.round == self._round and self._asked:
             self._asked -= 1
             if told.load:
@@ -189,9 +190,9 @@ class StealRounds:
             self.ask_at_once(now, peer, commands)
 
     def next_victim(self, now: float, commands: list[MemberCommand]) -> None:
-        """Asks the richest of those who have answered for a share; if there is none the round has failed."""
+        """Sends a steal request to the peer with the largest load; if none is left, the round has failed."""
         self._asked = 0
-        if self._has_work():  # it has come by another way
+        if self._has_work():  # it has arrived in another way
             self.is_open = False
             return
         if self._answers:
@@ -204,26 +205,26 @@ class StealRounds:
         self.next_try = now + self._pace.next(self._longest_task())
 
     def has_declined(self, now: float, peer: int) -> None:
-        """A peer has answered, and gives nothing."""
+        """Records that a peer has replied without tasks."""
         self.declined[peer] = now
 
     def is_answered_by(self, parcel: TaskTransfer) -> bool:
-        """Whether this parcel is what we have asked for."""
+        """Whether this transfer is the reply to the current steal request."""
         return self.is_open and parcel.round == self._round and not self._asked
 
     def close(self) -> None:
-        """The round has brought something."""
+        """Ends a successful round."""
         self.is_open = False
 
     def has_work(self) -> None:
-        """There is something to do again: the next search begins quickly."""
+        """Resets the search: the next one begins with the shortest interval."""
         self._pace.reset()
         self._walk.begin_anew()
         self.declined.clear()
         self.next_try = 0.0
 
     def forget_others(self, known: frozenset[int]) -> None:
-        """Nobody but these can be asked any more."""
+        """Drops peers that are not in `known`."""
         self._answers = [(load, peer) for load, peer in self._answers if peer in known]
         self.declined = {peer: when for peer, when in self.declined.items() if peer in known}
         if self.promising not in known:

@@ -1,8 +1,8 @@
-"""Drawings as SVG: elements, their text, and the grid of a panel. Pure.
+"""SVG drawings: elements, text, axes and the grid of a panel. Pure.
 
-Every drawing of the project is written here, so that names of tasks and files are escaped in one place. A drawing is a
-list of elements; coordinates are pixels from the upper left. Only the standard library is imported, because
-`shoal monitor` runs without other packages.
+All drawings of Shoal are written with these functions, so that names of tasks and files are escaped in one place. A
+drawing is a list of elements; coordinates are pixels from the upper left corner. Only the standard library is imported,
+because `shoal monitor` runs without other packages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GRID = "#ddd"
 
 
 class Axis(NamedTuple):
-    """An axis between two values, from one pixel to another."""
+    """A linear or logarithmic axis: maps values to pixels."""
 
     least: float
     most: float
@@ -34,26 +34,26 @@ class Axis(NamedTuple):
         return self.begin + part * (self.end - self.begin)
 
     def steps(self, number: int) -> list[float]:
-        """So many equal steps from one end to the other, both included."""
+        """`number` equal steps from one end to the other, both ends included."""
         return [self.least + (self.most - self.least) * step / number for step in range(number + 1)]
 
 
 def round_number(value: float, *, up: bool = True) -> float:
-    """The next 1, 2 or 5 times a power of ten, or 1 for nothing."""
+    """The next 1, 2 or 5 times a power of ten; 1 for 0."""
     power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
-    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be rounded to a whole number
+    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]  # the logarithm may be off by rounding
     return next(step for step in steps if step >= (value or power)) if up else max(s for s in steps if s <= value)
 
 
 def element(name: str, content: str = "", **attributes: str | float | None) -> str:
-    """One element; `content` is SVG. `_` in names of attributes stands for `-`, and None leaves an attribute out."""
+    """One element; `content` is SVG. `_` in attribute names becomes `-`, and attributes with value None are omitted."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
     words = "".join(f' {key}="{_value(value)}"' for key, value in given.items())
     return f"<{name}{words}>{content}</{name}>" if content else f"<{name}{words}/>"
 
 
 def text(x: float, y: float, words: str, **attributes: str | float | None) -> str:
-    """Words at a place, the left end of their base line there unless `text_anchor` says otherwise."""
+    """Text at a position, which is the left end of its base line unless `text_anchor` is given."""
     plain = "".join(letter if letter.isprintable() else " " for letter in words)
     return element("text", escape(plain, quote=False), x=x, y=y, **attributes)
 
@@ -72,17 +72,17 @@ def polyline(points: Iterable[Point], stroke: str, *, is_dashed: bool = False) -
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, stroke: str | None = None) -> str:
-    """A filled rectangle, or only its edge with `fill` none."""
+    """A filled rectangle; with `fill` none only its outline."""
     return element("rect", x=x, y=y, width=width, height=height, fill=fill, stroke=stroke)
 
 
 def key(x: float, y: float, colour: str, label: str) -> list[str]:
-    """One entry of a legend: a square in a colour, and what the colour means. `y` is the upper edge."""
+    """One legend entry: a coloured square and its label. `y` is the upper edge."""
     return [rectangle(x, y, 12, 12, colour), text(x + 17, y + 10, label)]
 
 
 def horizontals(up: Axis, across: Axis, values: Iterable[float], show: Callable[[float], str]) -> list[str]:
-    """Lines of the grid at these values of `up`, with what they are at the left."""
+    """Horizontal grid lines at these values of `up`, with labels at the left."""
     parts = []
     for value in values:
         y = up.at(value)
@@ -92,7 +92,7 @@ def horizontals(up: Axis, across: Axis, values: Iterable[float], show: Callable[
 
 
 def document(width: int, height: int, title: Point, words: str, parts: Sequence[str]) -> str:
-    """The whole file: white paper, the title, and the parts."""
+    """The complete file: white background, title and parts."""
     content = [rectangle(0, 0, width, height, "white"), text(*title, words, font_size=15), *parts]
     namespace, font = "http://www.w3.org/2000/svg", "sans-serif"
     body = "\n".join(["", *content, ""])
@@ -100,7 +100,7 @@ def document(width: int, height: int, title: Point, words: str, parts: Sequence[
 
 
 def _value(value: str | float) -> str:
-    """An attribute. Two decimals are a hundredth of a pixel."""
+    """An attribute value with at most two decimals (a hundredth of a pixel)."""
     if isinstance(value, str):
         return escape(value)
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
-"""The parts of a task that many tasks share (`Profile`) and what a task does (`Call`, or a command line).
+"""Task profiles (`Profile`: category, resources, retries, shell, ...) and Python calls (`Call`).
 
-A task's action is one of: `str`, a command line; `Call`, a Python function to be called in a worker process; `None`, a
-task that only groups others or stands for a source, and uses no core.
+The action of a task is a `str` (a command line), a `Call` (a Python function that runs in a worker process), or `None`:
+a task that only groups other tasks or represents a source, and uses no core.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ ONE_CORE = Resources((("cores", FRACTION),))
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What tasks of one kind have in common; interned by the graph, so a million tasks share a handful."""
+    """Properties that many tasks share; the graph interns profiles, so a million tasks need only a few."""
 
     category: str = ""
-    """The key for learning; empty until the graph derives it from the executable or the function's name."""
+    """Key under which durations and sizes are learned; if empty, derived from the executable or the function's name."""
     resources: Resources = ONE_CORE
     retries: int = 0
-    """How many more attempts a failed one is given."""
+    """Number of further attempts after a failed one."""
     timeout: float | None = None
     environment: tuple[tuple[str, str], ...] = ()
     directory: str | None = None
-    """Working directory, relative to the workflow's; None is the workflow's own."""
+    """Working directory, relative to the directory of the workflow; None: the directory of the workflow."""
     cores_declared: bool = False
-    """Whether somebody asked for these cores; one core also stands in `resources` where nobody said anything."""
+    """Whether the user declared cores; without a declaration `resources` contains one core by default."""
     prefers: tuple[str, ...] = ()
-    """Labels that its node should carry, if there is one; those that it must carry stand in `resources`."""
+    """Labels of preferred nodes; required labels are part of `resources`."""
     shell: str = ""
-    """What runs a command; see `shoal.core.task`."""
+    """Shell that runs a command, as a program with options; empty: the default."""
 
     def declares(self, name: str) -> bool:
-        """Whether somebody said how much of this resource such a task needs."""
+        """Whether the user declared an amount of this resource."""
         amount = self.resources.get(name)
         return (self.cores_declared or amount != FRACTION) if name == "cores" else amount > 0
 
@@ -54,11 +54,11 @@ class Call(msgspec.Struct, frozen=True):
 
     function: Callable[..., Any]
     fingerprint: str = ""
-    """Changes when the function's code changes; part of the task's identity."""
+    """Hash of the function's code; part of the task's identity."""
     wants_task: bool = False
     wildcards: tuple[tuple[str, str], ...] = ()
     named: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
-    """Needs that were given by name, for `t.needs.NAME`."""
+    """Inputs that were declared by name, for `t.needs.NAME`."""
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
 
@@ -67,7 +67,7 @@ Action: TypeAlias = str | Call | None
 
 
 def category_of_command(command: str) -> str:
-    """The executable's base name, skipping `VAR=value` words and opening brackets: the category nobody declared."""
+    """The base name of the executable, without `VAR=value` words and opening brackets: the default category."""
     for word in command.split(maxsplit=8):
         word = word.lstrip("({")
         if not word or ("=" in word and "/" not in word.split("=", 1)[0]):
@@ -78,30 +78,30 @@ def category_of_command(command: str) -> str:
 
 STRICT = "strict"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./ \t-][A-Za-z0-9_@%+:,./= \t-]*")
-"""Characters that no shell gives a meaning to; `=` only behind the first word, where it is no assignment."""
+"""Characters without a meaning to a shell; `=` only after the first word, where it is not an assignment."""
 
 
 def needs_shell(command: str) -> bool:
-    """Whether something in the command means anything to a shell."""
+    """Whether the command contains anything that a shell interprets."""
     words = command.split(None, 1)
     return not words or "=" in words[0] or _PLAIN.fullmatch(command) is None
 
 
 def words_elsewhere(shell: str) -> list[str]:
-    """The words in front of `-c` where nothing is known of the machine: in what other programs are to run."""
+    """The words before `-c` in exported workflows, where nothing is known about the machine that runs them."""
     if shell == STRICT:
         return ["bash", "-euo", "pipefail"]
     return shlex.split(shell) or ["/bin/sh"]
 
 
 def parse_shell(value: object) -> str:
-    """A program and its options, as a profile has them; `-c` and the command come behind them."""
+    """Parses a shell: a program and its options, as stored in a profile; `-c` and the command are appended to it."""
     if not isinstance(value, str) or is_unusable(value):
         raise InputError(f"shell must be a program and its options, such as 'bash -e', not {value!r}")
     try:
         words = shlex.split(value)
     except ValueError as error:
-        raise InputError(f"shell={value!r} cannot be read: {str(error).lower()}") from None
+        raise InputError(f"shell={value!r} cannot be parsed: {str(error).lower()}") from None
     if words[1:] and words[-1] == "-c":
         words.pop()
     if not words or not words[0] or words[0].startswith("-"):

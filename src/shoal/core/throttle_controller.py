@@ -1,8 +1,9 @@
-"""Between a broker and its throttle: counts what the throttle wants to know, and tells the broker the caps.
+"""Connects a throttle to a scheduler: collects its input, and turns its verdicts into caps.
 
-The driver gives it samples and results, and asks `look` ten times a second; what that answers goes to the broker like
-any other event. A category that waits for its turn gets it early if those ahead of it have nothing left to start, so
-that no core idles until the end of a control period. Sensing, clocks and keeping profiles are left to the driver.
+The driver passes in node samples and task results, and calls `look` ten times per second; the result goes to the
+scheduler like any other event. If the categories with the current turn have nothing left to start, the next category
+gets its turn early, so that no core idles until the end of a control period. Sensors, clocks and stored profiles are
+the driver's part.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from shoal.core.scheduler import Scheduler
 from shoal.core.scheduler_messages import CapsChanged, TaskResult
 
 RETELL_SECONDS = 10.0
-"""A category of which nothing changes is told of so often, so that its use and rate can be followed."""
+"""Interval after which a category is reported again although nothing changed, so that its use and rate can be
+plotted."""
 
 
 TINY_SECONDS = 0.005
-"""Starting shorter tasks costs about as much as they do: how many run is no question, and looking would only cost."""
+"""Tasks shorter than this are not throttled: starting them costs about as much as running them."""
 
 
 class CategoryThrottleState(msgspec.Struct, frozen=True):
-    """How a category stands, for those who look."""
+    """State of one category under the throttle, for status displays."""
 
     category: str
     verdict: ThrottleVerdict
@@ -37,7 +39,7 @@ class CategoryThrottleState(msgspec.Struct, frozen=True):
 
 
 class ThrottleController:
-    """The throttle of one broker."""
+    """The throttle of one scheduler."""
 
     def __init__(
         self,
@@ -47,9 +49,9 @@ class ThrottleController:
         known: Mapping[str, UsageProfile] | None = None,
         needs: Mapping[str, int] | None = None,
     ) -> None:
-        """`known` is what was learned before, by category; `needs` the whole cores that one task is thought to use.
+        """`known`: profiles by category from earlier runs. `needs`: whole cores that one task is expected to use.
 
-        Categories that are here together begin with as many tasks as the cores hold.
+        Categories that appear together start with as many tasks as the cores can hold.
         """
         self.regime = regime
         self.broker = broker
@@ -58,25 +60,25 @@ class ThrottleController:
         self._needs = dict(needs or {})
         self.throttle = Throttle(controller(regime.name, self.cores, self._known))
         self._caps: dict[str, int | None] = {}
-        """What the broker was told last."""
+        """Caps last sent to the scheduler."""
         self._met: dict[str, int] = {}
-        """Categories that have been here, and with how many tasks each began."""
+        """All categories seen so far, with the number of tasks with which each started."""
         self._here: dict[str, int] = {}
-        """Those that are here now, with the number of tasks that wait."""
+        """Current categories, with their number of waiting tasks."""
         self._order: dict[str, None] = {}
-        """Categories in the order in which they came."""
+        """Categories in order of appearance."""
         self._weights: dict[str, int] = {}
-        """Most memory that a task of a category was seen to use, where nobody sizes it."""
+        """By category: peak memory of one task, where memory is not sized."""
         self._elastic: dict[str, bool] = {}
-        """By cap, whether a task may leave open how many cores it needs; of the lanes that were looked at."""
+        """By cap: whether one of its lanes leaves cores undeclared; computed on first use."""
         self._seen_lanes = 0
         self._last_sample = float("-inf")
         self._news: list[CategoryThrottleState] = []
         self._newest: dict[str, tuple[float, int | None, str]] = {}
-        """When each category was told of, with its cap and state."""
+        """By category: when it was last reported, with its cap and state."""
 
     def begin(self, ready: Iterable[int] = ()) -> CapsChanged:
-        """The caps before anything has run; `ready` are the tasks that will be there at once."""
+        """The caps before anything has run; `ready` are the tasks that are ready at the start."""
         if self.regime.slots:
             self._caps = {SLOTS: self.regime.slots}
             verdict = ThrottleVerdict(self.regime.slots, ControllerState.FIXED, self.reasons()[SLOTS])
@@ -88,16 +90,16 @@ class ThrottleController:
         return CapsChanged(dict(self._caps))
 
     def _start(self, name: str, together: int) -> int:
-        """With how many tasks a category begins: what was found before, or its part of the cores."""
+        """Initial number of tasks of a category: the level found earlier, or its share of the cores."""
         known = self._known.get(name)
         if known is not None and known.level:
             return known.level
         if self._declares_cores(name):
-            together = 1  # the contract divides the cores among those that say how many they need
+            together = 1  # declared cores are divided by the contract
         return max(1, -(-self.cores // (max(1, together) * self._needs.get(name, 1))))
 
     def _declares_cores(self, name: str) -> bool:
-        """Whether no task of a category leaves open how many cores it needs."""
+        """Whether all tasks of a category declare their cores."""
         lanes = self.broker.lanes
         for lane in lanes[self._seen_lanes :]:
             self._elastic[lane.cap] = lane.elastic or self._elastic.get(lane.cap, False)
@@ -105,8 +107,8 @@ class ThrottleController:
         return not self._elastic.get(name, True)
 
     def _meet(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Categories are here for the first time: they go on with what they have begun with. Others will begin with
-        what falls to one more."""
+        """Registers categories that appear for the first time, and returns their initial levels. Later categories start
+        with the share for one more category."""
         for name in names:
             if name not in self._met:
                 self._met[name] = cap = self._caps.get(name) or self._start(name, 1)
@@ -114,7 +116,8 @@ class ThrottleController:
         return {name: self._start(name, len(self._here) + 1) for name in self._caps if name not in self._met}
 
     def _widen(self) -> None:
-        """Those that are still at their beginning take over what falls to them since others have left."""
+        """Raises categories that are still at their initial level to the larger share left by categories that have
+        ended."""
         for name in self._here:
             verdict = self.throttle.verdicts.get(name)
             if verdict is None or verdict.state is not ControllerState.PROFILING:
@@ -123,12 +126,12 @@ class ThrottleController:
             if start > self._met[name]:
                 self._met[name] = start
                 if self.throttle.controller.widen(name, start):
-                    del self.throttle.verdicts[name]  # so that it is decided anew at once
+                    del self.throttle.verdicts[name]  # forces an immediate new decision
 
     # ---- what happens --------------------------------------------------------------------------------------------
 
     def ended(self, now: float, results: Iterable[TaskResult]) -> None:
-        """Attempts have ended; their tasks are still with the broker."""
+        """Processes results of attempts; their tasks must still be known to the scheduler."""
         ended, lanes, lane_of = self.throttle.ended, self.broker.lanes, self.broker.columns.lane
         for result in results:
             if result.outcome is AttemptOutcome.OK:
@@ -137,17 +140,17 @@ class ThrottleController:
                     ended(now, lane.cap, result.duration)
 
     def weigh(self, task: int, memory: int) -> None:
-        """An attempt at a task has used so many bytes; only told where memory is not sized."""
+        """Records the memory used by a task; called only where memory is not sized."""
         name = self.broker.lanes[self.broker.columns.lane[task]].cap
         if memory > self._weights.get(name, 0):
             self._weights[name] = memory
 
     def wants_sample(self, now: float) -> bool:
-        """Whether the node is to be looked at: every half second while tasks run."""
+        """Whether a sample of the node is due: every half second while tasks run."""
         return self.regime.learns and now - self._last_sample >= SAMPLE_SECONDS and bool(self.broker.running)
 
     def sample(self, now: float, sample: NodeSample) -> None:
-        """The node was looked at; after a pause that is only a beginning."""
+        """Processes a sample of the node; the first one after a pause only marks the beginning of an interval."""
         paused = now - self._last_sample > 4 * SAMPLE_SECONDS
         self._last_sample = now
         if not paused:
@@ -156,7 +159,7 @@ class ThrottleController:
     # ---- what follows --------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> CapsChanged | None:
-        """Decides anew if it is time for that; what the broker is to be told, if anything."""
+        """Makes a new decision if it is due; returns the changed caps for the scheduler, if any."""
         if not self.regime.learns:
             return None
         running, waiting = self.running(), self._waiting()
@@ -178,7 +181,7 @@ class ThrottleController:
         return CapsChanged(changed)
 
     def running(self) -> dict[str, int]:
-        """Places in use under each cap."""
+        """Number of places in use under each cap."""
         lanes = self.broker.lanes
         found: dict[str, int] = {}
         for bundle in {id(bundle): bundle for bundle in self.broker.running.values()}.values():
@@ -194,12 +197,12 @@ class ThrottleController:
         return {name: verdict.reason for name, verdict in self.throttle.verdicts.items()}
 
     def news(self) -> list[CategoryThrottleState]:
-        """What is new since the last time this was asked."""
+        """Category states that changed since the last call."""
         news, self._news = self._news, []
         return news
 
     def standing(self) -> list[CategoryThrottleState]:
-        """How each category that is here stands now."""
+        """Current state of each category."""
         running, waiting = self.running(), self._waiting()
         return [
             CategoryThrottleState(name, self.throttle.verdicts[name], running.get(name, 0), waiting.get(name, 0))
@@ -208,7 +211,7 @@ class ThrottleController:
         ]
 
     def profiles(self) -> dict[str, UsageProfile]:
-        """What was learned, to be kept; a number that was found before is not lost by a run too short to find one."""
+        """Learned profiles to store. A level found in an earlier run is kept if this run was too short to find one."""
         found = {}
         for name, profile in self.throttle.profiles().items():
             level = profile.level or self._known.get(name, profile).level
@@ -229,13 +232,14 @@ class ThrottleController:
         return [name for name in self._order if name in running or name in waiting]
 
     def _tiny(self) -> set[str]:
-        """Categories with tasks that are too short to be throttled."""
+        """Categories whose tasks are too short to be throttled."""
         means = [(lane.cap, lane.mean_duration) for lane in self.broker.lanes if lane.mean_duration is not None]
         short = {name for name, mean in means if mean < TINY_SECONDS}
         return short - {name for name, mean in means if mean >= TINY_SECONDS} if short else short
 
     def _limits(self, present: Iterable[str], running: Mapping[str, int]) -> dict[str, int | None]:
-        """What the contract admits of each. Sizes not yet learned are large: they must not make it begin low."""
+        """How many tasks of each category the contract admits. Sizes not yet learned are large and must not lower the
+        start."""
         limits: dict[str, int | None] = dict.fromkeys(present, 0)
         for number, lane in enumerate(self.broker.lanes):
             most = limits.get(lane.cap)
@@ -248,7 +252,7 @@ class ThrottleController:
         return limits
 
     def _fitting(self, name: str, running: Mapping[str, int]) -> int | None:
-        """How many tasks of a category the memory holds beside the others, if all are like the largest."""
+        """How many tasks of a category fit into memory beside the others, if all are as large as the largest."""
         contract, weight = self.broker.contract, self._weights.get(name)
         if not weight or "memory" not in contract.names:
             return None
@@ -256,7 +260,7 @@ class ThrottleController:
         return max(1, (contract.capacity("memory") - others) // weight)
 
     def _early_turn(self, caps: Mapping[str, int | None], waiting: Mapping[str, int]) -> dict[str, int | None]:
-        """Who waits for its turn has it if nobody else has anything to start."""
+        """Gives waiting categories their turn if no other category has a task to start."""
         held = [name for name in self._order if waiting.get(name) and caps.get(name) == 0]
         if not held or any(count and caps.get(name) != 0 for name, count in waiting.items()):
             return {}

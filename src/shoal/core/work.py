@@ -1,7 +1,7 @@
-"""What there is to do, as columns: all a simulator, a store or a bound needs of a workflow, without names and commands.
+"""A workflow as columns (tasks, edges, files, durations), without names and commands: input of simulators and bounds.
 
-Tasks and files are dense integers. A `Work` comes from a graph and what is known of its tasks (`from_graph`), or from a
-generator that would only throw names away. Task *t* reads `inputs[input_start[t]:input_start[t + 1]]` and makes
+Tasks and files are dense integers. A `Work` comes from a graph with known durations and file sizes (`from_graph`), or
+from a workload generator. Task *t* reads `inputs[input_start[t]:input_start[t + 1]]` and makes
 `outputs[output_start[t]:output_start[t + 1]]`; `children` has one entry per edge, as in the graph.
 """
 
@@ -18,7 +18,7 @@ from shoal.core.resources import Resources
 from shoal.core.task import Profile
 
 EVERYWHERE = -1
-"""Home of a source file that lies on the shared file system."""
+"""Home of a source file on the shared file system."""
 
 
 class Work(msgspec.Struct):
@@ -26,27 +26,27 @@ class Work(msgspec.Struct):
 
     name: str
     seconds: Sequence[float]
-    """How long each task computes on one core of a node with speed 1; no transfers in it."""
+    """Computing time of each task on one core of a node with speed 1, without transfers."""
     category: Sequence[int]
     profiles: list[Profile]
-    """One per category number: its name, what its tasks ask for, retries."""
+    """One per category number: name, resource request, retries."""
     waits_for: Sequence[int]
     """Number of edges into each task."""
     child_start: Sequence[int]
     children: Sequence[int]
     input_start: Sequence[int] = ()
-    """Empty: no task reads a file. Likewise for the outputs."""
+    """Empty: no task reads a file. The same holds for the outputs."""
     inputs: Sequence[int] = ()
     output_start: Sequence[int] = ()
     outputs: Sequence[int] = ()
     file_bytes: Sequence[int] = ()
     file_home: Sequence[int] = ()
-    """Of source files: the number of the node that has it (counted modulo the nodes there are), or `EVERYWHERE`."""
+    """For source files: the number of the node that has the file (modulo the number of nodes), or `EVERYWHERE`."""
     rank: Sequence[int] = ()
     weight: Sequence[int] = ()
-    """Bytes that each task reads; empty if none reads any."""
+    """Bytes that each task reads; empty if no task reads any."""
     upward_length: Sequence[float] = ()
-    """Seconds from the start of each task to the end of the workflow, if somebody has computed them."""
+    """Seconds from the start of each task to the end of the workflow; empty if not computed."""
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -64,14 +64,14 @@ class Work(msgspec.Struct):
 def bytes_read(
     tasks: int, input_start: Sequence[int], inputs: Sequence[int], file_bytes: Sequence[int]
 ) -> Sequence[int]:
-    """The column `weight`."""
+    """Computes the column `weight`."""
     if not input_start:
         return ()
     return array("q", (sum(file_bytes[at] for at in inputs[input_start[t] : input_start[t + 1]]) for t in range(tasks)))
 
 
 def ranks_of(waits_for: Sequence[int], child_start: Sequence[int], children: Sequence[int]) -> array[int]:
-    """The column `rank`: tasks on the longest path behind each task. Tasks may be numbered in any order."""
+    """Computes the column `rank`: number of tasks on the longest path behind each task. Tasks may have any order."""
     order = _parents_first(waits_for, child_start, children)
     rank = array("i", bytes(4 * len(waits_for)))
     for task in reversed(order):
@@ -82,7 +82,7 @@ def ranks_of(waits_for: Sequence[int], child_start: Sequence[int], children: Seq
 
 
 def upward_lengths(work: Work) -> array[float]:
-    """The column `upward_length`: seconds of computing from the start of each task to the end of the workflow."""
+    """Computes the column `upward_length`: computing time from the start of each task to the end of the workflow."""
     length = array("d", work.seconds)
     for task in reversed(_parents_first(work.waits_for, work.child_start, work.children)):
         length[task] += max((length[child] for child in work.children_of(task)), default=0.0)
@@ -90,10 +90,10 @@ def upward_lengths(work: Work) -> array[float]:
 
 
 def _parents_first(waits_for: Sequence[int], child_start: Sequence[int], children: Sequence[int]) -> list[int]:
-    """All tasks, each behind those it waits for."""
+    """All tasks in topological order."""
     order = [task for task, count in enumerate(waits_for) if not count]
     left = array("i", waits_for)
-    for task in order:  # grows while we walk it
+    for task in order:  # the list grows during the loop
         for child in children[child_start[task] : child_start[task + 1]]:
             left[child] -= 1
             if not left[child]:
@@ -112,7 +112,7 @@ def assemble(
     category: Sequence[int] = (),
     profiles: Sequence[Profile] = (),
 ) -> Work:
-    """Work from what each task reads and makes; the edges follow. For generators of moderate size."""
+    """Builds a `Work` from the files that each task reads and makes; edges follow from them. For small workloads."""
     tasks = len(seconds)
     input_start, inputs = _rows(reads)
     output_start, outputs = _rows(makes)
@@ -163,7 +163,7 @@ def _rows(rows: Iterable[Sequence[int]]) -> tuple[array[int], array[int]]:
 
 
 def from_graph(graph: Graph, seconds: Sequence[float], file_bytes: Sequence[int]) -> Work:
-    """A graph with what is known of its tasks and files; a task that runs nothing takes no time and no core."""
+    """Builds a `Work` from a graph, durations and file sizes; a task without an action takes no time and no core."""
     nothing = len(graph.profiles)
     category = array("i", graph.profile)
     for task, action in enumerate(graph.actions):

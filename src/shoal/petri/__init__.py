@@ -1,7 +1,7 @@
-"""Nets: workflows whose shape depends on data.
+"""Coloured Petri nets: workflows whose shape depends on data.
 
-A net has **places**, which hold tokens, and **transitions**, which take tokens and make others. Tokens are any Python
-values. A transition is a **step**, which the engine runs itself, or a **task**, which runs on a node::
+A net has **places**, which hold tokens, and **transitions**, which take tokens and make others. Tokens are arbitrary
+Python values. A transition is a **step**, which the engine runs itself, or a **task**, which runs on a node::
 
     net = Net("search")
     todo, found, best = net.place("todo", [root]), net.place("found"), net.place("best", [inf])
@@ -19,36 +19,36 @@ values. A transition is a **step**, which the engine runs itself, or a **task**,
     def finish(b, open):
         return net.result(b)
 
-**Ports.** `take(place)` takes a token away when the transition fires, `read(place)` sees one and leaves it, and
-`count(place)` is the number of tokens there, those included that tasks which still run have taken. The oldest tokens
-come first. Two ports of one transition never hold the same token. Ports with `key=` get tokens with equal keys, found
-by hash.
+**Ports.** `take(place)` removes a token when the transition fires. `read(place)` passes a token and leaves it there.
+`count(place)` is the number of tokens, including those taken by running tasks. The oldest tokens come first. Two ports
+of one transition never get the same token. Ports with `key=` get tokens with equal keys, found by hash.
 
-**Guards.** `when=` is a function of some ports, named by its parameters, or a list of such functions that must all
-hold. Guards and keys must be pure: their answer may depend on their arguments only, because it is remembered. A guard
-over one port is asked once for each token. A guard over several ports without `key=` is asked once for each combination
-of their tokens. A guard over tokens and a count is asked anew whenever the transition is looked at, from the oldest
-token on; write it as a list of guards where that can be.
+**Guards.** `when=` is a function of some ports, named by its parameters, or a list of functions that must all be true.
+Guards and keys must be pure: their results may depend on their arguments only, because they are cached. A guard over
+one port is evaluated once per token. A guard over several ports without `key=` is evaluated once per combination of
+their tokens. A guard over tokens and a count is evaluated again whenever the transition is examined, starting with the
+oldest token; write it as a list of guards where possible.
 
-**What is returned.** A mapping from places to tokens: a value is one token, `each(values)` one token per element,
-`NOTHING` none. With `put=place` the value itself is the token (also None). `result(value)` is the answer of the net and
-ends it. `eureka("group")` makes the results of all running tasks of that group ignored and lets none of it fire any
-more, unless `again=True`; the tokens of those tasks are gone. A tuple of these does them all. All tokens of a result
+**Return values.** A mapping from places to tokens: a value is one token, `each(values)` one token per element,
+`NOTHING` none. With `put=place` the value itself is the token (also None). `result(value)` is the result of the net and
+ends it. `eureka("group")` ignores the results of all running tasks of that group and prevents further firings of it,
+unless `again=True`; the tokens of those tasks are lost. A tuple combines several of these. All tokens of a result
 appear at once, after all of them were checked, or none does.
 
-**Order.** Steps fire before tasks; among either, the highest `priority` first; among equals, in turn, or by chance with
-a seed. No transition starves behind others of its priority. Steps must be quick and pure functions of their tokens: a
-run that is resumed repeats them. They must not change the tokens they get. `next` takes a bounded number of looks at
-steps; a task gets its turn after them even if steps go on for ever.
+**Order.** Steps fire before tasks; among either, the highest `priority` first; among equals, round-robin, or at random
+with a seed. No transition starves behind others of its priority. Steps must be fast and pure functions of their tokens:
+a run that is resumed repeats them. They must not modify their tokens. `next` examines a bounded number of steps; then a
+task gets its turn even if steps could fire forever.
 
-**Failure.** When a task has failed for good its tokens go back to their places. They are not offered to the same
-transition again, until a retry, but others may take them. With `on_error=place` a `Failure` goes there instead. A step
-or guard that raises is set aside: its tokens go back and the rest of the net goes on.
+**Failure.** When a task has failed for good its tokens return to their places. They are not offered to the same
+transition again until a retry, but other transitions may take them. With `on_error=place` a `Failure` is put there
+instead. A transition whose function or guard raises an exception is disabled: its tokens return and the rest of the net
+continues.
 
-**End.** A run is over when some transition gave a result, or when nothing can fire and nothing runs, unless the net is
+**End.** A run is over when a transition returned a result, or when nothing can fire and nothing runs, unless the net is
 kept open for tokens from outside and has not been closed.
 
-Cost: a firing costs O(ports), however many tokens and places there are; a token costs O(ports on its place).
+Cost: a firing costs O(ports), independent of the number of tokens and places; a token costs O(ports on its place).
 """
 
 from shoal.petri.interpreter import NetFlow

@@ -1,7 +1,8 @@
-"""Which transitions are worth a look, and in which order: highest priority first, then in turn or by seeded choice.
+"""Enabling of transitions: places with live tokens, matching of tokens to ports, guards and joins, and firing order.
 
-In turn means that a transition that has fired goes to the end of its queue, so none of equal priority starves. With a
-seed the choice is random among those of equal priority, and the same for the same seed.
+`prepare` creates the places and firings of a run. `TransitionAgenda` orders them: highest priority first, then
+round-robin or random with a seed. In round-robin a transition that has fired goes to the end of its queue, so none of
+equal priority starves. With a seed the choice is random among equal priorities, and reproducible.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from shoal.petri.transition import Function, Guard, Transition
 
 Filter = Callable[[Any], object]
 SLACK = 64
-"""Dead numbers that are never worth a sweep."""
+"""Number of stale serials below which lists are never compacted."""
 NOBODY = -1
 
 
 class Offered(Protocol):
-    """A port, or a pair of port and join, that is told of each new token of its place."""
+    """A port, or a port of a join, that is notified of each new token of its place."""
 
     owner: int
 
@@ -30,7 +31,7 @@ class Offered(Protocol):
 
 
 class Serials:
-    """Serial numbers for all places of one flow, so that any two tokens have an order."""
+    """Serial numbers for all places of one run, so that any two tokens are ordered."""
 
     __slots__ = ("last",)
 
@@ -39,7 +40,7 @@ class Serials:
 
 
 class LivePlace:
-    """What both kinds of place have in common."""
+    """Common base of both kinds of places."""
 
     __slots__ = ("add", "flying", "name", "spec", "watchers")
 
@@ -47,7 +48,7 @@ class LivePlace:
         self.spec = spec
         self.name = spec.place.name
         self.flying = 0
-        """Tokens taken by tasks that still run."""
+        """Number of tokens taken by running tasks."""
         self.watchers: list[int] = []
         """Numbers of the transitions that a new token may enable."""
         self.add: Callable[[object], None]
@@ -56,7 +57,7 @@ class LivePlace:
         raise NotImplementedError
 
     def put_back(self, value: object, barred: int) -> None:
-        """Take a token that the transition `barred` must not be offered again."""
+        """Returns a token that must not be offered to the transition `barred` again."""
         raise NotImplementedError
 
     def contents(self) -> Iterator[tuple[int, object, int]]:
@@ -65,7 +66,7 @@ class LivePlace:
 
 
 class QueuePlace(LivePlace):
-    """A place whose only user takes whatever is oldest."""
+    """A place with a single consumer that takes the oldest token."""
 
     __slots__ = ("queue", "shelf")
 
@@ -73,7 +74,7 @@ class QueuePlace(LivePlace):
         super().__init__(spec)
         self.queue: deque[object] = deque()
         self.shelf: list[tuple[object, int]] = []
-        """Tokens that the only user must not have again."""
+        """Tokens that must not be offered to the consumer again."""
         self.add = self.queue.append
 
     def __len__(self) -> int:
@@ -93,7 +94,7 @@ class QueuePlace(LivePlace):
 
 
 class IndexedPlace(LivePlace):
-    """A place whose tokens have serial numbers, for guards, keys and several users."""
+    """A place whose tokens have serial numbers, for guards, keys and several consumers."""
 
     __slots__ = ("barred", "ports", "serials", "values")
 
@@ -120,7 +121,7 @@ class IndexedPlace(LivePlace):
         self.restore(self.serials.last, value, barred)
 
     def restore(self, serial: int, value: object, barred: int) -> None:
-        """Take a token under a number that is known."""
+        """Puts a token with a known serial number."""
         self.values[serial] = value
         if barred != NOBODY:
             if len(self.barred) > 2 * len(self.values) + SLACK:
@@ -137,7 +138,7 @@ class IndexedPlace(LivePlace):
 
 
 class PortCandidates:
-    """A port that needs any one token its filters let in, whatever the other ports get."""
+    """Candidates of a port that accepts any token passing its filters, independent of other ports."""
 
     __slots__ = ("filters", "found", "fresh", "owner", "sweep_at", "values")
 
@@ -148,7 +149,7 @@ class PortCandidates:
         self.fresh: deque[int] = deque()
         self.sweep_at = SLACK
         self.found = 0
-        """The last token that was let in, until it is gone."""
+        """Latest accepted token, until it is taken."""
         place.ports.append(self)
 
     def offer(self, serial: int) -> None:
@@ -160,7 +161,7 @@ class PortCandidates:
             self.sweep_at = 2 * len(self.fresh) + SLACK
 
     def head(self) -> int:
-        """The oldest token that fits, or 0. A filter sees each token once."""
+        """The oldest token that fits, or 0. Filters are evaluated once per token."""
         values = self.values
         if self.found in values:
             return self.found
@@ -174,7 +175,7 @@ class PortCandidates:
 
 
 class SerialList:
-    """Serial numbers in order, with jumps over those found dead, so that no dead stretch is walked twice."""
+    """Ordered serial numbers with jumps over stale ones, so that stale stretches are not walked twice."""
 
     __slots__ = ("head", "jump", "serials")
 
@@ -204,7 +205,7 @@ class SerialList:
 
 
 class JoinPort:
-    """One port of a join: the tokens it has seen, by key where there is one."""
+    """One port of a join: the tokens it has seen, by key if it has one."""
 
     __slots__ = ("at", "by_key", "everything", "filters", "join", "key", "listed", "number", "owner", "values")
 
@@ -215,7 +216,7 @@ class JoinPort:
         self.owner = join.owner
         self.number = number
         self.at = at
-        """Position among the ports of the transition."""
+        """Index among the ports of the transition."""
         self.values = place.values
         self.key = key
         self.filters = filters
@@ -228,7 +229,7 @@ class JoinPort:
         self.join.offer(serial, self.number)
 
     def insert(self, serial: int, key: object) -> None:
-        """Note a token that is done with; called only while no search is under way."""
+        """Adds a token whose combinations were all tried; called only between searches."""
         if self.listed > 2 * len(self.values) + SLACK:
             self._sweep()
         self._note(serial, key)
@@ -244,7 +245,7 @@ class JoinPort:
             self.everything.append(serial)
 
     def _sweep(self) -> None:
-        """Begin the lists anew with the living tokens."""
+        """Rebuilds the lists from the live tokens."""
         by_key, everything, self.listed = self.by_key, self.everything, 0
         self.by_key, self.everything = {}, SerialList()
         if self.key is None:
@@ -257,7 +258,7 @@ class JoinPort:
 
 
 class Level:
-    """A port that is filled next, and the guards that can be asked once it is."""
+    """The port to fill next in a search, and the guards that can be evaluated then."""
 
     __slots__ = ("before", "guards", "has_key", "port", "rivals")
 
@@ -266,22 +267,22 @@ class Level:
         self.guards = guards
         self.before = before
         self.rivals = [other for other in before if other.values is port.values]
-        """Ports of the same place that are filled before; they must hold other tokens."""
+        """Ports of the same place that are filled earlier; they must get other tokens."""
         self.has_key = any(other.key is not None for other in before)
-        """Whether the key is known by then."""
+        """Whether the key is known at this point."""
 
 
 class TokenJoin:
-    """Ports of one transition whose tokens are chosen together."""
+    """Ports of one transition whose tokens must be chosen together (guards over several ports, keys)."""
 
     def __init__(self, owner: int, width: int, guards: Sequence[Guard], volatile: bool) -> None:
         self.owner = owner
         self.guards = guards
         self.volatile = volatile
-        """Whether a guard asks for a count too."""
+        """Whether a guard also depends on a count; then results are not cached."""
         self.ports: list[JoinPort] = []
         self.bound: list[Any] = [None] * width
-        """Values under trial, by port of the transition; the counts are set by the caller."""
+        """Values of the combination under test, by port of the transition; the caller sets the counts."""
         self.needs_everything = False
         self._fresh: deque[tuple[int, int]] = deque()
         self._sweep_at = SLACK
@@ -294,7 +295,7 @@ class TokenJoin:
         self.ports.append(JoinPort(self, len(self.ports), at, place, key, filters))
 
     def close(self) -> None:
-        """Lay out the orders in which ports are filled, one for each port that a search may begin with."""
+        """Plans the order in which ports are filled, for each port with which a search may begin."""
         unkeyed = [port for port in self.ports if port.key is None]
         self.needs_everything = bool(unkeyed) or self.volatile
         starts: list[list[JoinPort]] = [[]] if self.volatile else [[port] for port in self.ports]
@@ -320,7 +321,7 @@ class TokenJoin:
             self._sweep_at = 2 * len(self._fresh) + SLACK
 
     def find(self) -> tuple[int, ...] | None:
-        """The tokens to fire with, one serial number for each port of the join, or None."""
+        """A matching combination, one serial number for each port of the join, or None."""
         if self.volatile:
             while (seen := self._next_fresh()) is not None:
                 seen[0].insert(seen[1], seen[2])
@@ -350,7 +351,7 @@ class TokenJoin:
         return True
 
     def _next_fresh(self) -> tuple[JoinPort, int, object] | None:
-        """The next token that lives and that its filters let in, with its key."""
+        """The next live token that passes its filters, with its key."""
         fresh = self._fresh
         while fresh:
             serial, number = fresh.popleft()
@@ -362,7 +363,7 @@ class TokenJoin:
         return None
 
     def _with(self, port: JoinPort, serial: int, key: object) -> Iterator[tuple[int, ...]]:
-        """The accepted combinations of a token with those seen before."""
+        """Matching combinations of a token with tokens seen earlier."""
         chosen = [0] * len(self.ports)
         chosen[port.number] = serial
         self.bound[port.at] = port.values[serial]
@@ -370,7 +371,8 @@ class TokenJoin:
         return self._extend(levels, 1, chosen, key)
 
     def _extend(self, levels: list[Level], depth: int, chosen: list[int], key: object) -> Iterator[tuple[int, ...]]:
-        """Fill the remaining ports. Tokens may go while it rests at a `yield`: what had them is then given up."""
+        """Fills the remaining ports. Tokens may be taken while the generator is suspended; their combinations are
+        skipped."""
         level, is_last = levels[depth], depth + 1 == len(levels)
         port, bound = level.port, self.bound
         values, key_of = port.values, port.key
@@ -406,7 +408,7 @@ Bind = Callable[[], "Sequence[Any] | None"]
 
 
 class Firing:
-    """One transition of a running net."""
+    """Run-time state of one transition."""
 
     __slots__ = ("bind", "call", "held", "number", "queued", "rank", "spec", "stopped", "taken", "wakes")
 
@@ -414,22 +416,22 @@ class Firing:
         self.number = number
         self.spec = spec
         self.rank = 0
-        """Position of its priority among those of the net, the highest first."""
+        """Rank of its priority in the net, the highest first."""
         self.queued = False
         self.stopped = False
-        """Set aside, fired its once, or of a group that is not wanted any more."""
+        """Disabled, fired once, or member of a cancelled group."""
         self.bind: Bind = lambda: None
         self.call = _callable_with_positions(spec)
         self.taken: list[tuple[int, LivePlace]] = []
-        """Ports whose token leaves its place, with the place."""
+        """Ports whose tokens are removed from their places, with the places."""
         self.held: list[tuple[int, LivePlace]] = []
-        """Those of them whose token is given back when the task is over."""
+        """Those of them whose token returns when the task is over (windows)."""
         self.wakes: list[int] = []
         """Transitions that count tokens of a place from which this one takes."""
 
 
 def prepare(net: Net, serials: Serials) -> tuple[dict[str, LivePlace], list[Firing]]:
-    """The places, empty, and the transitions of a flow."""
+    """Creates the empty places and the transitions of a run."""
     plain = _plain_places(net)
     places: dict[str, LivePlace] = {
         name: QueuePlace(spec) if name in plain else IndexedPlace(spec, serials) for name, spec in net.places.items()
@@ -443,7 +445,7 @@ def prepare(net: Net, serials: Serials) -> tuple[dict[str, LivePlace], list[Firi
         firing.rank = ranks[spec.priority]
         asked = {at for guard in spec.guards for at in guard.ports}
         for at, port in enumerate(spec.ports):
-            if port.kind != "count" or at in asked:  # a count that no guard asks for enables nothing
+            if port.kind != "count" or at in asked:  # a count that no guard uses enables nothing
                 watchers = places[port.place.name].watchers
                 if not watchers or watchers[-1] != firing.number:
                     watchers.append(firing.number)
@@ -461,7 +463,7 @@ def prepare(net: Net, serials: Serials) -> tuple[dict[str, LivePlace], list[Firi
 
 
 def _plain_places(net: Net) -> set[str]:
-    """Places that one transition only uses, and that without a look at the token."""
+    """Places with a single consumer that does not examine the tokens."""
     users: dict[str, set[str]] = {}
     looked_at: set[str] = set()
     for name, spec in net.transitions.items():
@@ -481,7 +483,7 @@ def _plain_places(net: Net) -> set[str]:
 
 
 def _callable_with_positions(spec: Transition) -> Function:
-    """The function of a step as one that takes the bound values in the order of the ports."""
+    """The function of a step, called with the bound values in the order of the ports."""
     function = spec.function
     if function is None:
         return lambda *values: None
@@ -494,7 +496,7 @@ def _callable_with_positions(spec: Transition) -> Function:
 
 
 def _binding(firing: Firing, places: dict[str, LivePlace]) -> Bind:
-    """The closure that looks for tokens and takes them."""
+    """Returns the closure that searches for tokens and takes them."""
     spec = firing.spec
     counts = [(at, places[port.place.name]) for at, port in enumerate(spec.ports) if port.kind == "count"]
     queues: list[tuple[int, deque[object], bool]] = []
@@ -514,7 +516,7 @@ def _binding(firing: Firing, places: dict[str, LivePlace]) -> Bind:
 
 
 def _from_queues(queues: list[tuple[int, deque[object], bool]], width: int) -> Bind:
-    """For ports that want whatever is oldest."""
+    """Binding for ports that take the oldest token."""
     if width == 1 and queues[0][2]:
         only = queues[0][1]
         pop_only = only.popleft
@@ -539,7 +541,7 @@ def _from_queues(queues: list[tuple[int, deque[object], bool]], width: int) -> B
 
 
 def _needs(queues: list[tuple[int, deque[object], bool]]) -> list[tuple[deque[object], int]]:
-    """How many tokens each queue must have."""
+    """The number of tokens that each queue must have."""
     wanted: dict[int, tuple[deque[object], int]] = {}
     for _, queue, _ in queues:
         wanted[id(queue)] = (queue, wanted.get(id(queue), (queue, 0))[1] + 1)
@@ -552,7 +554,8 @@ def _general(
     queues: list[tuple[int, deque[object], bool]],
     indexed: list[tuple[int, IndexedPlace]],
 ) -> Bind:
-    """For everything: cheap conditions first, the join last, and only then are tokens taken."""
+    """Binding for all other cases: cheap conditions first, the join last, and tokens are taken only after all
+    succeed."""
     spec = firing.spec
     needs = _needs(queues)
     count_guards = [guard for guard in spec.guards if all(spec.ports[at].kind == "count" for at in guard.ports)]
@@ -596,7 +599,7 @@ def _general(
 
 
 def _from_one(port: PortCandidates) -> Bind:
-    """For a transition whose only port takes a token that its filters let in."""
+    """Binding for a transition with a single port that takes a token passing its filters."""
     head, take_away = port.head, port.values.pop
 
     def bind() -> Sequence[Any] | None:
@@ -609,7 +612,7 @@ def _from_one(port: PortCandidates) -> Bind:
 def _join_and_free(
     firing: Firing, indexed: list[tuple[int, IndexedPlace]]
 ) -> tuple[TokenJoin | None, list[tuple[int, PortCandidates]]]:
-    """Ports whose tokens must be chosen together, as one join, and those that are independent of all others."""
+    """Splits the ports into a join, whose tokens must be chosen together, and independent ports."""
     spec = firing.spec
     joint: list[Guard] = []
     filters: dict[int, list[Filter]] = {at: [] for at, _ in indexed}
@@ -643,7 +646,7 @@ _MASK = (1 << 64) - 1
 
 
 class Dice:
-    """A seeded source of choices whose whole state is one number (splitmix64)."""
+    """Seeded random generator whose whole state is one number (splitmix64)."""
 
     __slots__ = ("state",)
 
@@ -659,14 +662,14 @@ class Dice:
 
 
 class TransitionAgenda:
-    """Transitions to look at; each stands in it once at most."""
+    """Transitions to examine, ordered by rank; each is queued at most once."""
 
     __slots__ = ("_active", "_dice", "_queues", "_ranks", "looks")
 
     def __init__(self, ranks: int, dice: Dice | None) -> None:
         self._queues: list[deque[Firing]] = [deque() for _ in range(ranks)]
         self._ranks: list[int] = []
-        """A heap of the ranks whose queues are not empty, or were not when last looked at."""
+        """Heap of the ranks with non-empty queues; may contain ranks whose queues have become empty."""
         self._active = bytearray(ranks)
         self._dice = dice
         self.looks = 0
@@ -675,7 +678,7 @@ class TransitionAgenda:
         return any(self._queues[rank] for rank in self._ranks)
 
     def append(self, firing: Firing) -> None:
-        """Put a transition at the end of its queue; the caller knows that it stands in none."""
+        """Appends a transition to its queue; it must not be queued already."""
         rank = firing.rank
         if not self._active[rank]:
             self._active[rank] = 1
@@ -683,7 +686,7 @@ class TransitionAgenda:
         self._queues[rank].append(firing)
 
     def pick(self) -> Firing | None:
-        """Take out the transition to look at now; it counts as queued until the caller says otherwise."""
+        """Removes the transition to examine now; it counts as queued until the caller resets it."""
         ranks = self._ranks
         while ranks:
             queue = self._queues[ranks[0]]
@@ -697,5 +700,5 @@ class TransitionAgenda:
         return None
 
     def names(self) -> list[str]:
-        """In the order of ranks, then of the queues."""
+        """Names of the queued transitions, by rank, then in queue order."""
         return [firing.spec.name for rank in sorted(self._ranks) for firing in self._queues[rank]]

@@ -1,8 +1,8 @@
-"""A net under way: it fires steps itself, hands out tasks, takes results, and can be stopped and resumed anywhere.
+"""Execution of a net (`NetFlow`): fires steps, hands out tasks, takes results; can be stopped and resumed anywhere.
 
-`next` fires steps until only tasks are left, then lets one task take its tokens and returns its number. `extract` gives
-what is to be run, `inject` and `fail` say what became of it. Who drives the flow decides where and when tasks run; it
-also writes the records, keeps the checkpoints and tries a failed task again before it says `fail`.
+`next` fires steps until only tasks are left, then lets one task take its tokens and returns its number. `extract`
+returns what must be run, `inject` and `fail` report the outcome. The driver decides where and when tasks run, writes
+the records, keeps the checkpoints, and repeats a failed task before it calls `fail`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEEDS = 1 << 63
 
 
 class Flight:
-    """A task that has its tokens and is not over."""
+    """A task that has taken its tokens and is not over."""
 
     __slots__ = ("attempt", "firing", "id", "values")
 
@@ -38,7 +38,7 @@ class Flight:
 
 
 class NetInterpreter:
-    """Places, transitions and tasks of one run."""
+    """Places, transitions and running tasks of one run."""
 
     def __init__(self, net: Net, seed: int | None, state: r.NetState | None) -> None:
         if state is not None:
@@ -49,7 +49,7 @@ class NetInterpreter:
         self._load(begin)
 
     def _load(self, state: r.NetState) -> None:
-        """Become the flow that gave this state."""
+        """Restores the state of a run."""
         net = self.net
         self._serials = Serials()
         self._places, self._firings = prepare(net, self._serials)
@@ -86,7 +86,7 @@ class NetInterpreter:
                 stop(firing)
 
     def _fill(self, state: r.NetState) -> None:
-        """Put the tokens of a state on the places; those with numbers in the order of these."""
+        """Puts the tokens of a state on the places; tokens with serial numbers in their order."""
         self._serials.last = state.serial
         numbered: list[tuple[int, IndexedPlace, object, int]] = []
         plain: list[tuple[LivePlace, object, int]] = []
@@ -104,7 +104,7 @@ class NetInterpreter:
             place.put_back(value, bar)
 
     def state(self) -> r.NetState:
-        """The checkpoint; O(tokens)."""
+        """Returns a checkpoint; O(tokens)."""
         names = [firing.spec.name for firing in self._firings]
         return r.NetState(
             net=self.net.name,
@@ -137,7 +137,7 @@ class NetInterpreter:
             (self._tasks if firing.spec.is_task else self._steps).append(firing)
 
     def _fire(self, agenda: TransitionAgenda, looks: int) -> int | None:
-        """Look at so many transitions at most and fire those that can; returns after the first task with its number."""
+        """Examines up to `looks` transitions and fires those that can; returns the number of the first task fired."""
         pick, append = agenda.pick, agenda.append
         while looks > 0 and not self._result:
             firing = pick()
@@ -154,7 +154,7 @@ class NetInterpreter:
                 if spec.is_task:
                     return self._take_off(firing, values)
                 outputs, parts = self._outputs(spec, firing.call(*values))
-            except Exception as error:  # the user's guards and steps may raise anything
+            except Exception as error:  # guards and steps are user code and may raise anything
                 self._put_aside(firing, values, error)
                 continue
             if spec.once:
@@ -169,7 +169,7 @@ class NetInterpreter:
         return None
 
     def _take_off(self, firing: Firing, values: Sequence[Any]) -> int:
-        """A task has its tokens: it is under way from now on."""
+        """Registers a task that has taken its tokens."""
         self._next_task = task = self._next_task + 1
         self._flights[task] = Flight(task, firing, values)
         for _, place in firing.taken:
@@ -183,7 +183,7 @@ class NetInterpreter:
         return task
 
     def _put_aside(self, firing: Firing, values: Sequence[Any] | None, error: Exception) -> None:
-        """A guard or a step raised: its tokens go back and it does not fire any more."""
+        """Disables a transition whose guard or function raised an exception; its tokens return."""
         what = "a guard or key" if values is None else "the function"
         self._set_aside[firing.spec.name] = firing.spec.complaint(what, error)
         stop(firing)
@@ -200,13 +200,14 @@ class NetInterpreter:
                 self._wake(firing)
 
     def _place_of(self, spec: Transition, key: object) -> LivePlace:
-        """The place that a transition returned as a key, if it is a copy that has travelled; else a complaint."""
+        """The place that a transition returned as a key, even as an unpickled copy; raises InputError if there is
+        none."""
         kind = "task" if spec.is_task else "step"
         what = f"net {self.net.name!r}: the result of the {kind} {spec.name!r}"
         return self._places[self.net.spec_of(key, what).place.name]
 
     def _outputs(self, spec: Transition, returned: object) -> tuple[list[Output], Sequence[Part]]:
-        """What a transition returned, checked as a whole before any of it is delivered."""
+        """Checks the whole return value of a transition before any token is put."""
         kind = type(returned)
         if kind is dict and spec.put is None:
             return self._checked(spec, returned), ()  # type: ignore[arg-type]  # mypy does not narrow by type()
@@ -225,7 +226,7 @@ class NetInterpreter:
             return self._checked(spec, returned), ()
         raise InputError(
             f"net {self.net.name!r}: {spec.name!r} returned {shortened(returned)}, which names no place",
-            remedy="return a mapping from places to tokens, or say put=place",
+            remedy="return a mapping from places to tokens, or use put=place",
         )
 
     def _check_groups(self, spec: Transition, part: Part) -> None:
@@ -239,7 +240,7 @@ class NetInterpreter:
                     )
 
     def _several(self, spec: Transition, returned: tuple[object, ...]) -> tuple[list[Output], Sequence[Part]]:
-        """A tuple of what could be returned alone, such as tokens and an eureka."""
+        """A tuple of return values, such as tokens and an eureka."""
         outputs: list[Output] = []
         parts: list[Part] = []
         for item in returned:
@@ -265,7 +266,7 @@ class NetInterpreter:
         return outputs
 
     def _deliver(self, outputs: Sequence[Output], parts: Sequence[Part]) -> None:
-        """Put checked tokens on their places, then do what else was returned."""
+        """Puts checked tokens on their places, then executes the other parts of the return value."""
         firings = self._firings
         for place, values in outputs:
             add = place.add
@@ -294,7 +295,7 @@ class NetInterpreter:
                     stop(firing)
 
     def _land(self, flight: Flight) -> None:
-        """A task is over, however it ended: nothing counts its tokens any more, and its window is open again."""
+        """Ends a task, whatever its outcome: its tokens no longer count, and its window token returns."""
         del self._flights[flight.id]
         firing = flight.firing
         for _, place in firing.taken:
@@ -309,7 +310,7 @@ class NetInterpreter:
         self._ignored.append(flight.id)
 
     def _given(self, flight: Flight, result: object) -> object:
-        """What a task puts on its places: mostly what it returned."""
+        """What the result of a task puts on the places: usually the return value itself."""
         spec = flight.firing.spec
         if spec.gives is not None:
             return spec.rendered("gives", spec.gives, flight.values)
@@ -330,7 +331,7 @@ class NetInterpreter:
 
 
 def stop(firing: Firing) -> None:
-    """Let a transition never fire again."""
+    """Prevents all further firings of a transition."""
     firing.stopped = True
     firing.bind = _never
 
@@ -340,9 +341,9 @@ def _never() -> None:
 
 
 def first_state(net: Net, seed: int | None) -> r.NetState:
-    """The marking with which a net begins; every transition is worth a look."""
+    """The initial marking of a net; all transitions are queued for examination."""
     if seed is not None and (not isinstance(seed, int) or not -_SEEDS <= seed < _SEEDS):
-        raise InputError(f"net {net.name!r}: a seed must be a whole number of 64 bits, not {shortened(seed)}")
+        raise InputError(f"net {net.name!r}: a seed must be a 64-bit integer, not {shortened(seed)}")
     return r.NetState(
         net=net.name,
         marking={name: [(0, token, "") for token in spec.tokens] for name, spec in net.places.items()},
@@ -364,7 +365,7 @@ def first_state(net: Net, seed: int | None) -> r.NetState:
 
 
 def lifted(state: r.NetState) -> r.NetState:
-    """The same state with every bar taken away."""
+    """A copy of the state in which no token is barred from a transition."""
     names = dict.fromkeys([*state.agenda, *state.set_aside])
     barred = [bar for tokens in state.marking.values() for _, _, bar in tokens if bar]
     return msgspec.structs.replace(
@@ -377,27 +378,27 @@ def lifted(state: r.NetState) -> r.NetState:
 
 
 def check_state(net: Net, state: r.NetState) -> None:
-    """Raise `InputError` for a state of another net."""
+    """Raises `InputError` if the state belongs to another net."""
     if state.net != net.name:
-        raise InputError(f"the saved state is of the net {state.net!r}, not of {net.name!r}")
+        raise InputError(f"the saved state belongs to net {state.net!r}, not to {net.name!r}")
     for name in state.marking:
         if name not in net.places:
-            raise InputError(f"the saved state has a place {name!r} that the net {net.name!r} lacks")
+            raise InputError(f"the saved state has place {name!r}, which is not in net {net.name!r}")
     flying = [flight.transition for flight in state.flights]
     barred = [bar for tokens in state.marking.values() for _, _, bar in tokens if bar]
     for name in (*flying, *state.agenda, *state.set_aside, *state.fired_once, *barred):
         if name not in net.transitions:
-            raise InputError(f"the saved state has a transition {name!r} that the net {net.name!r} lacks")
+            raise InputError(f"the saved state has transition {name!r}, which is not in net {net.name!r}")
 
 
 LOOKS_PER_CALL = 10_000
-"""Looks at steps that one call of `next` takes at most, so that an endless loop of steps can be interrupted."""
+"""Maximum number of steps examined in one call of `next`, so that an endless loop of steps can be interrupted."""
 
 
 class NetFlow(NetInterpreter):
-    """One run of a net. Every change goes through a method here, and each leaves at most one record.
+    """One run of a net. Every change is made by a method of this class, and each writes at most one record.
 
-    A run that was stopped is gone on with by `resume`.
+    `resume` continues a run that was stopped.
     """
 
     def __init__(
@@ -421,10 +422,10 @@ class NetFlow(NetInterpreter):
         seed: int | None = None,
         record: Callable[[r.Record], None] | None = None,
     ) -> NetFlow:
-        """The flow after these records, which follow the state, or the beginning if there is none.
+        """The flow after these records, which follow the state (or the initial state).
 
-        The seed is that of the state, if there is one. Tasks that were under way are handed out again, first of all and
-        under their old numbers.
+        The seed is that of the state, if there is one. Tasks that were running are handed out again, before all others
+        and under their old numbers.
         """
         flow = cls(net, seed, state=state)
         for item in records:
@@ -435,32 +436,32 @@ class NetFlow(NetInterpreter):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is known, or nothing is left to do and nothing can come from outside."""
+        """Whether the result is known, or nothing can run and no token can come from outside."""
         return bool(self._result) or (self.closed and not self._flights and not self.is_busy)
 
     @property
     def is_busy(self) -> bool:
-        """Whether `next` has something to look at; if it returned None before, it had reached its bound."""
+        """Whether `next` has something to examine; if it has just returned None, it had reached its limit."""
         return not self._result and bool(self._again or self._steps or self._tasks)
 
     @property
     def result(self) -> object:
-        """The value that some transition gave with `net.result`, or None."""
+        """The value that a transition returned with `net.result`, or None."""
         return self._result[0] if self._result else None
 
     @property
     def has_result(self) -> bool:
-        """Whether some transition gave a result, which may be None."""
+        """Whether a transition returned a result, which may be None."""
         return bool(self._result)
 
     def problems(self) -> list[str]:
-        """One sentence for each transition set aside and each task that failed for good."""
+        """One sentence for each disabled transition and each task that failed for good."""
         return [*self._set_aside.values(), *(trouble.message for trouble in self._failures)]
 
     def next(self, limit: int = LOOKS_PER_CALL) -> int | None:
-        """The number of a task that has its tokens now; None if there is none, or none was found within the bound.
+        """The number of a task that has taken its tokens; None if there is none, or none was found within the limit.
 
-        After `limit` looks at steps a task gets its turn even if steps could go on.
+        After `limit` examined steps a task gets its turn even if steps could continue.
         """
         while self._again:
             if (task := self._again.popleft()) in self._flights:
@@ -478,7 +479,7 @@ class NetFlow(NetInterpreter):
         return found
 
     def extract(self, task: int) -> r.Task:
-        """What is to be run. A second call hands out the next attempt; the result of an older one no longer counts."""
+        """What must be run. A second call returns the next attempt; the result of an older one no longer counts."""
         flight = self._flights[task]
         if self._record is not None:
             self._record(r.Extracted(task=task, attempt=flight.attempt + 1, **self._moment()))
@@ -487,7 +488,7 @@ class NetFlow(NetInterpreter):
         return r.Task(task, flight.attempt, spec.arguments(flight.values), spec, tuple(flight.values))
 
     def inject(self, task: int, result: object, attempt: int | None = None) -> r.Followed:
-        """Take what a task returned: its tokens are gone, and all that it made appears at once."""
+        """Records the result of a task: its input tokens are consumed, and all its output tokens appear at once."""
         flight = self._flights.get(task)
         if flight is None or (attempt is not None and attempt != flight.attempt):
             return self._follow()
@@ -495,7 +496,7 @@ class NetFlow(NetInterpreter):
             self._record(r.Injected(task=task, result=result, **self._moment()))
         try:
             outputs, parts = self._outputs(flight.firing.spec, self._given(flight, result))
-        except Exception as error:  # what a task returned is a user's object, whose own methods may raise anything
+        except Exception as error:  # a result is a user's object, whose methods may raise anything
             message = (
                 flight.firing.spec.complaint("the result", error) if not isinstance(error, InputError) else str(error)
             )
@@ -506,9 +507,9 @@ class NetFlow(NetInterpreter):
         return self._follow()
 
     def fail(self, task: int, message: str, attempt: int | None = None) -> r.Followed:
-        """A task failed for good: its tokens go back, or a `Failure` goes to its `on_error`.
+        """Records that a task failed for good: its tokens return, or a `Failure` goes to its `on_error` place.
 
-        Tokens that went back are not offered to the same transition again, only to others, until `retry`.
+        Returned tokens are not offered to the same transition again, only to others, until `retry`.
         """
         flight = self._flights.get(task)
         if flight is None or (attempt is not None and attempt != flight.attempt):
@@ -519,7 +520,7 @@ class NetFlow(NetInterpreter):
         return self._follow()
 
     def cancel(self, task: int) -> r.Followed:
-        """Drop a task and the tokens it took."""
+        """Cancels a task; the tokens it took are lost."""
         flight = self._flights.get(task)
         if flight is not None:
             if self._record is not None:
@@ -528,27 +529,27 @@ class NetFlow(NetInterpreter):
         return self._follow()
 
     def put(self, place: Place | str, *tokens: object) -> None:
-        """Put tokens from outside on a place, all or none; raises `InputError` for one of the wrong type."""
+        """Puts tokens from outside on a place, all or none; raises `InputError` for a token of the wrong type."""
         spec = self.net.spec_of(place)
         for token in tokens:
             check_type(self.net.name, spec, token)
         if self.is_finished:
             raise InputError(
-                f"net {self.net.name!r} is over and takes no more tokens", remedy="say keep_open=True for the net"
+                f"net {self.net.name!r} is over and takes no more tokens", remedy="use keep_open=True for the net"
             )
         if self._record is not None:
             self._record(r.Put(place=spec.place.name, values=tokens, **self._moment()))
         self._deliver([(self._places[spec.place.name], tokens)], ())
 
     def close(self) -> None:
-        """Say that no more tokens will come from outside."""
+        """Declares that no more tokens will come from outside."""
         if not self.closed:
             if self._record is not None:
                 self._record(r.Closed(**self._moment()))
             self.closed = True
 
     def retry(self) -> None:
-        """Offer returned tokens again and put transitions that were set aside back to work."""
+        """Offers returned tokens again and enables disabled transitions."""
         if self._record is not None:
             self._record(r.Retried(**self._moment()))
         again, ignored = self._again, self._ignored
@@ -562,28 +563,28 @@ class NetFlow(NetInterpreter):
         return r.Followed(self.is_busy, self.take_ignored(), message)
 
     def tokens(self, place: Place | str) -> list[Any]:
-        """The tokens that lie on a place, oldest first."""
+        """The tokens on a place, oldest first."""
         return [value for _, value, _ in self._places[self.net.spec_of(place).place.name].contents()]
 
     def counts(self) -> dict[str, int]:
-        """How many tokens lie on each place; O(places)."""
+        """Number of tokens on each place; O(places)."""
         return {name: len(place) for name, place in self._places.items()}
 
     def marking(self) -> dict[str, int]:
-        """How many tokens lie on each place; O(places)."""
+        """Number of tokens on each place; O(places)."""
         return {name: len(place) for name, place in self._places.items()}
 
     def in_flight(self) -> list[int]:
-        """The tasks that have tokens and are not over, in the order in which they fired."""
+        """Tasks that have taken tokens and are not over, in firing order."""
         return list(self._flights)
 
     def take_ignored(self) -> tuple[int, ...]:
-        """The tasks that are not wanted any more since the last question; steps may say so too."""
+        """Tasks cancelled by the net since the last call; steps may cancel tasks, too."""
         ignored, self._ignored = tuple(self._ignored), []
         return ignored
 
     def apply(self, record: r.Record) -> None:
-        """Repeat what a record tells, on a flow that has had all records before it."""
+        """Replays a record on a flow that has applied all earlier records."""
         self._fire(self._steps, record.steps - self._steps.looks)
         fired = None
         while self._tasks.looks < record.tasks and fired is None:
@@ -598,7 +599,7 @@ class NetFlow(NetInterpreter):
             repeated &= fired is None and record.task in self._flights
         if not repeated:
             raise InputError(
-                f"net {self.net.name!r} does not repeat what its records tell: {type(record).__name__} at look "
+                f"net {self.net.name!r} does not reproduce its records: {type(record).__name__} at look "
                 f"{record.steps} of steps and {record.tasks} of tasks does not follow",
                 remedy="run it with the net that wrote them; guards and steps must be pure functions",
             )

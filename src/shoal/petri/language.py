@@ -1,7 +1,7 @@
-"""The words a net is written in: places, ports, and what a transition may return.
+"""The vocabulary of nets: places, ports, and what a transition may return (`each`, `result`, `eureka`, `NOTHING`).
 
-They carry no tokens and no net, so a function that mentions them stays small when it travels to a node. What they mean
-is told in `shoal.petri`; `shoal.petri.net` puts them together.
+These objects contain neither tokens nor the net, so a function that refers to them stays small when it is pickled and
+sent to a node. `shoal.petri` explains their meaning; `shoal.petri.net` combines them.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ class Port(msgspec.Struct, frozen=True):
 
 
 def take(place: Place, key: Key | None = None) -> Port:
-    """Take one token away from the place, the oldest that fits. Ports with `key=` take tokens whose keys are equal."""
+    """Takes the oldest token that fits from the place. Ports with `key=` take tokens with equal keys."""
     return _port("take", place, key)
 
 
 def read(place: Place, key: Key | None = None) -> Port:
-    """See one token of the place, the oldest that fits, and leave it there."""
+    """Passes the oldest token of the place that fits, and leaves it there."""
     return _port("read", place, key)
 
 
 def count(place: Place) -> Port:
-    """The number of tokens of the place, those taken by tasks that still run included."""
+    """Number of tokens of the place, including those taken by running tasks."""
     return _port("count", place, None)
 
 
 def _port(kind: Literal["take", "read", "count"], place: Place, key: Key | None) -> Port:
     if not isinstance(place, Place):
-        raise InputError(f"{kind} wants a place, not {place!r}", remedy="make one with net.place(name)")
+        raise InputError(f"{kind} needs a place, not {place!r}", remedy="make one with net.place(name)")
     if key is not None and not callable(key):
         raise InputError(f"the key of {kind}({place.name}) must be a function of one token, not {key!r}")
     return Port(kind, place, key)
 
 
 class _Nothing:
-    """The only value of its kind, also after it has travelled."""
+    """A singleton, also after unpickling."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""What a transition returns for a place that is to get no token."""
+"""Return value for a place that gets no token."""
 
 
 class Each:
@@ -100,36 +100,36 @@ def each(values: Iterable[object]) -> Each:
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The answer of the whole net, which ends with it; made by `result`."""
+    """The result of the whole net, which ends with it; made by `result`."""
 
     value: Any
 
 
 class Eureka(msgspec.Struct, frozen=True):
-    """The tasks of some groups are not wanted any more; made by `eureka`."""
+    """Cancels the running tasks of some groups; made by `eureka`."""
 
     groups: tuple[str, ...]
     again: bool = False
 
 
 def result(value: object) -> Result:
-    """The answer of the whole net: nothing fires any more, and what still runs is ignored."""
+    """Ends the net with this result: nothing fires any more, and running tasks are ignored."""
     return Result(value)
 
 
 def eureka(*groups: str, again: bool = False) -> Eureka:
-    """Ignore the tasks of these groups that still run, and fire none of them any more unless `again` is said."""
+    """Cancels the running tasks of these groups, and prevents further firings of them unless `again` is set."""
     for group in groups:
         if not isinstance(group, str) or not group:
-            raise InputError(f"eureka wants names of groups, not {group!r}")
+            raise InputError(f"eureka needs names of groups, not {group!r}")
     return Eureka(groups, again)
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The token that `on_error=place` gets in the place of a result."""
+    """The token put on the `on_error` place instead of a result."""
 
     task: str
-    """The name of the transition."""
+    """Name of the transition."""
     message: str
     arguments: dict[str, Any]
-    """What the task was called with, by port."""
+    """Arguments of the task, by port."""

@@ -1,6 +1,7 @@
-"""Building a net: `Net` takes places, steps and tasks, and refuses what can never work.
+"""Construction of nets: `Net` with places, steps and tasks; loops, barriers, windows; drawing; nets of static graphs.
 
-A net is a description. It holds no running state: `shoal.petri.interpreter.NetFlow` runs it, any number of times.
+A net is a description without running state; it rejects what can never work. `shoal.petri.interpreter.NetFlow` runs it,
+any number of times.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Arc(msgspec.Struct, frozen=True):
-    """How a transition uses a place; `put` and `on_error` lead to the place, the others from it."""
+    """Connection of a transition and a place; `put` and `on_error` lead to the place, the others from it."""
 
     transition: str
     place: str
@@ -68,7 +69,7 @@ class NetShown(msgspec.Struct, frozen=True):
 def describe(net: Net) -> NetShown:
     """The net as plain data.
 
-    Where a transition puts tokens is known only from `put=` and `on_error=`, or once it has returned.
+    Where a transition puts tokens is known only from `put=` and `on_error=`, or after it has returned.
     """
     places = []
     for name, spec in net.places.items():
@@ -109,7 +110,7 @@ def _arcs(net: Net, transition: Transition) -> list[Arc]:
 
 
 def _mentioned(net: Net, transition: Transition) -> list[str]:
-    """Places that the function refers to by a variable of its own or around it: where its tokens most likely go."""
+    """Places that the function refers to by a global or closure variable: probably the places where it puts tokens."""
     if transition.put is not None:
         return []
     names: dict[str, None] = {}
@@ -122,7 +123,7 @@ def _mentioned(net: Net, transition: Transition) -> list[str]:
 
 
 def _variables(function: object) -> list[object]:
-    """The values of the variables around a function that it uses."""
+    """Values of the global and closure variables that a function uses."""
     code = getattr(function, "__code__", None)
     if code is None:
         return []
@@ -131,7 +132,7 @@ def _variables(function: object) -> list[object]:
     for cell in getattr(function, "__closure__", None) or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # a variable that has no value yet
+        except ValueError:  # a closure variable without a value yet
             continue
     return found
 
@@ -144,9 +145,9 @@ _STYLE = {
 
 
 def dot(net: Net, tokens: dict[str, int] | None = None) -> str:
-    """The net for graphviz: places as circles with their number of tokens, steps as bars, tasks as boxes.
+    """The net for Graphviz: places as ellipses with their number of tokens, steps as bars, tasks as boxes.
 
-    `tokens` shows a marking other than the first one.
+    `tokens` shows a marking other than the initial one.
     """
     shown = describe(net)
     lines = [f"digraph {_quoted(net.name)} {{", "  rankdir=LR;"]
@@ -181,7 +182,7 @@ def foreach(
     step: bool = False,
     **words: Any,
 ) -> Place:
-    """One task for every token of `source`; what the function returns is the token that goes to `put`."""
+    """One task for every token of `source`; the return value is the token for `put`."""
     name = _name_of(net, words, function)
     _refuse(net, name, words, "command", "implementations")
     out = put if put is not None else net.place(f"{name}.out")
@@ -201,7 +202,7 @@ def loop(
     step: bool = False,
     **words: Any,
 ) -> Place:
-    """Give each token of `source` to `body` again and again while `while_` holds for it, then pass it on to `put`."""
+    """Passes each token of `source` to `body` repeatedly while `while_` is true for it, then on to `put`."""
     name = _name_of(net, words, body)
     _refuse(net, name, words, "command", "implementations", "when")
     if not callable(while_):
@@ -222,11 +223,11 @@ def loop(
 def barrier(
     net: Net, source: Place, /, after: Place | Iterable[Place], put: Place | None = None, name: str = ""
 ) -> Place:
-    """Hold the tokens of `source` back until no token is left on the places `after`, nor in a task that took one."""
+    """Holds the tokens of `source` back until no token is left on the places `after`, nor in a task that took one."""
     name = name or f"{source.name}.barrier"
     places = [after] if isinstance(after, Place) else list(after)
     if not places:
-        raise InputError(f"net {net.name!r}: the barrier {name!r} waits for no place")
+        raise InputError(f"net {net.name!r}: the barrier {name!r} has no place to wait for")
     out = put if put is not None else net.place(f"{name}.out")
     counts = {f"left_{number}": count(place) for number, place in enumerate(places)}
 
@@ -239,14 +240,14 @@ def barrier(
 
 
 def window(net: Net, size: int, /, name: str = "window") -> Place:
-    """A place with `size` tokens: of the tasks declared `within=` it, at most so many are under way at a time."""
+    """A place with `size` tokens: at most this many of the tasks declared `within=` it run concurrently."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise InputError(f"net {net.name!r}: the window {name!r} wants a size of at least 1, not {size!r}")
+        raise InputError(f"net {net.name!r}: the size of window {name!r} must be at least 1, not {size!r}")
     return net.place(name, range(size))
 
 
 def _guard(port: str, holds: Callable[[Any], object], *, wanted: bool) -> Callable[..., bool]:
-    """A guard over one port, whatever the parameter of `holds` is called."""
+    """A guard over one port, independent of the parameter name of `holds`."""
 
     def guard(value: object) -> bool:
         return bool(holds(value)) is wanted
@@ -259,7 +260,7 @@ def _guard(port: str, holds: Callable[[Any], object], *, wanted: bool) -> Callab
 def _name_of(net: Net, words: dict[str, Any], function: Callable[..., Any]) -> str:
     name = words.pop("name", "") or getattr(function, "__name__", "")
     if not name or not isinstance(name, str):
-        raise InputError(f"net {net.name!r}: {function!r} has no name", remedy="say name=")
+        raise InputError(f"net {net.name!r}: {function!r} has no name", remedy="give name=")
     return name
 
 
@@ -272,7 +273,7 @@ def _refuse(net: Net, name: str, words: dict[str, Any], *refused: str) -> None:
 
 
 def _parameter(net: Net, name: str, function: Callable[..., Any]) -> str:
-    """The parameter that takes the token."""
+    """The name of the parameter for the token."""
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -284,11 +285,11 @@ def _parameter(net: Net, name: str, function: Callable[..., Any]) -> str:
 
 F = TypeVar("F", bound=Callable[..., Any])
 NO_PROFILE = Profile()
-"""Of a step: it runs on no node."""
+"""Profile of steps, which run on no node."""
 
 
 class PlaceSpec(msgspec.Struct, frozen=True):
-    """A place as it was declared."""
+    """A declared place."""
 
     place: Place
     tokens: tuple[object, ...]
@@ -296,37 +297,37 @@ class PlaceSpec(msgspec.Struct, frozen=True):
 
 
 class Net:
-    """Places and transitions under their names; see `shoal.petri` for what they mean."""
+    """A net: places and transitions by name; see `shoal.petri` for their meaning."""
 
     def __init__(self, name: str = "net", *, keep_open: bool = False) -> None:
         if not isinstance(name, str) or not name:
-            raise InputError(f"a net wants a name, not {name!r}")
+            raise InputError(f"the name of a net must be text, not {name!r}")
         self.name = name
         self.keep_open = keep_open
-        """Whether a run of it waits for tokens from outside when nothing is left to do, until it is closed."""
+        """Whether a run waits for tokens from outside when nothing is left to do, until it is closed."""
         self.places: dict[str, PlaceSpec] = {}
         self.transitions: dict[str, Transition] = {}
         self._prefix = ""
 
     def sub(self, prefix: str) -> Net:
-        """The same net seen through a prefix: what is made through it is called `prefix.name`.
+        """A view of the same net whose new places and transitions are named `prefix.name`.
 
         A sub-net is a plain function that takes a net and some places: `halve(net.sub("left"), source, out)`.
         """
         if not isinstance(prefix, str) or not prefix:
-            raise InputError(f"net {self.name!r}: a sub-net wants a prefix, not {prefix!r}")
+            raise InputError(f"net {self.name!r}: the prefix of a sub-net must be text, not {prefix!r}")
         view = Net(self.name, keep_open=self.keep_open)
         view.places, view.transitions = self.places, self.transitions
         view._prefix = f"{self._prefix}{prefix}."
         return view
 
     def place(self, name: str, tokens: Iterable[object] = (), type: type | tuple[type, ...] | None = None) -> Place:
-        """A new place with its first tokens; with `type=` every token must be an instance of it."""
+        """Adds a place with its initial tokens; with `type=` every token must be an instance of it."""
         if not isinstance(name, str) or not name:
-            raise InputError(f"net {self.name!r}: a place wants a name, not {name!r}")
+            raise InputError(f"net {self.name!r}: the name of a place must be text, not {name!r}")
         full = self._prefix + name
         if full in self.places:
-            raise InputError(f"net {self.name!r} has two places called {full!r}", remedy="give one another name")
+            raise InputError(f"net {self.name!r} has two places named {full!r}", remedy="rename one of them")
         try:
             isinstance(None, type or object)
         except TypeError:
@@ -335,7 +336,7 @@ class Net:
             first = tuple(tokens)
         except TypeError:
             raise InputError(
-                f"net {self.name!r}: the first tokens of the place {full!r} are {tokens!r}, not a list"
+                f"net {self.name!r}: the initial tokens of the place {full!r} must be a list, not {tokens!r}"
             ) from None
         spec = PlaceSpec(Place(self.name, full), first, type)
         for token in first:
@@ -344,10 +345,10 @@ class Net:
         return spec.place
 
     def step(self, /, **words: Any) -> Callable[[F], F]:
-        """A transition that runs in the engine: quick, and a pure function of its tokens.
+        """Declares a transition that runs in the engine: fast, and a pure function of its tokens.
 
-        Keywords that are ports are the parameters of the function. The others: `when` (a guard, or a list of them),
-        `priority`, `once`, `put` (the one place that gets what is returned), `name`.
+        Keywords with ports as values are the parameters of the function. The others: `when` (a guard, or a list of
+        them), `priority`, `once`, `put` (the only place for the return value), `name`.
         """
         found = PortOptions(self.name, "step", words)
 
@@ -358,7 +359,7 @@ class Net:
         return declare
 
     def task(self, /, **words: Any) -> Callable[[F], F]:
-        """A transition that runs on a node; a decorator, unless `command=` or `implementations=` says what to run.
+        """Declares a transition that runs on a node; a decorator, unless `command=` or `implementations=` is given.
 
         As `step`, and: `category`, `cores`, `memory`, `disk`, `gpus` and other resources, `retries`, `timeout`,
         `environment`, `directory`, `prefers`, `group` (for `eureka`), `on_error` (a place for a `Failure`), `within` (a
@@ -434,11 +435,11 @@ class Net:
         )
 
     def add(self, transition: Transition) -> None:
-        """Take a transition that is complete; refuses what contradicts the net."""
+        """Adds a complete transition; rejects one that contradicts the net."""
         what = f"net {self.name!r}: the {'task' if transition.is_task else 'step'} {transition.name!r}"
         if transition.name in self.transitions:
             raise InputError(
-                f"net {self.name!r} has two transitions called {transition.name!r}", remedy="give one of them name="
+                f"net {self.name!r} has two transitions named {transition.name!r}", remedy="give one of them name="
             )
         for place in (*(port.place for port in transition.ports), transition.put, transition.on_error):
             if place is not None:
@@ -446,16 +447,16 @@ class Net:
         if transition.on_error is not None:
             check_type(self.name, self.spec_of(transition.on_error, what), Failure("", "", {}))
         if not transition.takes and not transition.once:
-            raise InputError(f"{what} takes no token and would fire for ever", remedy="take one, or say once=True")
+            raise InputError(f"{what} takes no token and would fire forever", remedy="take one, or give once=True")
         keyed = [port for port in transition.ports if port.key is not None]
         if len(keyed) == 1:
             raise InputError(
-                f"{what} has key= at one port only", remedy="give it to every port whose tokens belong together"
+                f"{what} has key= at only one port", remedy="give it to every port whose tokens belong together"
             )
         self.transitions[transition.name] = transition
 
     def spec_of(self, place: object, what: str = "") -> PlaceSpec:
-        """The declaration of a place that is given as such or by its name."""
+        """The declaration of a place, given as an object or by name."""
         name = place.name if isinstance(place, Place) else place
         spec = self.places.get(name) if isinstance(name, str) else None
         if spec is None or (isinstance(place, Place) and place.net != self.name):
@@ -467,7 +468,7 @@ class Net:
 
 
 def check_type(net: str, spec: PlaceSpec, token: object) -> None:
-    """Raise `InputError` for a token that the place does not take."""
+    """Raises `InputError` for a token of the wrong type."""
     if spec.type is not None and not isinstance(token, spec.type):
         kinds = spec.type if isinstance(spec.type, tuple) else (spec.type,)
         wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
@@ -484,7 +485,7 @@ def _first_word(command: object) -> str:
 
 
 def net_of_graph(graph: Graph, name: str = "") -> Net:
-    """The net of a graph. Tasks that run nothing become steps; transitions are named `number name`."""
+    """The net of a static graph. Tasks without an action become steps; transitions are named `number name`."""
     net = Net(name or graph.source)
     incoming: list[list[Place]] = [[] for _ in range(len(graph))]
     outgoing: list[list[Place]] = [[] for _ in range(len(graph))]
@@ -501,7 +502,7 @@ def net_of_graph(graph: Graph, name: str = "") -> Net:
 
 
 def task_number(transition: Transition) -> int:
-    """The number in the graph of the task that a transition stands for."""
+    """The number in the graph of a transition's task."""
     return int(transition.name.partition(" ")[0])
 
 
@@ -524,5 +525,5 @@ def _transition(graph: Graph, net: Net, task: int, incoming: list[Place], outgoi
 
 
 def _telling(outgoing: list[Place]) -> Callable[[], dict[Place, bool]]:
-    """Whatever a task returned, its successors learn only that it is done."""
+    """A function that ignores the result of a task and only signals its successors that it is done."""
     return lambda: dict.fromkeys(outgoing, True)

@@ -1,11 +1,11 @@
-"""What a flow tells and is told: tasks, the checkpoint, and the records from which a run can be repeated.
+"""Data exchanged with a running net: tasks, checkpoints, and the records from which a run can be replayed.
 
-A record says what came from outside (`Put`, `Injected`, `Failed`, `Cancelled`, `Closed`, `Retried`) or what was handed
-out (`Fired`, `Extracted`). Firings of steps are not recorded: guards and steps are pure and the choice is seeded, so a
-flow that gets the same records at the same moments does the same. The moment is the number of looks that the flow had
-taken at its steps and at its tasks (`steps`, `tasks`), two small numbers in every record. Between two records all looks
-at steps come before all looks at tasks; `Stepped` is written where that would not hold otherwise.
-Values are whatever the user's functions made; who writes the records pickles them.
+A record describes an input from outside (`Put`, `Injected`, `Failed`, `Cancelled`, `Closed`, `Retried`) or what was
+handed out (`Fired`, `Extracted`). Firings of steps are not recorded: guards and steps are pure and choices are seeded,
+so a flow that gets the same records at the same moments behaves identically. The moment is the number of steps and
+tasks that the flow had examined (`steps`, `tasks`), two small numbers in every record. Between two records all steps
+are examined before all tasks; `Stepped` is written where that would not hold otherwise. Values are arbitrary Python
+objects; the writer of the records pickles them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shoal.petri.transition import Transition
 
 
 class Moment(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of the records: how far the flow was."""
+    """Base of the records: the position of the flow."""
 
     steps: int
     tasks: int
 
 
 class Put(Moment, frozen=True, tag=True):
-    """Tokens came from outside."""
+    """Tokens from outside were put on a place."""
 
     place: str
     values: tuple[Any, ...]
@@ -47,7 +47,7 @@ class Extracted(Moment, frozen=True, tag=True):
 
 
 class Injected(Moment, frozen=True, tag=True):
-    """A task gave a result."""
+    """A task returned a result."""
 
     task: int
     result: Any
@@ -61,7 +61,7 @@ class Failed(Moment, frozen=True, tag=True):
 
 
 class Cancelled(Moment, frozen=True, tag=True):
-    """A task was cancelled from outside; those that an eureka cancels follow from other records."""
+    """A task was cancelled from outside; cancellations by an eureka follow from other records."""
 
     task: int
 
@@ -71,22 +71,22 @@ class Closed(Moment, frozen=True, tag=True):
 
 
 class Retried(Moment, frozen=True, tag=True):
-    """What had failed or was set aside may be tried again."""
+    """Failed tasks and disabled transitions may be tried again."""
 
 
 class Stepped(Moment, frozen=True, tag=True):
-    """The bound of one call was reached and no task was found."""
+    """A call of `next` reached its limit without finding a task."""
 
 
 Record: TypeAlias = Put | Fired | Extracted | Injected | Failed | Cancelled | Closed | Retried | Stepped
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One task as it is handed out."""
+    """One task to run."""
 
     id: int
     attempt: int
-    """The first is 1; only a result of the latest counts."""
+    """The first is 1; only results of the latest attempt count."""
     arguments: dict[str, Any]
     transition: Transition
     values: tuple[Any, ...]
@@ -94,7 +94,7 @@ class Task(msgspec.Struct, frozen=True):
     def command_line(self) -> str:
         """The command to run, for a task that was declared with `command=`."""
         command = self.transition.command
-        assert command is not None, f"{self.transition.name} is no command"
+        assert command is not None, f"{self.transition.name} has no command"
         line = self.transition.rendered("the command", command, self.values)
         if not isinstance(line, str):
             raise InputError(
@@ -104,14 +104,14 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What follows from a result."""
+    """Consequences of a result."""
 
     ready: bool
-    """Whether `next` has something to look at."""
+    """Whether `next` has something to examine."""
     ignored: tuple[int, ...] = ()
-    """Tasks that are not wanted any more: their results will be ignored."""
+    """Cancelled tasks: their results will be ignored."""
     message: str = ""
-    """Why the result was not taken, if it was not."""
+    """Why the result was rejected; empty if it was accepted."""
 
 
 class UnhandledFailure(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ Trouble = UnhandledFailure
 
 
 class FlightState(msgspec.Struct, frozen=True):
-    """A task under way, with the tokens it was fired with, in the order of its ports."""
+    """A running task, with its input tokens in the order of its ports."""
 
     task: int
     transition: str
@@ -136,22 +136,22 @@ class FlightState(msgspec.Struct, frozen=True):
 
 
 class NetState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a run needs to go on as if nothing had happened: the marking and what is under way."""
+    """A checkpoint: everything needed to continue a run exactly, the marking and the running tasks."""
 
     net: str
     marking: dict[str, list[tuple[int, Any, str]]]
-    """Of each place, oldest first: serial number (0 on plain queues), value, the transition it is barred from or ''."""
+    """By place, oldest first: serial number (0 on plain queues), value, and the barred transition or ''."""
     flights: list[FlightState]
     set_aside: dict[str, str]
-    """Transitions whose guard or function raised, each with a sentence."""
+    """Disabled transitions whose guard or function raised an exception, each with a sentence."""
     failures: list[UnhandledFailure]
     fired_once: list[str]
     closed_groups: list[str]
     closed: bool
     result: tuple[Any, ...]
-    """The answer of the net, or empty."""
+    """The result of the net, or empty."""
     agenda: list[str]
-    """Transitions to be looked at, in order."""
+    """Transitions to examine, in order."""
     steps: int
     tasks: int
     next_task: int
@@ -160,5 +160,5 @@ class NetState(msgspec.Struct, frozen=True, kw_only=True):
     dice: int
 
     def counts(self) -> dict[str, int]:
-        """Tokens on each place, without those that tasks have taken."""
+        """Number of tokens on each place, without those that tasks have taken."""
         return {name: len(tokens) for name, tokens in self.marking.items()}

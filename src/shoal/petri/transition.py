@@ -1,7 +1,6 @@
-"""One transition of a net as it was declared: its ports, its function, its guards, and what the driver must know of it.
+"""Declaration of one transition: ports, function, guards, options; and validation of what the user declared.
 
-The checks of what a user wrote stand here: they raise `InputError` at the line that declares the transition. Nothing
-here fires anything.
+Errors are raised as `InputError` at the declaration. Firing is implemented in `enabling` and `interpreter`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Function = Callable[..., Any]
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A condition over some ports; `ports` are their positions in the transition, in the order of its parameters."""
+    """A condition over some ports; `ports` are their indexes in the transition, in the order of its parameters."""
 
     function: Function
     ports: tuple[int, ...]
@@ -37,36 +36,36 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     is_task: bool
     port_names: tuple[str, ...]
     ports: tuple[Port, ...]
-    """In the order of the function's parameters; behind them those that no function sees (`within`)."""
+    """In the order of the function's parameters, followed by ports that no function sees (`within`)."""
     visible: int
-    """How many of the ports are arguments of the function."""
+    """Number of ports that are arguments of the function."""
     function: Function | None = None
     by_keyword: bool = False
-    """Whether the function cannot be called with plain positions."""
+    """Whether the function must be called with keyword arguments."""
     guards: tuple[Guard, ...] = ()
     priority: int = 0
     once: bool = False
     put: Place | None = None
-    """Where all that it returns goes; without it the function returns a mapping from places to tokens."""
+    """The place of all returned tokens; without it the function returns a mapping from places to tokens."""
     within: Place | None = None
-    """The window whose token the task holds while it runs; it is given back whatever becomes of the task."""
+    """The window whose token the task holds while it runs; the token returns whatever the outcome of the task."""
     group: str = ""
     on_error: Place | None = None
     profile: Profile = Profile()
     action: Action = None
-    """Of a task that came from a graph: what the graph said."""
+    """Action of a task that came from a static graph."""
     command: str | Function | None = None
     gives: str | Function | None = None
-    """The token that a command makes, where that is not what its driver says."""
+    """The token that a command makes, if it differs from the driver's default."""
     implementations: tuple[tuple[str, Function], ...] = ()
-    """Other ways to do the same, each with the class of resources that it is for."""
+    """Alternative implementations, each with the class of resources that it needs."""
 
     @property
     def takes(self) -> list[Place]:
         return [port.place for port in self.ports if port.kind == "take"]
 
     def arguments(self, values: Sequence[object]) -> dict[str, object]:
-        """What the function, or the text of a command, is given."""
+        """Arguments of the function or of the command's format string."""
         return dict(zip(self.port_names[: self.visible], values, strict=False))
 
     def rendered(self, what: str, template: str | Function, values: Sequence[object]) -> object:
@@ -80,13 +79,13 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(self.complaint(what, error)) from error
 
     def complaint(self, what: str, error: BaseException) -> str:
-        """One sentence for what went wrong in a user's function."""
+        """A sentence for an exception in a user's function."""
         kind = "task" if self.is_task else "step"
         return f"net {self.net!r}: {what} of the {kind} {self.name!r} failed with {told(error)}"
 
 
 def told(error: BaseException) -> str:
-    """An error as people say it: `ValueError: no such thing`, on one line."""
+    """An exception as one line of text: `ValueError: no such thing`."""
     if isinstance(error, InputError):
         return str(error)
     text = " ".join(_said(str, error, "").split())
@@ -94,54 +93,52 @@ def told(error: BaseException) -> str:
 
 
 def shortened(value: object) -> str:
-    """A user's value in a sentence."""
+    """A user's value, shortened for messages."""
     shown = _said(repr, value, object.__repr__(value))
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 def _said(say: Callable[[object], str], value: object, otherwise: str) -> str:
-    """What a user's object says of itself."""
+    """The `str` or `repr` of a user's object, or a substitute if it raises."""
     try:
         return say(value)
-    except Exception:  # a sentence about it must not fail as well
+    except Exception:  # writing an error message must not fail as well
         return otherwise
 
 
 def ports_in_order(what: str, ports: Mapping[str, Port], function: Function) -> tuple[list[str], bool]:
-    """The names of the ports in the order in which the function wants them, and whether it wants them by name."""
+    """Names of the ports in the order of the function's parameters, and whether they must be passed by keyword."""
     parameters = _parameters(what, function)
     named = {name: parameter for name, parameter in parameters.items() if parameter.kind not in _STARRED}
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in ports:
         if name not in named and not takes_any:
             raise InputError(
-                f"{what} has a port {name!r} that its function lacks",
+                f"{what} has a port {name!r} that is not a parameter of its function",
                 remedy=f"add the parameter {name!r} to the function, or leave out the port",
             )
     for name, parameter in named.items():
         if name not in ports and parameter.default is inspect.Parameter.empty:
             raise InputError(
-                f"{what}: nothing fills the parameter {name!r} of its function",
+                f"{what}: no port for the parameter {name!r} of its function",
                 remedy=f"declare a port for it, such as {name}=take(place)",
             )
     order = [name for name in named if name in ports] + [name for name in ports if name not in named]
     plain = [parameter.kind is not inspect.Parameter.KEYWORD_ONLY for parameter in named.values()]
     by_position = not takes_any and all(plain) and order == list(named)[: len(order)]
     if not by_position and any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in named.values()):
-        raise InputError(f"{what}: its function has parameters without a name that a port could fill")
+        raise InputError(f"{what}: its function has positional-only parameters, which no port can fill")
     return order, not by_position
 
 
 def check_returns(what: str, function: Function | None) -> None:
-    """Refuse functions whose calls give something that cannot leave its process."""
+    """Rejects functions whose return value cannot be sent to another process."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InputError(
-            f"{what}: its function is a generator, whose values cannot be sent", remedy="return a list, or each(list)"
+            f"{what}: its function is a generator, which cannot be sent", remedy="return a list, or each(list)"
         )
     if inspect.iscoroutinefunction(function):
-        raise InputError(
-            f"{what}: its function is a coroutine, which nobody would wait for", remedy="use a plain function"
-        )
+        raise InputError(f"{what}: its function is a coroutine, which is not supported", remedy="use a plain function")
 
 
 def guards_of(what: str, when: object, port_names: Sequence[str]) -> tuple[Guard, ...]:
@@ -152,21 +149,23 @@ def guards_of(what: str, when: object, port_names: Sequence[str]) -> tuple[Guard
     guards = []
     for function in functions:
         if not callable(function):
-            raise InputError(f"{what}: when= must be a function of its ports, or a list of such, not {function!r}")
+            raise InputError(f"{what}: when= must be a function of its ports, or a list of them, not {function!r}")
         names = _known_ports(what, "guard", _asked(what, function), port_names)
         if not names:
-            raise InputError(f"{what}: a guard must ask for at least one port")
+            raise InputError(f"{what}: a guard must depend on at least one port")
         guards.append(Guard(function, tuple(port_names.index(name) for name in names)))
     return tuple(guards)
 
 
 def check_template(what: str, word: str, template: str | Function | None, port_names: Sequence[str]) -> None:
-    """Refuse a format string or function that asks for what is no port."""
+    """Rejects a format string or function that refers to an unknown port."""
     if isinstance(template, str):
         try:
             fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
         except ValueError as error:
-            raise InputError(f"{what}: {word}= is no format string: {error}", remedy="write {{ for a brace") from None
+            raise InputError(
+                f"{what}: {word}= is not a format string: {error}", remedy="write {{ for a brace"
+            ) from None
         names = [field.partition(".")[0].partition("[")[0] for field in fields]
         _known_ports(what, f"{word}=", names, port_names, remedy="write {{ for a brace; ")
     elif template is not None:
@@ -174,7 +173,7 @@ def check_template(what: str, word: str, template: str | Function | None, port_n
 
 
 def _asked(what: str, function: Function) -> list[str]:
-    """The parameters that must be filled."""
+    """The required parameters."""
     return [name for name, p in _parameters(what, function).items() if p.default is inspect.Parameter.empty]
 
 
@@ -182,7 +181,7 @@ def _known_ports(what: str, whose: str, names: list[str], port_names: Sequence[s
     for name in names:
         if name not in port_names:
             raise InputError(
-                f"{what}: its {whose} asks for {name!r}, which is no port of it",
+                f"{what}: its {whose} refers to {name!r}, which is not one of its ports",
                 remedy=f"{remedy}the ports are {', '.join(port_names) or 'none'}",
             )
     return names
@@ -196,7 +195,7 @@ def _parameters(what: str, function: Function) -> Mapping[str, inspect.Parameter
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise InputError(
-            f"{what}: the parameters of {function!r} are not known", remedy="wrap it in a function of your own"
+            f"{what}: the parameters of {function!r} are unknown", remedy="wrap it in a function of your own"
         ) from None
 
 
@@ -212,7 +211,7 @@ _ALIKE = 0.75
 
 
 class PortOptions:
-    """The keywords of one declaration, sorted into ports, options and amounts of resources."""
+    """The keywords of one declaration, divided into ports, options and amounts of resources."""
 
     def __init__(self, net: str, kind: str, words: Mapping[str, Any]) -> None:
         known = STEP_WORDS if kind == "step" else TASK_WORDS
@@ -221,14 +220,14 @@ class PortOptions:
         self.amounts: dict[str, str | int | float] = {}
         self.what = f"net {net!r}: a {kind}"
         for word, value in words.items():
-            if isinstance(value, Port):  # whatever its name: a port may be called as an option is
+            if isinstance(value, Port):  # whatever its name: a port may have the name of an option
                 self.ports[word] = value
             elif word in known:
                 self.options[word] = value
             elif isinstance(value, Place):
                 raise InputError(
                     f"{self.what} has the place {value.name!r} as its port {word!r}",
-                    remedy=f"say what becomes of it: {word}=take({value.name}), read(...) or count(...)",
+                    remedy=f"say how it is used: {word}=take({value.name}), read(...) or count(...)",
                 )
             elif kind == "task" and isinstance(value, (str, int, float)):
                 self.amounts[word] = value
@@ -239,7 +238,7 @@ class PortOptions:
                 )
 
     def named(self, net: str, kind: str, name: str) -> None:
-        """From now on complaints say which transition is meant."""
+        """Adds the name of the transition to further error messages."""
         self.what = f"net {net!r}: the {kind} {name!r}"
 
     def place(self, word: str) -> Place | None:
@@ -257,7 +256,7 @@ class PortOptions:
     def number(self, word: str, least: int) -> int:
         value = self.options.get(word, 0)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _HIGHEST:
-            raise InputError(f"{self.what}: {word}= must be a whole number from {least}, not {value!r}")
+            raise InputError(f"{self.what}: {word}= must be an integer of at least {least}, not {value!r}")
         return value
 
     def flag(self, word: str) -> bool:
@@ -270,7 +269,7 @@ class PortOptions:
         """A format string or a function of the ports."""
         value = self.options.get(word)
         if value is not None and not isinstance(value, str) and not callable(value):
-            raise InputError(f"{self.what}: {word}= must be a text or a function of its ports, not {value!r}")
+            raise InputError(f"{self.what}: {word}= must be text or a function of its ports, not {value!r}")
         return value
 
     def implementations(self) -> tuple[tuple[str, Function], ...]:
@@ -281,11 +280,11 @@ class PortOptions:
             raise InputError(f"{self.what}: implementations= must be a mapping from classes to functions")
         for name, function in value.items():
             if not isinstance(name, str) or not callable(function):
-                raise InputError(f"{self.what}: the implementation {name!r} is {function!r}, which is no function")
+                raise InputError(f"{self.what}: the implementation {name!r} must be a function, not {function!r}")
         return tuple(value.items())
 
     def profile(self, category: str) -> Profile:
-        """What broker and runner need to know of such tasks."""
+        """The profile of such tasks for scheduler and runner."""
         timeout = self.options.get("timeout")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise InputError(f"{self.what}: timeout= must be a positive number of seconds, not {timeout!r}")
@@ -303,7 +302,7 @@ class PortOptions:
         )
 
     def _shell(self) -> str:
-        """Of commands; they have the strict one if nothing is said, as in rules files."""
+        """The shell of commands; the strict one by default, as in rules files."""
         value = self.options.get("shell")
         if value is None:
             return STRICT
@@ -324,16 +323,16 @@ class PortOptions:
     def _environment(self) -> dict[str, str]:
         value = self.options.get("environment") or {}
         if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
-            raise InputError(f"{self.what}: environment= must be a mapping from names to texts, not {value!r}")
+            raise InputError(f"{self.what}: environment= must be a mapping from names to text, not {value!r}")
         return dict(value)
 
 
 def meant(words: Iterable[str]) -> str:
-    """What to say of resources that nobody has and whose names look like options; mostly nothing."""
+    """A hint for resources that no machine has and whose names resemble options; usually empty."""
     for word in words:
         close = get_close_matches(word, _MEANT, 1, _ALIKE) or [each for each in _MEANT if each.startswith(word[:4])]
         if close and word not in _MEANT:
-            return f"{word}= is no option, so it is taken for a resource; did you mean {close[0]}=?"
+            return f"{word}= is not an option, so it is used as a resource; did you mean {close[0]}=?"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The resource manager: grants parts of machines to runs, whole or not at all, without starvation. Pure.
+"""The resource manager: grants parts of machines to runs, all or nothing, without starvation. Pure.
 
-Imports `shoal.core` and `shoal.petri`. Its face: `manager.ResourceManager`. Few users load it: job servers do.
+Imports `shoal.core` and `shoal.petri`. Main entry point: `manager.ResourceManager`. Only job servers load it.
 """

@@ -1,8 +1,8 @@
-"""Where a request goes now: the fullest machine that fits, and in it the fullest socket that fits.
+"""Best-fit placement of a request: the fullest machine that fits, and in it the fullest socket that fits.
 
-Everything is taken as it is found. If a later part of the request finds nothing, what was taken is given back, so a
-request holds all it asks for or nothing, and cannot wait while it holds. Who may ask, and what happens to those that
-find nothing, is left to `shoal.resources.manager`.
+Units are taken as they are found. If a later part of the request does not fit, everything is given back, so a request
+holds everything or nothing, and never waits while it holds units. `shoal.resources.manager` decides which requests are
+placed, and what happens to those that do not fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.resources.tree import Holding, Memory, ResourceTree, ResourceUnit, lo
 
 
 class MachineShare:
-    """What a request has on one machine for one of its requirements."""
+    """The units and memory of a request on one machine for one of its requirements."""
 
     __slots__ = ("choice", "holdings", "memory", "requirement", "root")
 
@@ -28,16 +28,16 @@ class MachineShare:
     ) -> None:
         self.requirement = requirement
         self.choice = choice
-        """Which of the requirement's choices was selected."""
+        """Index of the selected choice of the requirement."""
         self.root = root
         self.holdings = holdings
         self.memory: list[Memory] = memory or []
 
 
 def place(forest: ResourceTree, request: Sequence[Requirement], order: Sequence[int]) -> list[MachineShare] | None:
-    """Takes everything a request asks for; None, and nothing is taken, if that is not possible now.
+    """Takes everything a request needs; None, with nothing taken, if that is not possible now.
 
-    The requirements are looked at in `order`, hardest first.
+    Requirements are placed in `order`, hardest first.
     """
     taken: list[MachineShare] = []
     for at in order:
@@ -64,7 +64,7 @@ def give_back(forest: ResourceTree, shares: Iterable[MachineShare]) -> None:
 
 
 def allowed_by(forest: ResourceTree, only: Iterable[str]) -> int:
-    """The machines that all of these labels and names admit; several names admit each of theirs."""
+    """Mask of the machines that match all of these labels and names; several names match each of their machines."""
     mask, names = forest.everyone, 0
     named = False
     for word in only:
@@ -94,7 +94,7 @@ def _place_requirement(forest: ResourceTree, wanted: Requirement, at: int) -> li
 def _place_on_nodes(
     forest: ResourceTree, wanted: Requirement, choice: Choice, allowed: int | None
 ) -> list[MachineShare] | None:
-    """The choice on so many different machines."""
+    """Places the choice on this number of different machines."""
     if wanted.nodes > 1 and not _are_enough(forest, choice, wanted.nodes):
         return None
     found: list[MachineShare] = []
@@ -111,7 +111,7 @@ def _place_on_nodes(
 
 
 def _are_enough(forest: ResourceTree, choice: Choice, nodes: int) -> bool:
-    """Whether so many machines have the first need free; a quick look that spares taking and giving back."""
+    """Whether enough machines have the first need free: a fast check that avoids taking and giving back."""
     kind, count = choice.needs[0]
     found = forest.top.ready.get(kind, 0).bit_count() if count == 1 else 0
     levels = forest.levels.get(kind)
@@ -124,12 +124,12 @@ def _are_enough(forest: ResourceTree, choice: Choice, nodes: int) -> bool:
 
 
 def _best_fit(forest: ResourceTree, choice: Choice, allowed: int | None) -> MachineShare | None:
-    """The choice on the machine that has the least to spare."""
+    """Places the choice on the machine with the least to spare."""
     if allowed is None and len(choice.needs) == 1 and not choice.memory:
         kind, count = choice.needs[0]
         levels = forest.levels.get(kind)
         fitting = levels.occupied >> count if levels is not None else 0
-        if levels is not None and fitting:  # what nearly everybody asks for
+        if levels is not None and fitting:  # the common case
             mask = levels.masks[count + (fitting & -fitting).bit_length() - 1]
             root = forest.top.parts[(mask & -mask).bit_length() - 1]
             holdings: list[Holding] = []
@@ -145,7 +145,7 @@ def _best_fit(forest: ResourceTree, choice: Choice, allowed: int | None) -> Mach
 
 
 def _candidates(forest: ResourceTree, choice: Choice, allowed: int) -> Iterator[ResourceUnit]:
-    """Machines on which enough of each single thing is free, the fullest first."""
+    """Machines on which enough of each class is free, the fullest first."""
     for kind, count in choice.needs[1:]:
         allowed &= _with_enough(forest, kind, count)
     if choice.memory:
@@ -170,7 +170,7 @@ def _with_enough(forest: ResourceTree, kind: str, count: int) -> int:
 def _try_machine(
     forest: ResourceTree, root: ResourceUnit, choice: Choice, near: ResourceUnit | None = None
 ) -> MachineShare | None:
-    """Takes a choice on one machine, if possible in one unit of it; None if it is not free there."""
+    """Takes a choice on one machine, if possible within one unit; None if it is not free there."""
     if forest.room[root.number] < choice.memory:
         return None
     share = MachineShare(0, 0, root, [])
@@ -195,7 +195,7 @@ def _try_machine(
 
 
 def _beside_memory(holdings: Iterable[Holding]) -> ResourceUnit | None:
-    """A unit of these that has memory, or is in something that has."""
+    """A unit among these that has memory, or is part of one that has."""
     for parent, _, mask in holdings:
         unit = parent.parts[mask.bit_length() - 1]
         if unit.memory or any(above.memory for above in unit.around()):
@@ -204,12 +204,12 @@ def _beside_memory(holdings: Iterable[Holding]) -> ResourceUnit | None:
 
 
 def _breadth(root: ResourceUnit, kind: str) -> int:
-    """How much a unit of the class takes away: the fewer there are of it, the more."""
+    """Cost of taking a unit of the class: higher if the machine has fewer of them."""
     return -root.total.get(kind, 0)
 
 
 def pick(unit: ResourceUnit, kind: str, count: int, found: list[Holding]) -> None:
-    """Chooses so many available units in one that has them: few groups, and the fullest that suffice."""
+    """Chooses available units within one unit: few groups, and the fullest that suffice."""
     ready = unit.ready.get(kind, 0)
     if ready:
         there = ready.bit_count()
@@ -238,7 +238,7 @@ def pick(unit: ResourceUnit, kind: str, count: int, found: list[Holding]) -> Non
 def _preferred(
     forest: ResourceTree, prefer: Iterable[Wanted], choice: Choice, allowed: int | None
 ) -> MachineShare | None:
-    """The choice at the first of these places that has it free."""
+    """Places the choice at the first preference where it is free."""
     everywhere = forest.everyone if allowed is None else allowed
     for wanted in prefer:
         if isinstance(wanted, str) and "=" in wanted:
@@ -254,7 +254,7 @@ def _preferred(
 
 
 def _near(forest: ResourceTree, unit: ResourceUnit, choice: Choice) -> MachineShare | None:
-    """The choice at one unit: that unit itself, or units in it."""
+    """Places the choice at one unit: on the unit itself, or within it."""
     root = unit.root()
     if unit is root:
         return _try_machine(forest, root, choice)
@@ -275,7 +275,7 @@ def _near(forest: ResourceTree, unit: ResourceUnit, choice: Choice) -> MachineSh
 def _place_anywhere(
     forest: ResourceTree, wanted: Requirement, choice: Choice, allowed: int | None
 ) -> list[MachineShare] | None:
-    """The units of a choice wherever they are, on few machines."""
+    """Takes the units of a choice on any machines, as few as possible."""
     everywhere = forest.everyone if allowed is None else allowed
     found: list[MachineShare] = []
     for kind, count in choice.needs:
@@ -293,7 +293,7 @@ def _place_anywhere(
 
 
 def _masks_of(forest: ResourceTree, prefer: Iterable[Wanted], everywhere: int) -> Iterator[int]:
-    """The machines of each preference."""
+    """Mask of the machines of each preference."""
     for wanted in prefer:
         if isinstance(wanted, str) and "=" in wanted:
             yield forest.labels.get(wanted, 0) & everywhere
@@ -303,7 +303,7 @@ def _masks_of(forest: ResourceTree, prefer: Iterable[Wanted], everywhere: int) -
 
 
 def _take_some(forest: ResourceTree, kind: str, count: int, mask: int, found: list[MachineShare]) -> int:
-    """Takes up to so many units on these machines: all on the fullest that suffices, or from the emptiest on."""
+    """Takes up to `count` units on these machines: all on the fullest that suffices, or from the emptiest on."""
     left = count
     levels = forest.levels.get(kind)
     while left and levels is not None:

@@ -1,9 +1,9 @@
-"""One scheduler, of which all the document's schedulers are made: draws tasks, asks for resources, hands tasks over.
+"""The scheduler from which all GSPC schedulers are composed: draws tasks, requests resources, submits tasks.
 
-What it does with a task is always the same: draw it, ask a steward, submit it with what was granted, inject what it
-gave, release. Three things are exchanged: how many are drawn ahead (`drawing`), what is asked for (`asking` and
-`choosing`) and how often a task is tried (`Rescheduling`). It knows no time and does no I/O: who carries out its
-commands answers every `SubmitTaskCommand` with one event.
+Every task is drawn from the flow, requests resources from a resource manager, is submitted with its grant, and its
+result is injected and its resources released. Three policies vary: how many tasks are drawn ahead (`DrawPolicy`), what
+is requested (`Asking`), and how often a task is tried (`Rescheduling`). The scheduler has no clock and does no I/O: the
+driver that executes its commands answers every `SubmitTaskCommand` with one event.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ MOST_AHEAD = 10_000
 
 
 class DrawPolicy(Protocol):
-    """Whether one more task is to be drawn."""
+    """Decides whether another task is drawn."""
 
     def wants(self, waiting: int, running: int, is_idle: Callable[[], bool]) -> bool:
-        """`waiting` have no resources yet; `is_idle` tells whether something is free that none of them can use."""
+        """`waiting` tasks have no resources yet; `is_idle` tells whether something is free that none of them can
+        use."""
 
 
 class OneAtATime(msgspec.Struct, frozen=True):
-    """The document's base loop, which blocks in `acquire`: the next task is looked at when this one has resources."""
+    """The base loop of GSPC, which blocks in `acquire`: the next task is drawn when this one has resources."""
 
     def wants(self, waiting: int, running: int, is_idle: Callable[[], bool]) -> bool:
         return waiting == 0
@@ -61,8 +62,8 @@ class OneAtATime(msgspec.Struct, frozen=True):
 class LookAhead(msgspec.Struct, frozen=True):
     """Up to `ahead` tasks wait, up to `most` while something is idle, and any number while nothing runs at all.
 
-    The last rule is why this cannot hang. With a fixed bound, so many tasks of a class of which there is nothing would
-    hide a task behind them that could run.
+    The last rule prevents a deadlock. With a fixed bound, waiting tasks of an unavailable class would hide a task
+    behind them that could run.
     """
 
     ahead: int = AHEAD
@@ -73,25 +74,25 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 
 DRAWN_AT_ONCE = 256
-"""Tasks that one event leads to at most; more are drawn with the next one."""
+"""Maximum number of tasks drawn per event; more are drawn with the next event."""
 _OTHERS = 16
-"""Machines that are named as better ones for a task that has failed on another."""
+"""Maximum number of alternative machines listed for a task that has failed on another one."""
 
 
 class Rescheduling(msgspec.Struct, frozen=True):
-    """How often a task is begun: `attempts` that may fail, and so many `losses` of its machines beside."""
+    """How often a task is started: `attempts` that may fail, and in addition `losses` of its machine."""
 
     attempts: int = 1
     losses: int = 0
 
 
 class Stage(Enum):
-    """How far a task is that was drawn."""
+    """State of a drawn task."""
 
     WAITING = "waiting"
     RUNNING = "running"
     ENDING = "ending"
-    """It was cancelled, and has not ended yet."""
+    """Cancelled, but its processes have not ended yet."""
 
 
 class DrawnTask:
@@ -111,11 +112,11 @@ class DrawnTask:
         self.avoid: list[str] = []
         """Machines on which it has failed."""
         self.unwanted = False
-        """Whether it is of no use any more when it has ended."""
+        """Whether its result is not needed any more."""
 
 
 class ComposedScheduler:
-    """Brings the tasks of one flow to the resources of one or several stewards."""
+    """Assigns the tasks of one flow to the resources of one or several resource managers."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class ComposedScheduler:
         asking: Asking | None = None,
         rescheduling: Rescheduling | None = None,
     ) -> None:
-        """`run` names this scheduler at stewards that it shares with others."""
+        """`run` identifies this scheduler at resource managers that it shares with others."""
         self.flow = flow
         self.stewards = {"": stewards} if isinstance(stewards, ResourceManager) else dict(stewards)
         self.run = run
@@ -141,28 +142,28 @@ class ComposedScheduler:
         self._drawn: dict[int, DrawnTask] = {}
         self._by_ticket: dict[tuple[str, int], int] = {}
         self.waiting = 0
-        """Tasks that were drawn and have no resources yet."""
+        """Number of drawn tasks without resources."""
         self._is_exhausted = False
         self._is_stopped = False
 
-    # ---- what can be asked -----------------------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------------------------
 
     @property
     def is_hungry(self) -> bool:
-        """Whether more would be drawn if there were another event."""
+        """Whether more tasks would be drawn at another event."""
         return not self._is_exhausted and self._wants_more()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is drawn, and nothing could be at the last look."""
+        """Whether no task is drawn, and none was available at the last attempt to draw."""
         return not self._drawn and (self._is_exhausted or self._is_stopped)
 
     def status(self) -> dict[int, str]:
-        """Every task that was drawn and is not over: waiting, running or ending."""
+        """State of every drawn task that is not over: waiting, running or ending."""
         return {number: drawn.stage.value for number, drawn in self._drawn.items()}
 
     def waiting_for(self) -> dict[str, int]:
-        """How many tasks wait for the same; one line of the steward each."""
+        """Number of waiting tasks per request."""
         counts: dict[str, int] = {}
         for drawn in self._drawn.values():
             if drawn.stage is Stage.WAITING:
@@ -173,7 +174,7 @@ class ComposedScheduler:
     # ---- events ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Command]:
-        """What follows from an event."""
+        """Processes one event and returns commands."""
         commands: list[Command] = []
         match event:
             case LookEvent():
@@ -195,7 +196,7 @@ class ComposedScheduler:
         drawn = self._current(event.task, event.attempt)
         if drawn is None:
             return
-        if drawn.stage is Stage.ENDING:  # its end was being waited for, whatever it is
+        if drawn.stage is Stage.ENDING:  # it was cancelled; its outcome no longer matters
             self._ended(drawn, commands)
             return
         del self._drawn[event.task]
@@ -205,7 +206,7 @@ class ComposedScheduler:
             self.failures[event.task] = followed.message
         else:
             self.done += 1
-        self._drop(followed.ignored, commands)  # before its resources go to one of those
+        self._drop(followed.ignored, commands)  # before the freed resources are granted to one of those
         self._let_go(drawn, commands)
 
     def _failed(self, event: FailedEvent, commands: list[Command]) -> None:
@@ -233,14 +234,14 @@ class ComposedScheduler:
             self._ended(drawn, commands)
 
     def _ended(self, drawn: DrawnTask, commands: list[Command]) -> None:
-        """The processes of a task are gone, and it has come to nothing."""
+        """The processes of a task have ended without a result."""
         self._let_go(drawn, commands)
         self.asking.lost(drawn.task, drawn.way)
         if drawn.unwanted or self._is_stopped:
             del self._drawn[drawn.task.id]
             return
         self._again_or_never(
-            drawn, drawn.lost <= self.rescheduling.losses, "what it ran on was lost while it ran", commands
+            drawn, drawn.lost <= self.rescheduling.losses, "its resources were lost while it was running", commands
         )
 
     def _again_or_never(self, drawn: DrawnTask, again: bool, message: str, commands: list[Command]) -> None:
@@ -251,7 +252,7 @@ class ComposedScheduler:
             self._give_up(drawn, message, commands)
 
     def _give_up(self, drawn: DrawnTask, message: str, commands: list[Command]) -> None:
-        """A task that holds nothing fails for good."""
+        """Fails a task that holds no resources for good."""
         number = drawn.task.id
         del self._drawn[number]
         self.failures[number] = message
@@ -259,7 +260,7 @@ class ComposedScheduler:
             self._drop(self.flow.fail(number, message, drawn.task.attempt).ignored, commands)
 
     def _drop(self, ignored: Sequence[int], commands: list[Command]) -> None:
-        """These tasks are not wanted any more."""
+        """Ends tasks whose results are not needed any more."""
         for number in ignored:
             drawn = self._drawn.get(number)
             if drawn is not None:
@@ -272,7 +273,7 @@ class ComposedScheduler:
             self._end(drawn, commands)
 
     def _end(self, drawn: DrawnTask, commands: list[Command]) -> None:
-        """Takes a task out of its line, or has it cancelled."""
+        """Cancels a waiting task at once, or requests the cancellation of a running one."""
         if drawn.stage is Stage.WAITING:
             del self._drawn[drawn.task.id]
             self._let_go(drawn, commands)
@@ -283,7 +284,7 @@ class ComposedScheduler:
     # ---- resources -------------------------------------------------------------------------------------------------
 
     def _ask(self, drawn: DrawnTask, commands: list[Command]) -> None:
-        """A ticket for a task; it fails if nobody can ever grant that."""
+        """Requests resources for a task; the task fails if no manager can ever grant them."""
         drawn.stage = Stage.WAITING
         problem: InputError | None = None
         try:
@@ -304,11 +305,11 @@ class ComposedScheduler:
             if ticket.state is TicketState.GRANTED:
                 self._granted(drawn, commands)
             return
-        assert problem is not None, "at least one location was asked"
+        assert problem is not None, "no location was asked"
         self._give_up(drawn, self._refusal(drawn.task, problem), commands)
 
     def _refusal(self, task: Task, problem: InputError) -> str:
-        """Why nobody can ever grant that; a class that nobody has is perhaps an option written wrong."""
+        """Why no manager can ever grant the request; an unknown class may be a misspelled option."""
         names = [name for name in task.transition.profile.resources.names() if not is_label(name)]
         has = [steward.forest.top.total for steward in self.stewards.values()]
         unknown = meant(name for name in names if not any(total.get(name) for total in has))
@@ -323,7 +324,7 @@ class ComposedScheduler:
         commands.append(SubmitTaskCommand(drawn.task, drawn.grant, drawn.location, drawn.way))
 
     def _let_go(self, drawn: DrawnTask, commands: list[Command]) -> None:
-        """Gives back what a task holds, or its place in a line."""
+        """Releases the resources of a task, or cancels its request."""
         steward = self.stewards[drawn.location]
         del self._by_ticket[drawn.location, drawn.ticket]
         if drawn.stage is Stage.WAITING:
@@ -351,7 +352,7 @@ class ComposedScheduler:
                     self._lost(drawn, commands)
 
     def _lost(self, drawn: DrawnTask, commands: list[Command]) -> None:
-        """What a task runs on is gone, or a part of it: then the rest of it has to end first."""
+        """Resources of a running task were lost: the rest of the task must end first."""
         if drawn.stage is Stage.RUNNING:
             drawn.lost += 1
             self._end(drawn, commands)
@@ -359,7 +360,7 @@ class ComposedScheduler:
             self._ended(drawn, commands)
 
     def _current(self, number: int, attempt: int) -> DrawnTask | None:
-        """The task, if this is about its present attempt and that has begun."""
+        """The task, if the attempt is its current one and has started."""
         drawn = self._drawn.get(number)
         if drawn is None or drawn.task.attempt != attempt or drawn.stage is Stage.WAITING:
             return None
@@ -391,7 +392,7 @@ class ComposedScheduler:
 
 
 def _elsewhere(request: Request, avoid: Sequence[str], steward: ResourceManager) -> Request:
-    """The same on other machines, if there are others."""
+    """The same request on other machines, if there are any."""
     if not avoid:
         return request
     others = [root.name for root in steward.forest.roots() if root.name not in avoid][:_OTHERS]

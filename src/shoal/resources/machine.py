@@ -1,8 +1,8 @@
-"""What a machine is made of, as plain data: a tree of parts, each of some class.
+"""Machine descriptions as plain data: trees of parts such as sockets, cores and GPUs; builders, and a TOML reader.
 
-The steward knows no class by name: `node`, `socket`, `numa`, `core`, `thread` and `gpu` are only what the builders here
-and `shoal.execution.processes.topology` write, and a user may add classes of their own. What is done with a part is
-left to `shoal.resources.tree`.
+The resource manager treats all classes alike: `node`, `socket`, `numa`, `core`, `thread` and `gpu` are only the names
+used by the builders here and in `shoal.execution.processes.topology`; users may add classes. `shoal.resources.tree`
+builds the allocation state from these descriptions.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ NODE, SOCKET, NUMA, CORE, THREAD, GPU = "node", "socket", "numa", "core", "threa
 
 
 class MachinePart(msgspec.Struct, frozen=True):
-    """One thing that can be held, with everything in it."""
+    """A part of a machine that can be held, with all parts within it."""
 
     kind: str
     """Its class."""
     name: str
-    """Unique among its siblings; a machine's name is unique in the forest."""
+    """Unique among its siblings; the name of a machine is unique among all machines."""
     parts: tuple[MachinePart, ...] = ()
     memory: int = 0
-    """Bytes of its own; those of the parts in it are not counted again."""
+    """Bytes of its own memory, without that of its parts."""
     labels: tuple[str, ...] = ()
-    """Of a whole machine, `KEY=VALUE`."""
+    """Labels `KEY=VALUE` of a whole machine."""
     cpu: int | None = None
-    """The processor's number with the system."""
+    """Number of the processor in the operating system."""
     device: str | None = None
-    """What `CUDA_VISIBLE_DEVICES` calls it."""
+    """Identifier in `CUDA_VISIBLE_DEVICES`."""
 
 
 def machine(
@@ -48,10 +48,10 @@ def machine(
     memory: int = 0,
     labels: Sequence[str] = (),
 ) -> MachinePart:
-    """A regular machine: `cores` are those of each socket; a level of which there are 0 is left out.
+    """A regular machine: `cores` is per socket; a level with count 0 is omitted.
 
-    Memory is divided among the NUMA nodes if there are any. Processors are numbered as Linux does on such machines:
-    first the first threads of all cores, then the second ones.
+    Memory is divided among the NUMA nodes if there are any. Processors are numbered as Linux does on such machines: the
+    first threads of all cores, then the second threads.
     """
     if cores % max(1, numas):
         raise InputError(f"machine {name!r}: {cores} cores of a socket cannot be divided among {numas} NUMA nodes")
@@ -87,7 +87,7 @@ def _cores(cpus: Iterator[int], count: int, threads: int, in_all: int) -> tuple[
 
 
 _COUNTS = {"count": 1, "sockets": 1, "numas": 1, "cores": 1, "threads": 1, "gpus": 0}
-"""What is counted, and how much of it there is where nothing is said; also the least, except for GPUs."""
+"""Defaults of all counts; also their minimum, except for GPUs."""
 _KEYS = ["name", *_COUNTS, "memory", "labels", "resources"]
 _OWN = (NODE, SOCKET, NUMA, CORE, THREAD, GPU)
 _MOST_UNITS = 20_000_000
@@ -98,7 +98,7 @@ _HEADER = re.compile(r"\s*\[\[?\s*([^\]]*?)\s*\]")
 
 
 def read_description(text: str, file: str) -> list[MachinePart]:
-    """The machines that a text describes; `file` is what the text is called in messages."""
+    """Parses a description of machines; `file` is its name in messages."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -110,7 +110,7 @@ def read_description(text: str, file: str) -> list[MachinePart]:
     reader = _Reader(text, file)
     for key in document:
         if key != "node":
-            raise reader.error(f"{key!r} is not known here", None, key, remedy="machines are described by [[node]]")
+            raise reader.error(f"unknown key {key!r}", None, key, remedy="machines are described by [[node]]")
     tables = document.get("node", [])
     if not isinstance(tables, list) or not tables:
         raise reader.error("no machine is described", None, "node", remedy="write [[node]] and below it name and cores")
@@ -121,7 +121,7 @@ def read_description(text: str, file: str) -> list[MachinePart]:
             raise reader.error(f"node {number + 1} is not a table", None, "node", remedy="write [[node]]")
         for part in reader.machines(number, table):
             if part.name in seen:
-                raise reader.error(f"two machines are called {part.name!r}", number, "name")
+                raise reader.error(f"two machines are named {part.name!r}", number, "name")
             seen[part.name] = number
             parts.append(part)
     return parts
@@ -132,7 +132,7 @@ def _is_key(line: str, key: str) -> bool:
 
 
 class _Reader:
-    """Knows where in the text something stands."""
+    """Converts tables to machine parts; knows the line of each key for error messages."""
 
     def __init__(self, text: str, file: str) -> None:
         self._lines = text.splitlines()
@@ -145,7 +145,7 @@ class _Reader:
         return InputError(message, file=self._file, line=line, remedy=remedy, text=text)
 
     def _line_of(self, table: int | None, key: str | None) -> int | None:
-        """The line of a key in one of the tables, or of the table's head if the key is not found in it."""
+        """Line of a key in one of the tables, or of the table's header if the key is not found in it."""
         at, head = -1, None
         for number, line in enumerate(self._lines, 1):
             header = _HEADER.match(line)
@@ -160,17 +160,17 @@ class _Reader:
         return head
 
     def machines(self, number: int, table: dict[str, object]) -> list[MachinePart]:
-        """What one `[[node]]` describes."""
+        """The machines described by one `[[node]]`."""
         for key in table:
             if key not in _KEYS:
-                raise self.error(f"{key!r} is not known of a node", number, key, remedy=f"known: {', '.join(_KEYS)}")
+                raise self.error(f"unknown key {key!r} of a node", number, key, remedy=f"known: {', '.join(_KEYS)}")
         name = table.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self.error(f"{name!r} is not a name for a machine", number, "name", remedy='write name = "big"')
+            raise self.error(f"{name!r} is not a valid machine name", number, "name", remedy='write name = "big"')
         counts = {key: self._count(number, table, key) for key in _COUNTS}
         count = counts.pop("count")
         try:
-            memory = parse_size(table.get("memory", 0), "memory")  # type: ignore[arg-type]  # it judges any object
+            memory = parse_size(table.get("memory", 0), "memory")  # type: ignore[arg-type]  # parse_size checks any type
             labels = parse_labels(table["labels"], "label") if "labels" in table else ()
         except InputError as error:
             key = "memory" if error.message.startswith("memory") else "labels"
@@ -191,11 +191,11 @@ class _Reader:
     def _count(self, number: int, table: dict[str, object], key: str) -> int:
         value = table.get(key, _COUNTS[key])
         if isinstance(value, bool) or not isinstance(value, int) or not _COUNTS[key] <= value <= _MOST_UNITS:
-            raise self.error(f"{key} must be a whole number from {_COUNTS[key]} on, not {value!r}", number, key)
+            raise self.error(f"{key} must be an integer of at least {_COUNTS[key]}, not {value!r}", number, key)
         return value
 
     def _resources(self, number: int, table: dict[str, object]) -> list[MachinePart]:
-        """Classes of the user's own: so many of each on every machine."""
+        """User-defined classes: the count of each on every machine."""
         given = table.get("resources", {})
         form = "write resources = { licence = 2 }"
         if not isinstance(given, dict):
@@ -203,9 +203,9 @@ class _Reader:
         parts: list[MachinePart] = []
         for kind, count in given.items():
             if kind in _OWN or not _CLASS.fullmatch(kind):
-                raise self.error(f"{kind!r} cannot be a class of your own", number, "resources", remedy=form)
+                raise self.error(f"{kind!r} is not a valid resource class", number, "resources", remedy=form)
             if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_UNITS:
-                message = f"the number of {kind} must be a whole number from 1 on, not {count!r}"
+                message = f"the number of {kind} must be an integer of at least 1, not {count!r}"
                 raise self.error(message, number, "resources")
             parts += [MachinePart(kind, f"{kind}{at}") for at in range(count)]
         return parts

@@ -1,21 +1,22 @@
-"""The steward: requests in, tickets out; who waits, who goes first, and what is kept for whom.
+"""The resource manager: grants resources to requests of runs; queues, fairness, and reservations against starvation.
 
-Everything is granted whole or not at all, so nobody holds while waiting and there is no deadlock. Whatever fits is
-granted at once, also past those that wait (*backfill*): a request waits only because what it asks for is not free.
+Requests are granted completely or not at all, so no request holds resources while it waits, and there is no deadlock.
+Everything that fits is granted immediately, also past waiting requests (*backfill*): a request waits only because its
+resources are not free.
 
-Nobody starves. Of the tickets that wait, the oldest may be passed by `patience` younger ones. Then it gets a *fence*
-(`shoal.resources.reservations`): units that could serve it, which nobody else gets as they become free. It is served at
-the latest when everyone who held a part of these units has given it back, and then the next one is the oldest.
+No request starves. The oldest waiting ticket may be passed by `patience` younger ones. Then it gets a *reservation*
+(`shoal.resources.reservations`): units that can serve it, and that no other ticket gets when they become free. It is
+served at the latest when every holder of these units has released them; then the next ticket is the oldest.
 
-The bound: let every grant be released within H releases. As long as the oldest ticket waits, each run of H releases
-passes it at least once, for otherwise nothing would be held at its end and the ticket were served. So after `patience`
-such runs it has its fence, and H releases later that is complete: a ticket with Q older ones before it waits through at
-most (Q + 1) * ((patience + 1) * H + 1) releases. Where every release serves somebody, as under load, each counts as one
-of the `patience`, and it is (Q + 1) * (patience + H + 1). `tests/resources/property/test_steward_property.py` holds it
-to that.
+The bound: assume that every grant is released within H releases. While the oldest ticket waits, each sequence of H
+releases passes it at least once; otherwise nothing would be held at its end, and the ticket would be served. So the
+ticket has its reservation after `patience` such sequences, and the reservation is complete H releases later: a ticket
+with Q older ones before it waits for at most (Q + 1) * ((patience + 1) * H + 1) releases. Where every release serves a
+ticket, as under load, each counts as one of the `patience`, and the bound is (Q + 1) * (patience + H + 1).
+`tests/resources/property/test_steward_property.py` checks it.
 
-The methods return what happened to tickets other than the one they are about. They know no time: how long something has
-waited is counted in grants. Who runs what on the granted units is left to the caller.
+Methods return events about tickets other than their own. There is no clock: waiting is counted in grants. The caller
+runs tasks on the granted units.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ from shoal.resources.tree import ResourceTree, ResourceUnit, holdings_of, units_
 
 
 def why_never(forest: ResourceTree, request: Sequence[Requirement]) -> str:
-    """The reason for a request that has no claim."""
+    """The reason why a request without a claim can never be granted."""
     for wanted in request:
         reason = _why_not(forest, wanted)
         if reason is not None:
             return f"{wanted} can never be granted: {reason}"
     together = ", and ".join(map(str, request))
     machines = len(forest.machines)
-    return f"{together} can never be granted together on the {machines} machine{'s' * (machines != 1)} there are"
+    return f"{together} can never be granted together on the {machines} machine{'s' * (machines != 1)}"
 
 
 def _why_not(forest: ResourceTree, wanted: Requirement) -> str | None:
-    """Why one requirement alone cannot be met; None if it can, as far as counts tell."""
+    """Why one requirement alone cannot be met; None if it can, judging by counts."""
     roots = list(forest.roots())
     if not roots:
         return "there are no machines"
@@ -76,12 +77,12 @@ def _why_not_choice(roots: list[ResourceUnit], forest: ResourceTree, nodes: int,
             return f"no machine has any {kind}"
         if nodes == ANYWHERE:
             if sum(counts) < count:
-                return f"there are {sum(counts)} {kind} in all"
+                return f"there are only {sum(counts)} {kind} in total"
         elif max(counts) < count:
-            return f"the most {kind} on one node is {max(counts)}"
+            return f"the largest number of {kind} on one node is {max(counts)}"
     most = max(forest.capacity[root.number] for root in roots)
     if most < choice.memory:
-        return f"the most memory on one node is {show_bytes(most)}"
+        return f"the largest memory of a node is {show_bytes(most)}"
     if nodes == ANYWHERE:
         return None
     having = [
@@ -93,22 +94,22 @@ def _why_not_choice(roots: list[ResourceUnit], forest: ResourceTree, nodes: int,
     if not having:
         return f"no node has {choice} together"
     if len(having) < nodes:
-        return f"only {len(having)} machine{'s' * (len(having) > 1)} can give that"
+        return f"only {len(having)} machine{'s' * (len(having) > 1)} can provide that"
     return None
 
 
 def _number(root: ResourceUnit, kind: str) -> int:
-    """How many of a class a machine has, or is."""
+    """Number of units of a class on a machine, including the machine itself."""
     return root.total.get(kind, 0) + (root.kind == kind)
 
 
 PATIENCE = 100
 _REMEMBERED = 10_000
-"""Lines nobody waits in are forgotten when there are more."""
+"""Empty queues are deleted when there are more than this."""
 
 
 class ResourceManager:
-    """Resources, who holds them, and who waits for them."""
+    """Resources, grants and waiting tickets."""
 
     def __init__(self, parts: Iterable[MachinePart] = (), *, patience: int = PATIENCE, may_grow: bool = False) -> None:
         """If machines `may_grow` in number, a request that none of them can meet waits instead of being refused."""
@@ -119,28 +120,28 @@ class ResourceManager:
         self.waiting: dict[int, Ticket] = {}
         self.fence: Reservation | None = None
         self.order: list[tuple[int, int, TicketQueue]] = []
-        """Lines with tickets that can be met, by the number of their oldest ticket."""
+        """Queues with tickets that can be met, sorted by the number of their oldest ticket."""
         self.hoping: dict[int, TicketQueue] = {}
-        """Lines that wait for other machines."""
+        """Queues that wait for other machines."""
         self._passed = 0
-        """Grants since `_oldest` is the oldest, to younger tickets."""
+        """Number of grants to younger tickets since `_oldest` became the oldest."""
         self._oldest = 0
         self._lines: dict[Request, TicketQueue] = {}
         self._last = 0
         self._last_line = 0
         self._version = 0
         self.untried = False
-        """Whether a ticket was put in line without a look at what is free."""
+        """Whether a ticket was queued without a test of what is free."""
         self.add(*parts)
 
     def request(self, run: str, wanted: Requirement | Sequence[Requirement]) -> Ticket:
-        """A ticket, which is granted if that is possible now and waits otherwise.
+        """Creates a ticket, which is granted immediately if possible and waits otherwise.
 
-        What no machine can ever meet raises `InputError`, unless there may be more machines.
+        A request that can never be met raises `InputError`, unless machines may be added.
         """
         request = (wanted,) if isinstance(wanted, Requirement) else tuple(wanted)
         if not request:
-            raise InputError(f"run {run!r} asks for nothing", remedy="give at least one requirement")
+            raise InputError(f"the request of run {run!r} is empty", remedy="give at least one requirement")
         line = self._line_of(request)
         self._last += 1
         ticket = Ticket(self._last, run, request, line)
@@ -161,11 +162,11 @@ class ResourceManager:
         return ticket
 
     def grant(self, ticket: int) -> ResourceGrant:
-        """What a ticket holds."""
+        """The resources that a ticket holds."""
         return grant_of(self._holder(ticket))
 
     def release(self, ticket: int) -> list[Happening]:
-        """Gives back what a ticket holds; returns who was served with it."""
+        """Releases the resources of a ticket; returns the tickets that were served with them."""
         found = self._holder(ticket)
         del self.held[ticket]
         found.state = TicketState.ENDED
@@ -175,7 +176,7 @@ class ResourceManager:
         return self._serve([share.root for share in found.shares])
 
     def cancel(self, ticket: int) -> list[Happening]:
-        """Ends a ticket, also one that was granted meanwhile."""
+        """Ends a ticket, including one that has been granted in the meantime."""
         if ticket in self.held:
             return self.release(ticket)
         found = self.waiting.get(ticket)
@@ -185,7 +186,7 @@ class ResourceManager:
         return self._serve(None)
 
     def interrupt(self, run: str) -> list[Happening]:
-        """Ends every waiting ticket of a run; what it holds it keeps."""
+        """Ends every waiting ticket of a run; granted resources are kept."""
         told: list[Happening] = []
         for ticket in [each for each in self.waiting.values() if each.run == run]:
             self._leave(ticket, TicketState.ENDED)
@@ -193,14 +194,14 @@ class ResourceManager:
         return told + self._serve(None)
 
     def depart(self, run: str) -> list[Happening]:
-        """Ends everything of a run: its waiting tickets, and what it holds."""
+        """Ends all tickets of a run and releases its resources."""
         told = self.interrupt(run)
         for ticket in [each for each in self.held.values() if each.run == run]:
             told += self.release(ticket.number)
         return told
 
     def add(self, *parts: MachinePart) -> list[Happening]:
-        """Takes in machines; all of them, or none if one cannot be taken in."""
+        """Adds machines; all of them, or none if one is invalid."""
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
             raise InputError(f"two of the machines {', '.join(names)} have the same name")
@@ -215,7 +216,7 @@ class ResourceManager:
         return self._judge_again() + self._serve(None)
 
     def remove(self, *wanted: Wanted) -> list[Happening]:
-        """Takes away machines or parts of them, in use or not; tells who held what of them."""
+        """Removes machines or parts of them, whether in use or not; returns the tickets that held any of them."""
         units = [self._existing(each) for each in wanted]
         if self.fence is not None:
             self._lift()
@@ -235,7 +236,7 @@ class ResourceManager:
     def _fate(self, ticket: int) -> str:
         if ticket in self.waiting:
             return "is still waiting"
-        return "has ended before" if 0 < ticket <= self._last else "was never given out"
+        return "has already ended" if 0 < ticket <= self._last else "was never issued"
 
     def _existing(self, wanted: Wanted) -> ResourceUnit:
         unit = self.forest.find(wanted)
@@ -244,7 +245,7 @@ class ResourceManager:
         return unit
 
     def _line_of(self, request: Request) -> TicketQueue:
-        """The line of those who ask for the same, made and judged if it is new."""
+        """The queue of equal requests; created and checked for feasibility if it is new."""
         line = self._lines.get(request)
         if line is None:
             bare = tuple(msgspec.structs.replace(each, prefer=()) if each.prefer else each for each in request)
@@ -281,7 +282,7 @@ class ResourceManager:
                 self.hoping[line.number] = line
 
     def _leave(self, ticket: Ticket, state: TicketState) -> None:
-        """A ticket waits no longer."""
+        """Removes a ticket from its queue."""
         line = ticket.line
         was_head = line.head() is ticket
         ticket.state = state
@@ -310,11 +311,12 @@ class ResourceManager:
         return self._passed
 
     def _is_due(self) -> bool:
-        """Whether the oldest ticket must get a fence before anybody else is served."""
+        """Whether the oldest ticket must get a reservation before any other ticket is served."""
         return self.fence is None and bool(self.order) and self.passed_by() >= self.patience
 
     def _serve(self, touched: list[ResourceUnit] | None) -> list[Happening]:
-        """Grants whatever fits, oldest first; something has become free on the `touched` machines, or anywhere."""
+        """Grants whatever fits, oldest first. Resources have become free on the `touched` machines, or anywhere if
+        None."""
         told: list[Happening] = []
         if self.fence is not None:
             self._complete(touched, told)
@@ -337,10 +339,10 @@ class ResourceManager:
                 self._hold(ticket, shares)
                 told.append(TicketGranted(ticket.number, ticket.run))
                 is_due = self._is_due()
-                if self.untried:  # it had a fence, and what that held is free now
+                if self.untried:  # it had a reservation, whose units are free now
                     touched, self.untried, at = None, False, 0
                 elif touched is not None and not _has_room(touched):
-                    break  # nobody else can use what became free
+                    break  # no other ticket can use what became free
             elif at == 0 and self.fence is None and (is_due or not self.held):
                 self._fence_for(line, told)
                 is_due = self._is_due()
@@ -349,13 +351,13 @@ class ResourceManager:
         return told
 
     def _try(self, line: TicketQueue, touched: list[ResourceUnit] | None) -> tuple[Ticket, list[MachineShare] | None]:
-        """Takes what a ticket of the line asks for: its oldest, or one that prefers where something became free."""
+        """Takes the resources of a ticket of the queue: its oldest, or one that prefers a touched machine."""
         ticket = line.fan_of(self.forest, touched) if touched is not None else None
         ticket = ticket or line.head()
         return ticket, self._place(ticket)
 
     def _place(self, ticket: Ticket) -> list[MachineShare] | None:
-        """Takes what a ticket asks for where it likes best; its likings must not be what prevents it."""
+        """Takes the resources of a ticket where it prefers them; preferences never prevent a grant."""
         line = ticket.line
         shares = place(self.forest, ticket.request, line.order)
         if shares is None and len(ticket.request) > 1 and ticket.request != line.request:
@@ -363,19 +365,19 @@ class ResourceManager:
         return shares
 
     def _fence_for(self, line: TicketQueue, told: list[Happening]) -> None:
-        """Keeps what the oldest ticket needs from now on."""
+        """Starts a reservation for the oldest ticket."""
         self.fence = self._claimed(line)
         self.fence.owner = line.head().number
         self._complete([], told)
 
     def _claimed(self, line: TicketQueue) -> Reservation:
-        """A fence around what would serve a line; when nothing is held it is complete."""
+        """A reservation for a queue; it will be complete at the latest when nothing is held any more."""
         claims = claim(self.forest, line.request, line.order)
-        assert claims is not None, "a ticket in line that cannot be met"
+        assert claims is not None, "a queued ticket that cannot be met"
         return Reservation(self.forest, claims)
 
     def _complete(self, touched: list[ResourceUnit] | None, told: list[Happening]) -> None:
-        """Fetches what has become free of the fenced units; grants them if that was the last of them."""
+        """Collects reserved units that have become free; grants the ticket if these were the last ones."""
         fence = self.fence
         assert fence is not None
         for root in [each.root for each in fence.claims] if touched is None else touched:
@@ -389,7 +391,7 @@ class ResourceManager:
             told.append(TicketGranted(ticket.number, ticket.run))
 
     def _take_away(self, unit: ResourceUnit) -> list[Happening]:
-        """Cuts a unit out of the forest, and out of the hands of those who hold something of it."""
+        """Removes a unit from the tree, and from all grants that hold any part of it."""
         root = unit.root()
         there: list[tuple[Ticket, MachineShare]] = []
         for ticket in self.held.values():
@@ -414,14 +416,14 @@ class ResourceManager:
         return told
 
     def _retake(self, share: MachineShare) -> None:
-        """Holds again what is left of a share, exactly where it was."""
+        """Takes again what is left of a share, exactly where it was."""
         for holding in share.holdings:
             self.forest.take(*holding)
         if share.memory:
             self.forest.retake_memory(share.root, share.memory)
 
     def _judge_again(self) -> list[Happening]:
-        """Whose request is possible, now that the machines are others; tells who is refused."""
+        """Checks the feasibility of all queues after a change of the machines; returns refused tickets."""
         told: list[Happening] = []
         self._version += 1
         impossible = [line for _, _, line in self.order if not self._is_possible(line)]
@@ -434,7 +436,7 @@ class ResourceManager:
         return told
 
     def _give_up(self, line: TicketQueue) -> list[Happening]:
-        """A line can no longer be met: its tickets hope for machines to come, or end."""
+        """Handles a queue that can no longer be met: its tickets wait for new machines, or end."""
         if self.may_grow:
             del self.order[bisect_left(self.order, (line.head().number,))]
             self.hoping[line.number] = line

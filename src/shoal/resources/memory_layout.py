@@ -1,8 +1,8 @@
-"""Which node holds which bytes of an allocation: laying it out, finding ranges, and telling who has most of them.
+"""Layout of shared-memory allocations over nodes: extents, replicas, ranges, and which node holds which bytes.
 
-An allocation is cut into *extents*, each of which lies whole on one node, or on several if it has replicas. The first
-holder of an extent that is alive orders what is written to it. Nodes are known by their numbers in the cluster, which
-are never used twice. Pure: how much room nodes have is told.
+An allocation is divided into *extents*, each of which is stored contiguously on one node, or on several if it has
+replicas. The first live holder of an extent orders the writes to it. Nodes are identified by their numbers in the
+cluster, which are never reused. Pure: the caller passes the free space of the nodes.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ MOST_EXTENTS = 16_384
 EVEN, FREE, TURNS, HERE = "even", "free", "turns", "here"
 SPREADS = (EVEN, FREE, TURNS, HERE)
 TURN_BYTES = 4 << 20
-"""What a node gets at a time when blocks are dealt in turns, unless told otherwise."""
+"""Default block size when blocks are dealt to nodes in turn."""
 
 Range = tuple[int, int]
-"""From a byte to, but without, another."""
+"""Begin and end in bytes; the end is exclusive."""
 
 
 class FullError(InputError):
-    """There is not so much shared memory left."""
+    """Not enough free shared memory."""
 
 
 class AllocationExtent(msgspec.Struct, frozen=True, array_like=True):
-    """A part of an allocation that lies in one piece."""
+    """A contiguous part of an allocation."""
 
     begin: int
     end: int
     holders: tuple[int, ...]
     """Numbers of the nodes that hold it."""
     changes: int = 0
-    """How often it has found other holders."""
+    """Number of times its holders have changed."""
 
 
 class AllocationRecord(msgspec.Struct, frozen=True):
-    """What is known of an allocation wherever a part of it is held."""
+    """Metadata of an allocation, known to every node that holds a part of it."""
 
     run: str
     id: str
     size: int
     extents: tuple[AllocationExtent, ...]
     name: str = ""
-    """By which a mount shows it; nothing: it is not shown."""
+    """File name in a mount; empty: not visible there."""
     replicas: int = 1
     owner: int = -1
-    """The node through which it was made; -1: a program that is no node."""
+    """The node through which it was allocated; -1: a program outside the nodes."""
     kept: str = "run"
-    """What keeps it: its `run`, the `session` of the program that made it, or the `node` through which it was made."""
+    """Lifetime: its `run`, the `session` of the program that allocated it, or the `node` through which it was
+    allocated."""
 
 
 class ExtentPart(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +67,7 @@ class ExtentPart(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
-# ---- laying out ----------------------------------------------------------------------------------------------------
+# ---- layout --------------------------------------------------------------------------------------------------------
 
 
 def lay_out(
@@ -79,10 +80,10 @@ def lay_out(
     here: int | None = None,
     after: int | None = None,
 ) -> tuple[AllocationExtent, ...]:
-    """Extents for so many bytes on nodes with so much room each, in the order of `room`.
+    """Divides `size` bytes into extents on nodes with this free space, in the order of `room`.
 
-    `even`: equal shares, less where there is less room. `free`: in proportion to the room. `turns`: blocks dealt to one
-    node after the other, beginning behind the node `after`. `here`: all of it on one node.
+    `even`: equal shares, less where there is less space. `free`: in proportion to the free space. `turns`: blocks are
+    dealt to the nodes in turn, beginning behind the node `after`. `here`: everything on one node.
     """
     _check(size, room, spread, block_bytes, replicas)
     left = dict(room)
@@ -109,13 +110,13 @@ def lay_out(
 
 def _check(size: int, room: Mapping[int, int], spread: str, block_bytes: int | None, replicas: int) -> None:
     if size < 1:
-        raise InputError(f"an allocation has at least 1 byte, not {size}")
+        raise InputError(f"the size of an allocation must be at least 1 byte, not {size}")
     if spread not in SPREADS:
         raise InputError(f"spread cannot be {spread!r}", remedy=f"it is one of {', '.join(SPREADS)}")
     if block_bytes is not None and (block_bytes < PAGE or block_bytes % PAGE):
         raise InputError(f"block_bytes must be a multiple of {PAGE}, not {block_bytes}")
     if not room:
-        raise InputError("there is no node that has shared memory", remedy="wait until the cluster has a node")
+        raise InputError("no node has shared memory", remedy="wait until the cluster has a node")
     if not 1 <= replicas <= len(room):
         many = f"{len(room)} {'node' if len(room) == 1 else 'nodes'}"
         raise InputError(f"{replicas} replicas need as many nodes, and there are {many}", remedy="ask for fewer")
@@ -132,12 +133,12 @@ def _full(asked: int, there: int, nodes: int) -> FullError:
     where = "one node" if nodes == 1 else f"{nodes} nodes"
     return FullError(
         f"{show_bytes(asked)} of shared memory are asked for, and {show_bytes(there)} are free on {where}",
-        remedy="free what is not needed, start more nodes, or give agents more with --shared-memory",
+        remedy="free memory that is not needed, start more nodes, or give agents more with --shared-memory",
     )
 
 
 def _levelled(size: int, room: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Equal shares, none above its room: those with little room are filled first, the rest is divided anew."""
+    """Equal shares within the free space: nodes with little space are filled first, the rest is divided again."""
     shares: dict[int, int] = {}
     left, waiting = size, sorted(room, key=lambda node: room[node])
     for at, node in enumerate(waiting):
@@ -171,10 +172,10 @@ def _in_blocks(shares: Iterable[tuple[int, int]], block_bytes: int | None) -> It
 
 
 def _dealt(size: int, block: int, left: dict[int, int], after: int | None) -> list[tuple[int, int, int]]:
-    """Deals blocks in turn, passing over nodes that are full.
+    """Deals blocks in turn, skipping nodes that are full.
 
-    `after` is the node that got the last block of the allocation before. Without it every allocation of one block would
-    go to the first node.
+    `after` is the node that got the last block of the previous allocation. Without it every allocation of one block
+    would go to the first node.
     """
     nodes, placed, turn = list(left), [], 0
     if after is not None:
@@ -194,7 +195,7 @@ def _dealt(size: int, block: int, left: dict[int, int], after: int | None) -> li
 def _with_replicas(
     placed: Sequence[tuple[int, int, int]], replicas: int, nodes: Sequence[int], left: dict[int, int]
 ) -> Iterable[AllocationExtent]:
-    """Further holders are the next nodes after the first that have room."""
+    """Adds replicas on the next nodes after the first holder that have space."""
     for begin, end, first in placed:
         holders, at = [first], nodes.index(first)
         for step in range(1, len(nodes)):
@@ -218,13 +219,13 @@ def _up(amount: int) -> int:
 
 
 def check_range(record: AllocationRecord, begin: int, end: int) -> Range:
-    """The range as plain numbers; one sentence if the allocation has not got it, or if the handle is none."""
+    """The range as plain integers; raises InputError if it is out of bounds, or if the handle is damaged."""
     if not record.extents or record.extents[-1].end != record.size or not record.id.isalnum():
         raise damaged(record)
     try:
         begin, end = whole(begin), whole(end)
     except TypeError:
-        raise InputError(f"a range goes from a whole number to another, not from {begin!r} to {end!r}") from None
+        raise InputError(f"the bounds of a range must be integers, not {begin!r} and {end!r}") from None
     if not 0 <= begin <= end <= record.size:
         raise InputError(
             f"bytes {begin} to {end} are out of bounds: allocation {shown(record)} has {record.size} bytes",
@@ -238,12 +239,12 @@ def damaged(record: AllocationRecord) -> InputError:
 
 
 def shown(record: AllocationRecord) -> str:
-    """An allocation as a sentence names it."""
+    """The name of an allocation for messages."""
     return f"{record.name!r} ({record.id})" if record.name else record.id
 
 
 def parts_of(extents: Sequence[AllocationExtent], begin: int, end: int) -> list[ExtentPart]:
-    """The range cut at the borders of extents."""
+    """Splits the range at extent boundaries."""
     found = []
     index = bisect_right(extents, begin, key=lambda extent: extent.begin) - 1
     while begin < end:
@@ -254,14 +255,15 @@ def parts_of(extents: Sequence[AllocationExtent], begin: int, end: int) -> list[
 
 
 def with_holders(record: AllocationRecord, index: int, holders: tuple[int, ...]) -> AllocationRecord:
-    """The same allocation with other holders of an extent."""
+    """A copy of the record with other holders of one extent."""
     extents = list(record.extents)
     extents[index] = AllocationExtent(extents[index].begin, extents[index].end, holders, extents[index].changes + 1)
     return msgspec.structs.replace(record, extents=tuple(extents))
 
 
 def merged(one: AllocationRecord, other: AllocationRecord) -> AllocationRecord:
-    """What two nodes know of an allocation: of each extent the later holders. The first itself if it knows it all."""
+    """Merges two nodes' records of an allocation: the newest holders of each extent. Returns `one` if nothing is
+    newer."""
     if len(one.extents) != len(other.extents):
         raise damaged(other)
     if all(mine.changes >= theirs.changes for mine, theirs in zip(one.extents, other.extents, strict=True)):
@@ -273,11 +275,11 @@ def merged(one: AllocationRecord, other: AllocationRecord) -> AllocationRecord:
     return msgspec.structs.replace(one, extents=extents)
 
 
-# ---- who has what --------------------------------------------------------------------------------------------------
+# ---- holders -------------------------------------------------------------------------------------------------------
 
 
 def partition_of(extents: Iterable[AllocationExtent], names: Mapping[int, str]) -> dict[str, list[Range]]:
-    """By name of node, in the order of `names`, the ranges that it holds; nodes that are not named hold nothing."""
+    """The ranges held by each node in `names`, by name and in that order; other nodes are ignored."""
     found: dict[str, list[Range]] = {}
     for extent in extents:
         for holder in extent.holders:
@@ -292,17 +294,17 @@ def partition_of(extents: Iterable[AllocationExtent], names: Mapping[int, str]) 
 
 
 def bytes_held(partition: Mapping[str, Sequence[Range]], needs: Sequence[Range]) -> dict[str, int]:
-    """How many bytes of the needed ranges each host has; both lists are in ascending order without overlaps."""
+    """Number of the needed bytes that each host holds; both lists must be ascending and without overlaps."""
     return {host: _common(ranges, needs) for host, ranges in partition.items()}
 
 
 def preferences(partition: Mapping[str, Sequence[Range]], needs: Sequence[Range]) -> list[str]:
-    """Hosts that have some of the needed bytes, those with the most first."""
+    """Hosts that hold needed bytes, those with the most first."""
     return ranked(bytes_held(partition, needs))
 
 
 def ranked(held: Mapping[str, int]) -> list[str]:
-    """Hosts in the order of bytes held; to weigh several allocations, add up what is held of each."""
+    """Hosts by bytes held, descending; for several allocations add up the bytes first."""
     return sorted((host for host, amount in held.items() if amount), key=lambda host: -held[host])
 
 

@@ -1,8 +1,8 @@
-"""What is asked of the steward: requirements, each with choices in the order of liking.
+"""Requests to the resource manager: requirements with alternative choices in order of preference.
 
-A *choice* is what is needed on one machine, say four cores and a GPU with 8 GiB of memory. A *requirement* wants one of
-its choices on each of so many different machines. A *request* is several requirements, met together or not at all.
-`require` makes them from what people write. Whether there is such a thing is left to `shoal.resources.reservations`.
+A *choice* is what is needed on one machine, such as four cores and a GPU with 8 GiB of memory. A *requirement* needs
+one of its choices on each of a number of different machines. A *request* is a list of requirements, met together or not
+at all. `require` builds requirements from user input. `shoal.resources.reservations` checks whether they can be met.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from shoal.core.quantities import show_bytes
 from shoal.errors import InputError
 
 ANYWHERE = 0
-"""As `nodes`: the units may be on any machines, on few if that is possible."""
+"""Value of `nodes`: the units may be on any machines, as few as possible."""
 
 Wanted: TypeAlias = int | str
 """A unit by number or path, a machine by name, or a label `KEY=VALUE`."""
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What is needed together on one machine."""
+    """Resources needed together on one machine."""
 
     needs: tuple[tuple[str, int], ...]
-    """Class and count, each class once, sorted."""
+    """Pairs of class and count, each class once, sorted."""
     memory: int = 0
 
     def __str__(self) -> str:
@@ -37,14 +37,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One of several choices, on so many different machines."""
+    """One of several choices, on each of `nodes` different machines."""
 
     choices: tuple[Choice, ...]
     nodes: int = 1
     prefer: tuple[Wanted, ...] = ()
-    """Where it is liked best, in order; anywhere else will do."""
+    """Preferred units, machines or labels, in order; any other is acceptable."""
     only: tuple[str, ...] = ()
-    """Labels that a machine must carry, or names of machines of which it must be one."""
+    """Labels that a machine must carry, or names of allowed machines."""
 
     def __str__(self) -> str:
         what = " or ".join(map(str, self.choices))
@@ -71,7 +71,7 @@ def require(
 ) -> Requirement:
     """`require("core", count=4)`, `require({"core": 4, "gpu": 1}, "node")`: the first choice that fits is granted.
 
-    `count` belongs to classes that are named without one; `memory` is in bytes on each machine.
+    `count` applies to classes that are given without a count; `memory` is in bytes on each machine.
     """
     _whole(nodes, "nodes", ANYWHERE)
     _whole(memory, "memory", 0)
@@ -79,8 +79,8 @@ def require(
         raise InputError("a requirement names no class of resources", remedy='write one, such as require("core")')
     if nodes == ANYWHERE and memory:
         raise InputError(
-            "memory cannot be asked for anywhere: it is memory of a machine",
-            remedy="say on how many nodes, or leave out the memory",
+            "memory requires a number of nodes: it is memory of a machine",
+            remedy="give the number of nodes, or leave out the memory",
         )
     for name in only:
         if not isinstance(name, str) or not name:
@@ -94,7 +94,7 @@ def require(
 def _choice(kinds: Kinds, count: int, memory: int) -> Choice:
     needs = {kinds: count} if isinstance(kinds, str) else dict(kinds)
     if not needs:
-        raise InputError("a choice needs nothing", remedy='write what it needs, such as {"core": 4}')
+        raise InputError("a choice is empty", remedy='write what it needs, such as {"core": 4}')
     for kind, number in needs.items():
         if not isinstance(kind, str) or not kind:
             raise InputError(f"{kind!r} is not a class of resources", remedy="write a name such as 'core'")
@@ -104,4 +104,4 @@ def _choice(kinds: Kinds, count: int, memory: int) -> Choice:
 
 def _whole(value: object, what: str, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{what} must be a whole number from {least} on, not {value!r}")
+        raise InputError(f"{what} must be an integer of at least {least}, not {value!r}")

@@ -1,12 +1,12 @@
-"""Where a request could be if nobody held anything: whether it can ever be met, and what to keep for it.
+"""Feasibility of requests, and reservations: which units a request could use if nothing were held.
 
-A claim names concrete units. They may be held by others now; machines and groups where most is free come first, because
-those are complete soonest. The same search answers whether a request is possible at all, so whatever is let into the
-queue can be given a claim, and whoever has a claim is served when its present holders have gone.
+A claim names concrete units, which may currently be held. Machines and groups with the most free units come first,
+because they will be complete soonest. The same search decides whether a request is feasible at all: every request that
+is queued can get a claim, and every claim is complete when the present holders have released its units.
 
-The search is greedy, hardest requirement first. Whether a request is possible is found out with small machines and
-groups first, then with large ones first, whatever is free at the moment. What would fit on irregular machines only by a
-cleverer packing than both is taken for impossible.
+The search is greedy, hardest requirement first. Feasibility is tested with small machines and groups first, then with
+large ones first, independent of what is free. A request that fits on irregular machines only by a better packing than
+both is considered infeasible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.resources.tree import Memory, ResourceTree, ResourceUnit, holdings_of
 
 
 class MachineClaim:
-    """What one requirement is to have on one machine."""
+    """The claimed units and memory of one requirement on one machine."""
 
     __slots__ = ("choice", "memory", "requirement", "root", "units")
 
@@ -32,7 +32,7 @@ class MachineClaim:
 
 
 class SearchOrder(Enum):
-    """Which machines, and groups in them, a search looks at first."""
+    """The order in which a search visits machines, and groups within them."""
 
     SOONEST = "what is free"
     SMALLEST = "small"
@@ -43,19 +43,19 @@ _ALWAYS_SAME = (SearchOrder.SMALLEST, SearchOrder.LARGEST)
 
 
 class _Search:
-    """What has been claimed so far."""
+    """State of a search: the units claimed so far."""
 
     def __init__(self, forest: ResourceTree, way: SearchOrder) -> None:
         self.forest = forest
         self.way = way
         self.taken: set[int] = set()
         self.around: dict[int, int] = {}
-        """How many claimed units are in each."""
+        """Number of claimed units within each unit."""
         self.memory: dict[int, int] = {}
         """Bytes claimed on each machine."""
 
     def machines(self, allowed: int) -> Iterator[ResourceUnit]:
-        """These machines, in the order of the search."""
+        """The machines of the mask, in the order of the search."""
         if self.way is SearchOrder.SOONEST:
             return _emptiest_first(self.forest, allowed)
         return iter(sorted(self.forest.roots(allowed), key=lambda root: self._rank(root, "")))
@@ -71,7 +71,7 @@ class _Search:
             self.around[above.number] -= 1
 
     def find(self, unit: ResourceUnit, kind: str, count: int, found: list[ResourceUnit]) -> None:
-        """Claims up to so many units in one; `found` gets them."""
+        """Claims up to `count` units within one unit and appends them to `found`."""
         if unit.number in self.taken:
             return
         for part in sorted(unit.parts, key=lambda part: self._rank(part, kind)):
@@ -94,7 +94,7 @@ class _Search:
         return (1 if part.held else 0), -part.free.get(kind, 0)
 
     def machine(self, root: ResourceUnit, choice: Choice) -> list[ResourceUnit] | None:
-        """Claims a choice on one machine; None, and nothing is claimed, if it is not there."""
+        """Claims a choice on one machine; None, with nothing claimed, if it does not fit."""
         if self.memory.get(root.number, 0) + choice.memory > self.forest.capacity[root.number]:
             return None
         found: list[ResourceUnit] = []
@@ -115,12 +115,12 @@ class _Search:
 
 
 def claim(forest: ResourceTree, request: Sequence[Requirement], order: Sequence[int]) -> list[MachineClaim] | None:
-    """Units for a whole request, none of them twice; there are some if it `is_possible`."""
+    """Units for a whole request, each once; exists for every request that `is_possible`."""
     return _search(forest, request, order, (SearchOrder.SOONEST, *_ALWAYS_SAME))
 
 
 def is_possible(forest: ResourceTree, request: Sequence[Requirement], order: Sequence[int]) -> bool:
-    """Whether a request could be met if nobody held anything; does not depend on who holds what."""
+    """Whether a request could be met if nothing were held; independent of the current grants."""
     return _search(forest, request, order, _ALWAYS_SAME) is not None
 
 
@@ -141,7 +141,7 @@ def _search(
 
 
 def order_of(forest: ResourceTree, request: Sequence[Requirement]) -> list[int]:
-    """The requirements, hardest first: those of few machines, then those of large units."""
+    """Indexes of the requirements, hardest first: few matching machines, then large units."""
     if len(request) == 1:
         return [0]
 
@@ -206,7 +206,7 @@ def _claim_anywhere(search: _Search, choice: Choice, allowed: int, at: int, numb
 
 
 def _emptiest_first(forest: ResourceTree, allowed: int) -> Iterator[ResourceUnit]:
-    """Machines in the order of what is free on them, counted in the most numerous class."""
+    """Machines by free units of the most numerous class, descending."""
     finest = max(forest.levels, key=lambda kind: forest.top.total[kind], default=None)
     if finest is not None:
         for mask in forest.levels[finest].downward():
@@ -216,21 +216,21 @@ def _emptiest_first(forest: ResourceTree, allowed: int) -> Iterator[ResourceUnit
 
 
 class Reservation:
-    """Pieces of a claim that are held until it is complete."""
+    """Units of a claim that are collected until the claim is complete."""
 
     def __init__(self, forest: ResourceTree, claims: list[MachineClaim]) -> None:
         self.owner = 0
-        """The ticket it is for."""
+        """Number of the ticket that it serves."""
         self.claims = claims
         self.held: dict[int, ResourceUnit] = {}
-        """Pieces by number: claimed units, or parts of them."""
+        """Collected pieces by unit number: claimed units, or parts of them."""
         self.memory: list[tuple[ResourceUnit, Memory]] = []
-        """By machine."""
+        """Collected memory by machine."""
         self._forest = forest
         self._targets: dict[int, list[ResourceUnit]] = {}
         """Claimed units that are not complete, by machine."""
         self._missing: dict[int, int] = {}
-        """Bytes that are still to come, by machine."""
+        """Bytes still missing, by machine."""
         for each in claims:
             self._targets.setdefault(each.root.number, []).extend(each.units)
             if each.memory:
@@ -242,7 +242,7 @@ class Reservation:
         return any(each.root is root for each in self.claims)
 
     def collect(self, root: ResourceUnit) -> None:
-        """Takes what has become free on a machine and is claimed."""
+        """Takes claimed units that have become free on a machine."""
         waiting = self._targets.get(root.number)
         if waiting:
             left = [unit for unit in waiting if unit.is_enclosed() or not self._gather(unit)]
@@ -259,7 +259,7 @@ class Reservation:
                 del self._missing[root.number]
 
     def _gather(self, unit: ResourceUnit) -> bool:
-        """Takes a unit, or what is free in it; whether all of it is held."""
+        """Takes a unit, or what is free within it; returns whether all of it is held now."""
         if unit.number in self.held:
             return True
         if unit.is_ready():
@@ -268,7 +268,7 @@ class Reservation:
         if unit.held or not unit.parts:
             return False
         parts = [part for part in unit.parts if not part.gone]
-        gathered = [self._gather(part) for part in parts]  # all of them, whatever the first ones say
+        gathered = [self._gather(part) for part in parts]  # a list, because all parts must be visited
         if not all(gathered):
             return False
         for part in parts:
@@ -290,7 +290,7 @@ class Reservation:
         return not self._targets and not self._missing
 
     def lift(self) -> None:
-        """Gives everything back."""
+        """Releases everything that was collected."""
         for unit in list(self.held.values()):
             self._let_go(unit)
         for root, taken in self.memory:
@@ -298,7 +298,7 @@ class Reservation:
         self.memory.clear()
 
     def hand_over(self) -> list[MachineShare]:
-        """The shares of the owner, once everything is there."""
+        """The complete claim as shares of the ticket."""
         assert self.is_complete()
         self.lift()
         shares = []

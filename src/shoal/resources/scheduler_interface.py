@@ -1,7 +1,7 @@
-"""What schedulers and those who drive them say to each other: events in, commands out.
+"""Interface of GSPC schedulers: events, commands, flows of tasks (nets or static graphs), and requests per task.
 
 Every `SubmitTaskCommand` is answered by exactly one of `FinishedEvent`, `FailedEvent` and `StoppedEvent`, also after a
-`CancelAttemptCommand`: what a task held is free only when its processes have ended.
+`CancelAttemptCommand`: the resources of a task are free only when its processes have ended.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from shoal.resources.tickets import Happening, ResourceGrant
 
 
 class LookEvent(msgspec.Struct, frozen=True):
-    """Something may have changed in the flow, or there is time to draw more."""
+    """The flow may have changed, or there is time to draw more tasks."""
 
 
 class FinishedEvent(msgspec.Struct, frozen=True):
-    """An attempt gave a result."""
+    """An attempt returned a result."""
 
     task: int
     attempt: int
@@ -46,38 +46,39 @@ class FailedEvent(msgspec.Struct, frozen=True):
 
 
 class StoppedEvent(msgspec.Struct, frozen=True):
-    """An attempt that was cancelled has ended, or came to nothing because its worker is gone."""
+    """A cancelled attempt has ended, or an attempt has no result because its worker was lost."""
 
     task: int
     attempt: int
 
 
 class ManagerEvents(msgspec.Struct, frozen=True):
-    """What a steward says of tickets. As an event: to this scheduler; as a command: to the others that share it."""
+    """Events of a resource manager about tickets. As a command: to be forwarded to the other schedulers that share
+    it."""
 
     location: str
     happenings: tuple[Happening, ...]
 
 
 class StopEvent(msgspec.Struct, frozen=True):
-    """Nothing more is to be begun, and what runs is to be cancelled; the flow can be gone on with."""
+    """Start nothing more and cancel running tasks; the flow can be resumed."""
 
 
 Event: TypeAlias = LookEvent | FinishedEvent | FailedEvent | StoppedEvent | ManagerEvents | StopEvent
 
 
 class SubmitTaskCommand(msgspec.Struct, frozen=True):
-    """Run this attempt on what was granted."""
+    """Run this attempt on the granted resources."""
 
     task: Task
     grant: ResourceGrant
     location: str
     way: str = ""
-    """Which of several implementations."""
+    """Name of the selected implementation, if there are several."""
 
 
 class CancelAttemptCommand(msgspec.Struct, frozen=True):
-    """End this attempt."""
+    """Cancel this attempt."""
 
     task: int
     attempt: int
@@ -87,40 +88,40 @@ Command: TypeAlias = SubmitTaskCommand | CancelAttemptCommand | ManagerEvents
 
 
 class Flow(Protocol):
-    """One workflow under way."""
+    """A running workflow."""
 
     def next(self) -> int | None:
-        """The number of a task that can be run now; None: there is none at the moment."""
+        """The number of a task that can run now; None if there is none at the moment."""
 
     def extract(self, task: int) -> Task:
-        """What is to be run. A second call begins the next attempt; results of older ones no longer count."""
+        """The task to run. A second call starts the next attempt; results of older ones no longer count."""
 
     def inject(self, task: int, result: object, attempt: int | None = None) -> Followed:
-        """Take what a task gave; tells which other tasks are not wanted any more."""
+        """Records the result of a task; returns which other tasks are cancelled by it."""
 
     def state(self) -> object:
-        """How the workflow stands, as plain data."""
+        """State of the workflow as plain data."""
 
 
 @runtime_checkable
 class Failing(Protocol):
-    """A flow that can be told of failures. The document's cannot: there a task that failed is never injected."""
+    """A flow that handles failures. In a GSPC flow a failed task is simply never injected."""
 
     def fail(self, task: int, message: str, attempt: int | None = None) -> Followed:
-        """A task failed for good."""
+        """Records that a task failed for good."""
 
 
 @runtime_checkable
 class Ignoring(Protocol):
-    """A flow in which the search for a task may make others superfluous, as steps of a net do."""
+    """A flow in which the search for a task may cancel others, as steps of a net do."""
 
     def take_ignored(self) -> tuple[int, ...]:
-        """The tasks that are not wanted any more since the last question."""
+        """Tasks that were cancelled since the last call."""
 
 
 @runtime_checkable
 class EndingFlow(Protocol):
-    """A flow that knows its own end; another one has ended when nothing is under way and `next` gives nothing."""
+    """A flow that knows its own end; any other flow ends when no task is running and `next` returns None."""
 
     @property
     def is_finished(self) -> bool:
@@ -128,28 +129,28 @@ class EndingFlow(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether `next` has something to look at."""
+        """Whether `next` has something to examine."""
 
 
 class DagWork:
-    """A static graph as a flow; tasks have the numbers that they have in the graph."""
+    """A static graph as a flow; task numbers are those of the graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._flow = DagFlow(graph)
         self._ready = deque(self._flow.ready())
         self._attempts: dict[int, int] = {}
-        """Of the tasks that were handed out and are not over."""
+        """Attempt numbers of the running tasks."""
         self.failures: dict[int, str] = {}
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything is done or can never be."""
+        """Whether every task is done or can never run."""
         return not self._ready and not self._attempts
 
     @property
     def is_busy(self) -> bool:
-        """Whether `next` would find something."""
+        """Whether `next` would return a task."""
         return bool(self._ready)
 
     def next(self) -> int | None:
@@ -161,7 +162,7 @@ class DagWork:
         return task
 
     def extract(self, task: int) -> Task:
-        """The task as a transition without ports, named as that of `net_of_graph` is."""
+        """The task as a transition without ports, named as in `net_of_graph`."""
         self._attempts[task] += 1
         graph = self.graph
         transition = Transition(
@@ -177,14 +178,14 @@ class DagWork:
         return Task(task, self._attempts[task], {}, transition, ())
 
     def inject(self, task: int, result: object, attempt: int | None = None) -> Followed:
-        """The task is done. What it gave is not kept: tasks of a graph meet in files."""
+        """Records that the task is done. Its result is ignored: tasks of a graph communicate through files."""
         if self._is_current(task, attempt):
             del self._attempts[task]
             self._ready.extend(self._flow.complete([task]))
         return Followed(self.is_busy)
 
     def fail(self, task: int, message: str, attempt: int | None = None) -> Followed:
-        """The task failed for good, and what needs it can never run."""
+        """Records that the task failed for good; tasks that depend on it can never run."""
         if self._is_current(task, attempt):
             del self._attempts[task]
             self.failures[task] = message
@@ -192,7 +193,7 @@ class DagWork:
         return Followed(self.is_busy)
 
     def state(self) -> FlowState:
-        """How many tasks stand how."""
+        """Number of tasks by status."""
         return self._flow.state()
 
     def _is_current(self, task: int, attempt: int | None) -> bool:
@@ -201,36 +202,36 @@ class DagWork:
 
 _CLASSES = {"cores": CORE, "gpus": GPU}
 _WITH_PROCESSORS = (NODE, SOCKET, NUMA, THREAD)
-"""Who asks for these and says nothing of cores does not want one beside them."""
+"""Classes that include cores: a task that requests one of them without declaring cores needs no additional core."""
 CORE_NAMES = ("", "cpu", "core", "cores")
 GPU_NAMES = ("gpu", "gpus")
 
 
 class PlacementRequest(msgspec.Struct, frozen=True):
-    """What is asked for a task, and where."""
+    """The resources requested for a task, and where."""
 
     request: Request
     ways: tuple[str, ...] = ("",)
     """The implementation that belongs to each choice of the first requirement."""
     locations: tuple[str, ...] = ()
-    """Those whose stewards are asked, in this order; none: the first there is."""
+    """Locations whose resource managers are tried, in this order; empty: the first one."""
 
 
 class Asking(Protocol):
-    """Says what tasks ask for, and is told what became of them."""
+    """Translates tasks into resource requests, and learns from their outcomes."""
 
     def wish(self, task: Task) -> PlacementRequest:
-        """What this task needs now; `InputError` if that cannot be said."""
+        """What this task needs now; `InputError` if that cannot be determined."""
 
     def ended(self, task: Task, way: str, seconds: float) -> None:
-        """It ran so long, by this implementation."""
+        """Records the duration of a task with this implementation."""
 
     def lost(self, task: Task, way: str) -> None:
-        """It came to nothing."""
+        """Records an attempt without a result."""
 
 
 class ProfileRequirements(msgspec.Struct, frozen=True):
-    """A profile in the steward's words."""
+    """The resources of a profile in terms of the resource manager."""
 
     classes: dict[str, int]
     memory: int
@@ -244,7 +245,7 @@ class ProfileRequirements(msgspec.Struct, frozen=True):
         for name, amount in profile.resources.amounts:
             count = -(-amount // FRACTION)
             if is_label(name) or name == "disk" or not amount:
-                continue  # the forest knows no disks; agents count them
+                continue  # the tree has no disks; agents count them
             if name == "memory":
                 memory = amount
             elif name == "nodes":
@@ -257,7 +258,7 @@ class ProfileRequirements(msgspec.Struct, frozen=True):
         return cls(classes or {CORE: 1}, memory, nodes, only)
 
     def with_way(self, way: str) -> dict[str, int]:
-        """What an implementation of this name needs: a GPU, or one of the class that it is called after."""
+        """Needs of an implementation with this name: a GPU, or a unit of the class with this name."""
         if way in CORE_NAMES:
             return self.classes
         kind = GPU if way in GPU_NAMES else way
@@ -265,7 +266,7 @@ class ProfileRequirements(msgspec.Struct, frozen=True):
 
 
 class ByProfile:
-    """One machine. Of several implementations the first whose class is free, in the order of their declaration."""
+    """Requests one machine. Of several implementations the first whose class is free, in order of declaration."""
 
     def wish(self, task: Task) -> PlacementRequest:
         needs = ProfileRequirements.of(task.transition.profile)
@@ -288,17 +289,17 @@ class ByProfile:
         return PlacementRequest((wanted,), ways)
 
     def ended(self, task: Task, way: str, seconds: float) -> None:
-        """Nothing is learned."""
+        """No effect."""
 
     def lost(self, task: Task, way: str) -> None:
-        """Nothing is learned."""
+        """No effect."""
 
 
 class CoAllocation(ByProfile):
-    """Several machines, and several requirements in different classes: all of them or none."""
+    """Requests several machines and several requirements in different classes: all or nothing."""
 
     def __init__(self, beside: Callable[[Task], Sequence[Requirement]] | None = None) -> None:
-        """`beside` gives what a task needs beside what its profile says, such as an I/O server somewhere else."""
+        """`beside` returns additional requirements of a task, such as an I/O server on another machine."""
         self._beside = beside
 
     def wish(self, task: Task) -> PlacementRequest:

@@ -1,7 +1,7 @@
-"""The document's schedulers by name, each put together from the same parts.
+"""The GSPC schedulers by name, each composed from the same parts.
 
-A program that wants something else puts a `ComposedScheduler` together itself. All of these try a lost task again
-except `base`, and all except `base` and `rescheduling` look ahead.
+A program with other needs composes a `ComposedScheduler` itself. All of these repeat a lost task except `base`, and all
+except `base` and `rescheduling` look ahead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.resources.requests import Choice, Requirement
 from shoal.resources.scheduler_interface import Asking, ByProfile, CoAllocation, Flow, PlacementRequest
 
 Stewards = Mapping[str, ResourceManager]
-"""By location."""
+"""Resource managers by location."""
 Partition = Mapping[str, Sequence[Range]]
 """By host, the ranges of an allocation that it holds."""
 LOCATION = "location="
@@ -28,7 +28,7 @@ FEW = 16
 
 
 class Around:
-    """An asking that changes nothing of another one."""
+    """Base of policies that wrap another one; forwards everything."""
 
     def __init__(self, inner: Asking) -> None:
         self.inner = inner
@@ -44,7 +44,7 @@ class Around:
 
 
 class SeveralLocations(Around):
-    """A task with the label `location=NAME` is for the steward of that name; others go where fewest wait."""
+    """A task with the label `location=NAME` goes to that location; others go where the fewest tasks wait."""
 
     def __init__(self, inner: Asking, stewards: Stewards) -> None:
         super().__init__(inner)
@@ -68,7 +68,7 @@ class SeveralLocations(Around):
 
 
 class PerformanceModel(Around):
-    """Of several implementations the one whose result is there first, as far as was learned while the run goes on."""
+    """Selects the implementation expected to finish first, from durations measured during the run."""
 
     def __init__(self, inner: Asking, stewards: Stewards, performance: Performance | None = None) -> None:
         super().__init__(inner)
@@ -78,7 +78,7 @@ class PerformanceModel(Around):
 
     @property
     def is_learning(self) -> bool:
-        """Whether an implementation is being tried of which no time is known."""
+        """Whether an implementation without a known duration is being tried."""
         return bool(self._untimed)
 
     def wish(self, task: Task) -> PlacementRequest:
@@ -89,7 +89,7 @@ class PerformanceModel(Around):
         slots = {way: self._slots(choice) for way, choice in zip(wish.ways, first.choices, strict=True)}
         usable = {way: count for way, count in slots.items() if count}
         if not usable:
-            return wish  # the steward says why
+            return wish  # the resource manager reports the reason
         way = self.performance.choose(task.transition.name, usable)
         if self.performance.of(task.transition.name, way).seconds is None:
             self._untimed[task.transition.name, way] = None
@@ -113,7 +113,8 @@ class PerformanceModel(Around):
 
 
 class WhileLearning:
-    """Draws for a model: whoever waits has chosen, so only one waits until something is known, and few later on."""
+    """Draws for a model: a waiting task has already chosen, so only one waits until something is known, and few
+    later."""
 
     def __init__(self, model: PerformanceModel, ahead: int = FEW) -> None:
         self._model, self._ahead = model, ahead
@@ -123,12 +124,12 @@ class WhileLearning:
 
 
 def ranges_of_arguments(task: Task) -> dict[str, list[Range]]:
-    """The whole of every allocation whose handle is an argument of the task."""
+    """The full range of every allocation whose handle is an argument of the task."""
     return {value.id: [(0, value.size)] for value in task.values if isinstance(value, AllocationRecord)}
 
 
 class TransferCosts(Around):
-    """Machines that hold most of the bytes a task needs are preferred, in the order of how much they hold."""
+    """Prefers the machines that hold the most bytes a task needs."""
 
     def __init__(
         self,
@@ -137,7 +138,8 @@ class TransferCosts(Around):
         needs: Callable[[Task], Mapping[str, Sequence[Range]]] = ranges_of_arguments,
         resources: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`partition` is that of an allocation by its id, `resources` what `host_to_resource` told of each host.
+        """`partition` maps an allocation's id to its ranges by host, `resources` maps hosts to machines
+        (`host_to_resource`).
 
         Without `resources` hosts and machines have the same names.
         """
@@ -172,14 +174,14 @@ def base(flow: Flow, steward: ResourceManager, run: str = "run") -> ComposedSche
 def rescheduling(
     flow: Flow, steward: ResourceManager, run: str = "run", again: Rescheduling = AGAIN
 ) -> ComposedScheduler:
-    """As `base`; a task that failed, or whose machine is lost, goes elsewhere, a bounded number of times."""
+    """As `base`; a failed or lost task is repeated on another machine, a limited number of times."""
     return ComposedScheduler(flow, steward, run, rescheduling=again)
 
 
 def look_ahead(
     flow: Flow, steward: ResourceManager, run: str = "run", drawing: LookAhead | None = None
 ) -> ComposedScheduler:
-    """Many tasks wait, those of each vector of classes in a line of their own."""
+    """Many tasks wait at once, with one queue per request."""
     return ComposedScheduler(flow, steward, run, drawing=drawing or LookAhead(), rescheduling=AGAIN)
 
 
@@ -189,12 +191,12 @@ def co_allocation(
     run: str = "run",
     beside: Callable[[Task], Sequence[Requirement]] | None = None,
 ) -> ComposedScheduler:
-    """Tasks that need several machines, or several things in different places, get all of it or nothing."""
+    """Tasks that need several machines, or resources in different places, get all of them or nothing."""
     return ComposedScheduler(flow, steward, run, drawing=LookAhead(), asking=CoAllocation(beside), rescheduling=AGAIN)
 
 
 def several_locations(flow: Flow, stewards: Mapping[str, ResourceManager], run: str = "run") -> ComposedScheduler:
-    """A steward for each location; tasks choose theirs by the label `location=NAME`."""
+    """One resource manager per location; tasks choose theirs by the label `location=NAME`."""
     asking = SeveralLocations(CoAllocation(), stewards)
     return ComposedScheduler(flow, stewards, run, drawing=LookAhead(), asking=asking, rescheduling=AGAIN)
 
@@ -202,7 +204,7 @@ def several_locations(flow: Flow, stewards: Mapping[str, ResourceManager], run: 
 def performance_model(
     flow: Flow, steward: ResourceManager, run: str = "run", performance: Performance | None = None
 ) -> ComposedScheduler:
-    """Of several implementations the one that is done first, by what was learned while the run goes on."""
+    """Selects among several implementations the one that finishes first, by durations measured during the run."""
     asking = PerformanceModel(ByProfile(), {"": steward}, performance)
     return ComposedScheduler(flow, steward, run, drawing=WhileLearning(asking), asking=asking, rescheduling=AGAIN)
 
@@ -216,6 +218,6 @@ def transfer_costs(
     needs: Callable[[Task], Mapping[str, Sequence[Range]]] = ranges_of_arguments,
     resources: Mapping[str, Sequence[str]] | None = None,
 ) -> ComposedScheduler:
-    """Tasks go to the machines that hold the memory they need, as long as these have room."""
+    """Tasks go to the machines that hold the memory they need, as long as these have free resources."""
     asking = TransferCosts(CoAllocation(), partition, needs, resources)
     return ComposedScheduler(flow, steward, run, drawing=LookAhead(), asking=asking, rescheduling=AGAIN)

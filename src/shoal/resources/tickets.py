@@ -1,7 +1,7 @@
-"""Waiting tickets that ask for the same: one queue, and in it who would like which machine.
+"""Tickets (requests of runs), queues of equal requests, grants, events about tickets, and ranks of parallel tasks.
 
-Preferences do not change what would suffice, so they do not make another line. They only decide who of a line goes
-first when something becomes free on a certain machine.
+Preferences do not change which resources suffice, so requests that differ only in preferences share a queue.
+Preferences only decide which ticket of the queue goes first when resources become free on a certain machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.resources.tree import ResourceTree, ResourceUnit, units_of
 
 
 class TicketState(Enum):
-    """What has become of a ticket."""
+    """State of a ticket."""
 
     WAITING = "waiting"
     GRANTED = "granted"
@@ -40,21 +40,21 @@ class Ticket:
 
 
 class TicketQueue:
-    """The tickets of one request, oldest first; those that ended are passed over when they come to the front."""
+    """The tickets of one request, oldest first; ended ones are skipped when they reach the front."""
 
     __slots__ = ("_liked", "_quick", "_tickets", "number", "order", "possible", "request", "size", "version")
 
     def __init__(self, number: int, request: Request) -> None:
         self.number = number
         self.request = request
-        """Without preferences."""
+        """The request without preferences."""
         self.order: list[int] = []
-        """Its requirements, hardest first."""
+        """Indexes of its requirements, hardest first."""
         self.possible = False
-        """Whether it can be met at all by the forest of this `version`."""
+        """Whether it is feasible on the machines as of this `version`."""
         self.version = -1
         self.size = 0
-        """Tickets that wait."""
+        """Number of waiting tickets."""
         self._tickets: deque[Ticket] = deque()
         self._liked: dict[str, deque[Ticket]] = {}
         """Tickets by the machines and labels they prefer."""
@@ -95,7 +95,7 @@ class TicketQueue:
         return None
 
     def could_use(self, roots: Sequence[ResourceUnit]) -> bool:
-        """Whether what is free on one of these machines could be the missing piece; a quick look."""
+        """Whether what is free on one of these machines could be the missing piece: a fast check."""
         for root in roots:
             free = root.free
             for kind, count in self._quick:
@@ -105,7 +105,7 @@ class TicketQueue:
 
 
 def _smallest_needs(request: Request) -> list[tuple[str, int]]:
-    """Of a request that is all on one machine: one need of each choice, without which the choice is not met there."""
+    """For a request on one machine: one need of each choice, without which the choice cannot be met."""
     if len(request) > 1 or request[0].nodes == ANYWHERE:
         return []
     return [choice.needs[0] for choice in request[0].choices]
@@ -117,28 +117,28 @@ def _machine_name(forest: ResourceTree, wanted: int | str) -> str:
 
 
 class GrantedPart(msgspec.Struct, frozen=True):
-    """What a grant has on one machine for one requirement."""
+    """The granted resources on one machine for one requirement."""
 
     node: str
     requirement: int
-    """Its position in the request."""
+    """Index of the requirement in the request."""
     choice: int
-    """Which of the requirement's choices was selected: which implementation is to be run."""
+    """Index of the selected choice of the requirement: determines which implementation to run."""
     units: tuple[str, ...]
-    """Paths of what is held."""
+    """Paths of the held units."""
     kinds: tuple[str, ...]
-    """The class of each of these."""
+    """The class of each unit."""
     cpus: tuple[int, ...] = ()
-    """Processors in it, by the system's numbers."""
+    """Numbers of their processors in the operating system."""
     devices: tuple[str, ...] = ()
-    """GPUs in it, as `CUDA_VISIBLE_DEVICES` calls them."""
+    """Their GPUs, as named in `CUDA_VISIBLE_DEVICES`."""
     memory: int = 0
     banks: tuple[tuple[str, int], ...] = ()
-    """Of which units that memory is, and how much of each."""
+    """The units with that memory, and how much of each."""
 
 
 class ResourceGrant(msgspec.Struct, frozen=True):
-    """Everything a ticket holds, requirement by requirement."""
+    """Everything a ticket holds, by requirement."""
 
     ticket: int
     run: str
@@ -173,14 +173,14 @@ def _place_of(share: MachineShare) -> GrantedPart:
 
 
 class TicketGranted(msgspec.Struct, frozen=True, tag=True):
-    """A ticket holds what it asked for; `ResourceManager.grant` says what."""
+    """A ticket was granted; `ResourceManager.grant` returns its resources."""
 
     ticket: int
     run: str
 
 
 class TicketRefused(msgspec.Struct, frozen=True, tag=True):
-    """A ticket ends because what it asks for is no longer there and no machines are to come."""
+    """A ticket ends because its request is no longer feasible and no machines can be added."""
 
     ticket: int
     run: str
@@ -188,14 +188,14 @@ class TicketRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class TicketEnded(msgspec.Struct, frozen=True, tag=True):
-    """A waiting ticket of an interrupted run."""
+    """A waiting ticket of an interrupted run ended."""
 
     ticket: int
     run: str
 
 
 class TicketLost(msgspec.Struct, frozen=True, tag=True):
-    """What a ticket held, wholly or within something, and is no longer there; the rest it holds until its release."""
+    """Resources of a ticket were removed; the ticket holds the rest until its release."""
 
     ticket: int
     run: str
@@ -212,16 +212,16 @@ class Rank(msgspec.Struct, frozen=True):
     rank: int
     node: str
     local_rank: int
-    """Among the ranks on its machine."""
+    """Rank among the processes on its machine."""
     places: tuple[GrantedPart, ...]
-    """What it has on its machine; several ranks there share it unless there is one for each unit."""
+    """Resources on its machine; shared by its ranks there unless there is one rank per unit."""
     environment: tuple[tuple[str, str], ...]
 
 
 def ranks_of(grant: ResourceGrant, *, per: str | None = None) -> list[Rank]:
     """One rank for each machine, or one for each held unit of the class `per`; ordered by machine.
 
-    Ranks of one machine stand together, so that `SHOAL_HOSTS` with its counts says who is where.
+    The ranks of one machine are consecutive, so that `SHOAL_HOSTS` with its counts determines their machines.
     """
     nodes = grant.nodes()
     shares: list[tuple[str, tuple[GrantedPart, ...]]] = []

@@ -1,8 +1,8 @@
-"""The forest: machines and what is in them, who is free and who is not, with counts that are always up to date.
+"""The allocation state of all machines: trees of units with counters of free units that are always up to date.
 
-Taking something tells every unit around it, so the cost is the depth of the tree and not its size: what is inside a
-held unit is not marked, it is merely no longer counted above. All machines stand under one `top`, so that machines are
-taken like anything else. Whom something is given to, and which of several, is left to others.
+Taking a unit updates all units around it, so the cost is the depth of the tree and not its size: parts of a held unit
+are not marked, they are only no longer counted above. All machines are parts of one `top`, so that machines are taken
+like any other unit. `best_fit` and `manager` decide which units are taken, and by which ticket.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from shoal.errors import InputError
 from shoal.resources.machine import MachinePart
 
 _NOTHING: dict[str, int] = {}
-"""The counts of everything that has no parts; never written to."""
+"""Counts of units without parts; never modified."""
 
 Holding = tuple["ResourceUnit", str, int]
-"""Siblings that are held: the unit they are in, their class, and the bits of their places in it."""
+"""Held siblings: the unit they are in, their class, and the bit mask of their positions in it."""
 
 
 class ResourceUnit:
-    """A node of the tree. What is free in it is counted as if nothing around it were held.
+    """A node of the tree. Its free parts are counted as if no unit around it were held.
 
-    A unit is available if it is not `held`, nothing in it is (`busy` is 0), and nothing around it is. The first two are
-    what its bit in `ready` of the unit around it says.
+    A unit is available if it is not held, nothing in it is held (`busy` is 0), and nothing around it is. The first two
+    conditions are its bit in `ready` of the unit around it.
     """
 
     __slots__ = (
@@ -50,41 +50,41 @@ class ResourceUnit:
         self.kind, self.name, self.number = kind, name, number
         self.parent = parent
         self.bit = bit
-        """Of its place among the parts of its parent."""
+        """Bit of its position among the parts of its parent."""
         self.parts: list[ResourceUnit] = []
         self.inner: list[ResourceUnit] = []
-        """Those of its parts that have parts."""
+        """Its parts that have parts themselves."""
         self.held = False
         self.busy = 0
-        """Units in it that are held."""
+        """Number of held units in it."""
         self.gone = False
         self.free: dict[str, int] = _NOTHING
-        """Units in it that are available, by class."""
+        """Number of available units in it, by class."""
         self.total: dict[str, int] = _NOTHING
-        """Units in it, by class."""
+        """Number of units in it, by class."""
         self.ready: dict[str, int] = _NOTHING
-        """Bits of the parts that are neither held nor busy, by class."""
+        """Mask of the parts that are neither held nor busy, by class."""
         self.memory = 0
         self.memory_free = 0
         self.cpu: int | None = None
         self.device: str | None = None
 
     def around(self) -> Iterator[ResourceUnit]:
-        """The units it is in, up to the machine; not the top of the forest."""
+        """The units that contain it, up to the machine, without the top of the tree."""
         unit = self.parent
         while unit is not None and unit.parent is not None:
             yield unit
             unit = unit.parent
 
     def root(self) -> ResourceUnit:
-        """The machine it is in, or is."""
+        """The machine that contains it, or itself."""
         unit = self
         for above in self.around():
             unit = above
         return unit
 
     def walk(self) -> Iterator[ResourceUnit]:
-        """It and everything in it that is there, from the top down."""
+        """The unit and everything in it, from the top down."""
         if not self.gone:
             yield self
             for part in self.parts:
@@ -96,28 +96,28 @@ class ResourceUnit:
         return "/".join(reversed(names))
 
     def is_ready(self) -> bool:
-        """Whether neither it nor anything in it is held."""
+        """Whether neither the unit nor anything in it is held."""
         return self.parent is not None and self.parent.ready.get(self.kind, 0) & self.bit != 0
 
     def is_enclosed(self) -> bool:
-        """Whether something that it is in is held as a whole."""
+        """Whether a unit that contains it is held as a whole."""
         return any(unit.held for unit in self.around())
 
     def usage(self) -> int:
-        """How many held units it is, contains or is in; it is available at 0."""
+        """Number of held units that it is, contains or is in; it is available at 0."""
         return self.busy + self.held_itself() + sum(unit.held for unit in self.around())
 
     def held_itself(self) -> int:
-        """1 if it is held; of what has no parts only its bit tells."""
+        """1 if it is held itself; for a unit without parts only its bit shows that."""
         return int(self.held or not (self.parts or self.gone or self.is_ready()))
 
 
 _FINENESS = 3
-"""Free memory is known to so many bits behind the first: to an eighth."""
+"""Bits after the leading one that are kept of an amount of memory: a precision of one eighth."""
 
 
 class FreeLevels:
-    """Which machines have exactly so many units free."""
+    """Index of machines by their number of free units."""
 
     __slots__ = ("masks", "occupied")
 
@@ -139,7 +139,7 @@ class FreeLevels:
             self.occupied ^= 1 << level
 
     def move(self, bit: int, old: int, new: int) -> None:
-        """`drop` and `put` in one, because every grant does this."""
+        """`drop` and `put` in one call, because every grant does both."""
         if old == new:
             return
         masks = self.masks
@@ -153,7 +153,7 @@ class FreeLevels:
         masks[new] = mask | bit
 
     def upward(self, lowest: int) -> Iterator[int]:
-        """The masks of the levels from `lowest` on, fullest machines first."""
+        """Masks of the levels from `lowest` up: fullest machines first."""
         rest = self.occupied >> lowest
         while rest:
             low = rest & -rest
@@ -176,7 +176,7 @@ class FreeLevels:
 
 
 def memory_level(size: int) -> int:
-    """The level of so many bytes; more bytes are never at a lower one."""
+    """Level of an amount of memory; monotonic in the amount."""
     bits = size.bit_length()
     if bits <= _FINENESS:
         return size
@@ -192,7 +192,7 @@ def members(mask: int) -> Iterator[int]:
 
 
 def lowest(mask: int, count: int) -> int:
-    """The lowest `count` bits of those set."""
+    """The lowest `count` of the set bits."""
     if count == 1:
         return mask & -mask
     if mask.bit_count() == count:
@@ -210,37 +210,37 @@ Memory = tuple[ResourceUnit, int]
 
 
 class ResourceTree:
-    """Resources and their counters."""
+    """All machines, with counters of free units and memory."""
 
     def __init__(self) -> None:
         self.top = ResourceUnit("", "", 0, None, 0)
         self.top.free, self.top.total, self.top.ready = {}, {}, {}
         self.levels: dict[str, FreeLevels] = {}
-        """By class, which machines have how many available in them."""
+        """By class: index of the machines by available units."""
         self.memory = FreeLevels()
-        """Machines by `memory_level` of what is free on each."""
+        """Index of the machines by `memory_level` of their free memory."""
         self.room: dict[int, int] = {}
-        """Bytes free on each machine, by its number."""
+        """Free bytes on each machine, by its number."""
         self.capacity: dict[int, int] = {}
-        """Bytes in all of each machine."""
+        """Total bytes of each machine."""
         self.banks: dict[int, list[ResourceUnit]] = {}
-        """Units of each machine that have memory of their own."""
+        """Units with memory of their own, by machine."""
         self.units: dict[int, ResourceUnit] = {}
         self.machines: dict[str, ResourceUnit] = {}
         self.labels: dict[str, int] = {}
-        """Machines that carry each label."""
+        """Mask of the machines that carry each label."""
         self.labels_of: dict[int, tuple[str, ...]] = {}
         self.everyone = 0
-        """The bits of all machines."""
+        """Mask of all machines."""
         self._last = 0
         self._vacant: list[int] = []
 
     def add(self, part: MachinePart) -> ResourceUnit:
-        """Plants a machine."""
+        """Adds a machine."""
         if part.name in self.machines:
-            raise InputError(f"there is a machine called {part.name!r} already", remedy="remove that one first")
+            raise InputError(f"there is already a machine named {part.name!r}", remedy="remove that one first")
         if not part.name or "=" in part.name or "/" in part.name:
-            raise InputError(f"{part.name!r} cannot be the name of a machine", remedy="leave out '=' and '/'")
+            raise InputError(f"{part.name!r} is not a valid machine name", remedy="leave out '=' and '/'")
         top = self.top
         place = self._vacant.pop() if self._vacant else len(top.parts)
         root = self._make(part, top, 1 << place)
@@ -283,12 +283,12 @@ class ResourceTree:
         return unit
 
     def roots(self, mask: int | None = None) -> Iterator[ResourceUnit]:
-        """The machines with these bits, in the order of their places."""
+        """The machines of the mask, in order of their positions."""
         for bit in members(self.everyone if mask is None else mask):
             yield self.top.parts[bit.bit_length() - 1]
 
     def find(self, wanted: int | str) -> ResourceUnit | None:
-        """A unit by its number or its path; None if it is not there (any more)."""
+        """A unit by its number or path; None if it does not exist (any more)."""
         if isinstance(wanted, int):
             return self.units.get(wanted)
         name, *rest = wanted.split("/")
@@ -299,7 +299,7 @@ class ResourceTree:
         return unit
 
     def take(self, parent: ResourceUnit, kind: str, mask: int) -> None:
-        """Holds units that are available."""
+        """Marks available units as held."""
         assert parent.ready[kind] & mask == mask, "held twice"
         parent.ready[kind] ^= mask
         count, lost = self._contents(parent, kind, mask, True)
@@ -353,7 +353,7 @@ class ResourceTree:
             free[each] += number
 
     def _contents(self, parent: ResourceUnit, kind: str, mask: int, held: bool) -> tuple[int, dict[str, int]]:
-        """How many units these bits are, and what is no longer, or again, counted with them, by class."""
+        """Number of units in the mask, and per class how many become (un)available with them."""
         parts = parent.parts
         count = mask.bit_count()
         counts = {kind: count}
@@ -371,7 +371,7 @@ class ResourceTree:
         return count, counts
 
     def take_memory(self, root: ResourceUnit, size: int, near: ResourceUnit | None) -> list[Memory]:
-        """Takes bytes of a machine that has them, first those nearest to a unit."""
+        """Takes memory of a machine, nearest to a unit first."""
         close = [near, *near.around()] if near is not None else []
         banks = self.banks[root.number]
         order = [bank for bank in close if bank.memory] + [bank for bank in banks if bank not in close]
@@ -382,7 +382,7 @@ class ResourceTree:
                 bank.memory_free -= share
                 size -= share
                 taken.append((bank, share))
-        assert not size, "memory taken that is not there"
+        assert not size, "more memory taken than there is"
         self._room_changed(root, -sum(share for _, share in taken))
         return taken
 
@@ -392,7 +392,7 @@ class ResourceTree:
             self._room_changed(root, share)
 
     def retake_memory(self, root: ResourceUnit, taken: Iterable[Memory]) -> None:
-        """Takes just these bytes again."""
+        """Takes exactly these bytes again."""
         for bank, share in taken:
             bank.memory_free -= share
             self._room_changed(root, -share)
@@ -432,7 +432,7 @@ class ResourceTree:
             self.banks[root.number] = [bank for bank in self.banks[root.number] if bank.number not in inside]
 
     def _fell(self, root: ResourceUnit) -> None:
-        """A whole machine is no longer there; its place is used again."""
+        """Removes a whole machine; its position is reused."""
         for kind, count in root.free.items():
             self.levels[kind].drop(root.bit, count)
         self.memory.drop(root.bit, memory_level(self.room[root.number]))
@@ -448,7 +448,7 @@ class ResourceTree:
 
 
 def _with_itself(unit: ResourceUnit) -> list[tuple[str, int]]:
-    """What a unit is and has in it, by class."""
+    """The unit itself and everything in it, by class."""
     counts = dict(unit.total)
     counts[unit.kind] = counts.get(unit.kind, 0) + 1
     return list(counts.items())
@@ -461,7 +461,7 @@ def units_of(holding: Holding) -> list[ResourceUnit]:
 
 
 def holdings_of(units: Sequence[ResourceUnit]) -> list[Holding]:
-    """The same units, siblings together."""
+    """The same units as holdings, grouped by parent and class."""
     masks: dict[tuple[int, str], Holding] = {}
     for unit in units:
         parent = unit.parent

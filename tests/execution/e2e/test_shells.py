@@ -84,7 +84,7 @@ def test_choosing_a_shell_runs_a_task_again_and_naming_the_usual_one_does_not(tm
     ("words", "sentence"),
     [
         ("run='true', shell=3", "shell must be a program and its options, such as 'bash -e', not 3"),
-        ("run='true', shell='bash \"'", "shell='bash \"' cannot be read: no closing quotation"),
+        ("run='true', shell='bash \"'", "shell='bash \"' cannot be parsed: no closing quotation"),
         ("run='true', shell=' '", "shell=' ' names no program; write a program and its options: 'bash -e'"),
         ("run='true', shell='-e'", "shell='-e' names no program; write a program and its options: 'bash -e'"),
         ("run=lambda: 1, shell='sh'", "shell= is for commands, and this runs a function"),

@@ -28,22 +28,22 @@ def refuse(build: Callable[[Net, Place, Place], Any], *parts: str) -> None:
 
 
 BAD: list[tuple[Callable[[Net, Place, Place], Any], tuple[str, ...]]] = [
-    (lambda n, a, b: n.place("a"), ("two places called 'a'",)),
-    (lambda n, a, b: n.place(""), ("a place wants a name",)),
-    (lambda n, a, b: n.place("c", 5), ("first tokens", "'c'", "5")),  # type: ignore[arg-type]
+    (lambda n, a, b: n.place("a"), ("two places named 'a'",)),
+    (lambda n, a, b: n.place(""), ("the name of a place must be text",)),
+    (lambda n, a, b: n.place("c", 5), ("initial tokens", "'c'", "5")),  # type: ignore[arg-type]
     (lambda n, a, b: n.place("c", type=5), ("type of the place 'c'", "not a class")),  # type: ignore[arg-type]
     (lambda n, a, b: n.place("c", ["x"], type=int), ("'c'", "type int", "'x'", "type str")),
-    (lambda n, a, b: take("a"), ("take wants a place", "'a'")),  # type: ignore[arg-type]
+    (lambda n, a, b: take("a"), ("take needs a place", "'a'")),  # type: ignore[arg-type]
     (lambda n, a, b: take(a, key="word"), ("key of take(a)", "'word'")),  # type: ignore[arg-type]
-    (lambda n, a, b: n.step(y=take(a))(lambda x: None), ("port 'y'", "lacks")),
-    (lambda n, a, b: n.step(x=take(a))(lambda x, y: None), ("nothing fills the parameter 'y'",)),
+    (lambda n, a, b: n.step(y=take(a))(lambda x: None), ("port 'y'", "not a parameter")),
+    (lambda n, a, b: n.step(x=take(a))(lambda x, y: None), ("no port for the parameter 'y'",)),
     (lambda n, a, b: n.step(x=a)(lambda x: None), ("the place 'a' as its port 'x'", "take(a)")),
     (lambda n, a, b: n.step(x=take(a), cores=1)(lambda x: None), ("cores=1", "neither a port nor an option")),
     (lambda n, a, b: n.step(x=read(a))(lambda x: None), ("takes no token", "once=True")),
     (lambda n, a, b: n.step(x=count(a))(lambda x: None), ("takes no token",)),
-    (lambda n, a, b: n.step(x=take(a, key=abs))(lambda x: None), ("key= at one port only",)),
+    (lambda n, a, b: n.step(x=take(a, key=abs))(lambda x: None), ("key= at only one port",)),
     (lambda n, a, b: n.step(x=take(a), when=3)(lambda x: None), ("when=", "3")),
-    (lambda n, a, b: n.step(x=take(a), when=lambda y: y)(lambda x: None), ("guard asks for 'y'", "ports are x")),
+    (lambda n, a, b: n.step(x=take(a), when=lambda y: y)(lambda x: None), ("guard refers to 'y'", "ports are x")),
     (lambda n, a, b: n.step(x=take(a), when=lambda: True)(lambda x: None), ("at least one port",)),
     (lambda n, a, b: n.step(x=take(a), priority="high")(lambda x: None), ("priority=", "'high'")),
     (lambda n, a, b: n.step(x=take(a), once=1)(lambda x: None), ("once=",)),
@@ -59,24 +59,24 @@ BAD: list[tuple[Callable[[Net, Place, Place], Any], tuple[str, ...]]] = [
     (lambda n, a, b: n.task(x=take(a), command="cat {x}")(lambda x: None), ("'cat'", "command= and a function")),
     (lambda n, a, b: n.task(x=take(a), command="cat {y}"), ("command=", "'y'", "ports are x")),
     (lambda n, a, b: n.task(x=take(a), command="awk '{print}"), ("command=", "'print'", "{{")),
-    (lambda n, a, b: n.task(x=take(a), command="cat {x"), ("no format string", "{{")),
+    (lambda n, a, b: n.task(x=take(a), command="cat {x"), ("not a format string", "{{")),
     (lambda n, a, b: n.task(x=take(a), command="cat", gives=lambda y: y), ("gives=", "'y'")),
     (lambda n, a, b: n.task(x=take(a), implementations={}), ("implementations=",)),
-    (lambda n, a, b: n.task(x=take(a), implementations={"cpu": 5}), ("'cpu'", "no function")),
+    (lambda n, a, b: n.task(x=take(a), implementations={"cpu": 5}), ("'cpu'", "must be a function")),
     (
         lambda n, a, b: n.task(x=take(a), name="t", implementations={"cpu": lambda x: 1, "gpu": lambda y: 1}),
         ("'t'", "'gpu'", "port 'x'"),
     ),
     (lambda n, a, b: n.task(x=take(Place("other", "a")))(lambda x: None), ("place 'a'", "does not have")),
     (lambda n, a, b: n.task(x=take(Place("n", "z")))(lambda x: None), ("place 'z'", "places are a, b")),
-    (lambda n, a, b: n.window(0), ("size of at least 1",)),
-    (lambda n, a, b: n.barrier(a, after=[]), ("waits for no place",)),
+    (lambda n, a, b: n.window(0), ("size of window", "must be at least 1")),
+    (lambda n, a, b: n.barrier(a, after=[]), ("has no place to wait for",)),
     (lambda n, a, b: n.foreach(a, lambda: 1, name="f"), ("no parameter",)),
     (lambda n, a, b: n.loop(a, lambda x: x, while_=True, name="l"), ("while_=", "'l'")),  # type: ignore[arg-type]
     (lambda n, a, b: n.loop(a, lambda x: x, while_=bool, name="l", when=bool), ("'l'", "when=")),
     (lambda n, a, b: n.foreach(a, lambda x: x, name="f", command="c"), ("'f'", "command=")),
     (lambda n, a, b: n.sub(""), ("prefix",)),
-    (lambda n, a, b: Net(""), ("a net wants a name",)),
+    (lambda n, a, b: Net(""), ("the name of a net must be text",)),
     (lambda n, a, b: eureka(""), ("names of groups",)),
     (lambda n, a, b: eureka(3), ("names of groups",)),  # type: ignore[arg-type]
 ]
@@ -92,7 +92,7 @@ def test_what_cannot_work_is_refused_with_one_sentence(
 def test_two_transitions_of_one_name_are_refused() -> None:
     net, a, _ = small()
     net.step(x=take(a), name="s")(lambda x: None)
-    with pytest.raises(InputError, match="two transitions called 's'"):
+    with pytest.raises(InputError, match="two transitions named 's'"):
         net.step(x=take(a), name="s")(lambda x: None)
 
 

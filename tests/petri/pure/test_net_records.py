@@ -75,7 +75,7 @@ def test_records_that_another_net_wrote_are_refused() -> None:
     flow.put("arrived", 1)
     flow.next()
     other.foreach(other.place("arrived"), lambda x: x, name="cube")
-    with pytest.raises(InputError, match="does not repeat"):
+    with pytest.raises(InputError, match="does not reproduce"):
         NetFlow.resume(other, records=records)
     with pytest.raises(InputError, match="Fired at look 0 of steps and 3 of tasks"):
         NetFlow.resume(net, records=[Fired(task=1, transition="square", steps=0, tasks=3)])
@@ -83,10 +83,10 @@ def test_records_that_another_net_wrote_are_refused() -> None:
 
 def test_a_state_of_another_net_is_refused() -> None:
     state = NetFlow(counter(3)).state()
-    with pytest.raises(InputError, match="is of the net 'counter', not of 'aggregate sum'"):
+    with pytest.raises(InputError, match="belongs to net 'counter', not to 'aggregate sum'"):
         NetFlow.resume(aggregate_sum(3), state)
     smaller = Net("counter")
-    with pytest.raises(InputError, match="place 'number' that the net 'counter' lacks"):
+    with pytest.raises(InputError, match="place 'number', which is not in net 'counter'"):
         NetFlow.resume(smaller, state)
     smaller.place("number")
     with pytest.raises(InputError, match="transition 'up' that the net 'counter' lacks"):

@@ -75,10 +75,10 @@ async def wait_for(x: int) -> int:
     [
         (lambda: net_of(prefers=5), "prefers= must be a name or label of machines, or a list, not 5"),
         (lambda: net_of(prefers=[5]), "prefers= must be a name or label of machines, or a list, not [5]"),
-        (lambda: NetFlow(net_of(), "x"), "a seed must be a whole number of 64 bits, not 'x'"),  # type: ignore[arg-type]
-        (lambda: NetFlow(net_of(), 1 << 64), "a seed must be a whole number of 64 bits"),
-        (lambda: Net("n").task(once=True)(generate), "its function is a generator, whose values cannot be sent"),
-        (lambda: Net("n").task(once=True)(wait_for), "its function is a coroutine, which nobody would wait for"),
+        (lambda: NetFlow(net_of(), "x"), "a seed must be a 64-bit integer, not 'x'"),  # type: ignore[arg-type]
+        (lambda: NetFlow(net_of(), 1 << 64), "a seed must be a 64-bit integer"),
+        (lambda: Net("n").task(once=True)(generate), "its function is a generator, which cannot be sent"),
+        (lambda: Net("n").task(once=True)(wait_for), "its function is a coroutine, which is not supported"),
         (lambda: Net("n").task(once=True, implementations={"cpu": generate}), "is a generator"),
     ],
 )
@@ -99,7 +99,7 @@ def test_what_cannot_be_meant_is_one_sentence(declare: Callable[[], object], sen
     ],
 )
 def test_a_resource_that_nobody_has_may_be_an_option_written_wrong(word: str, option: str) -> None:
-    assert f"{word}= is no option" in meant([word]) and f"did you mean {option}" in meant([word])
+    assert f"{word}= is not an option" in meant([word]) and f"did you mean {option}" in meant([word])
 
 
 def test_resources_that_look_like_no_option_are_not_commented_on() -> None:

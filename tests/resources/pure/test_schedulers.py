@@ -117,7 +117,7 @@ def test_a_request_that_no_machine_can_meet_fails_with_the_reason_and_the_rest_g
     Pool(scheduler, gives=own_number).run()
     assert scheduler.done == 3
     assert list(scheduler.failures.values()) == [
-        "9 core on one node can never be granted: the most core on one node is 4"
+        "9 core on one node can never be granted: the largest number of core on one node is 4"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Why a task, or a whole run, is in its state: answers as data, their sources, and sentences. Pure."""
+"""Explanations why a task or a run is in its state: answers as data, their sources, and sentences. Pure."""

@@ -1,5 +1,4 @@
-"""The answer to "why is this task not running?", as data: programs read it, and `shoal.core.explain.sentences` makes
-sentences.
+"""Answers to "why is this task not running?" as data; `shoal.core.explain.sentences` turns them into sentences.
 
 Scheduler, store, simulator and ledger give the same kind of answer. Tasks are numbers here, because a node of a cluster
 does not know their names.
@@ -14,12 +13,12 @@ import msgspec
 
 
 class WaitCause(StrEnum):
-    """What a task waits for, or what has become of it."""
+    """What a task waits for, or how it ended."""
 
     DONE = "done"
     FAILED = "failed"
     DOOMED = "doomed"
-    """Something that it needs has failed or was cancelled."""
+    """A task that it depends on has failed or was cancelled."""
     EXCLUDED = "excluded"
     """No target of the run needs it."""
     RUNNING = "running"
@@ -37,9 +36,9 @@ class WaitCause(StrEnum):
     """No current node has enough of a resource for it."""
     THROTTLE = "throttle"
     LARGER_FIRST = "larger first"
-    """Free room is reserved for larger tasks that were passed over too often."""
+    """Free resources are reserved for larger tasks that were passed over too often."""
     TURN = "turn"
-    """The scheduler is about to decide on it."""
+    """It will be considered in the scheduler's next decision."""
     STOPPING = "stopping"
     """Nothing is started any more."""
     LOCALITY = "locality"
@@ -65,13 +64,13 @@ class WaitCause(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Whether no run under way has to deal with the task any more."""
+        """Whether the task is over in the current run."""
         over = WaitCause.DONE, WaitCause.FAILED, WaitCause.DOOMED, WaitCause.EXCLUDED
         return self in (*over, WaitCause.UP_TO_DATE, WaitCause.WOULD_RUN)
 
 
 class ResourceHolder(msgspec.Struct, omit_defaults=True):
-    """A running task that holds some of what another one waits for."""
+    """A running task that holds some of a resource for which another task waits."""
 
     task: int
     amount: int
@@ -79,7 +78,7 @@ class ResourceHolder(msgspec.Struct, omit_defaults=True):
     until: float | None = None
     """When it is expected to end."""
     overdue: bool = False
-    """It should have ended by then, and has not: its end is unknown."""
+    """It was expected to end before now: its end is unknown."""
 
 
 class Shortage(msgspec.Struct, omit_defaults=True):
@@ -90,15 +89,15 @@ class Shortage(msgspec.Struct, omit_defaults=True):
     free: int
     total: int
     holders: list[ResourceHolder] = []
-    """Some of them, those that are expected to end first before others."""
+    """Some of the tasks that hold it, those expected to end first at the beginning."""
     held_by: int = 0
-    """How many there are."""
+    """Number of tasks that hold it."""
     reckoned: bool = False
     """The amount is not declared, but learned or assumed."""
 
 
 class Cap(msgspec.Struct, omit_defaults=True):
-    """A throttle's limit that is reached."""
+    """A limit of the throttle that is reached."""
 
     category: str
     most: int
@@ -107,7 +106,7 @@ class Cap(msgspec.Struct, omit_defaults=True):
 
 
 class LastAttempt(msgspec.Struct, omit_defaults=True):
-    """The last attempt at a task that is over, as the ledger has it."""
+    """The last attempt of a task that is over, from the ledger."""
 
     number: int
     outcome: str
@@ -120,75 +119,75 @@ class LastAttempt(msgspec.Struct, omit_defaults=True):
 
 
 class PlanVerdict(msgspec.Struct, omit_defaults=True):
-    """What the next run would do with a task, by the plan."""
+    """What the next run would do with a task, according to the plan."""
 
     reason: str = ""
     """Why the task would run."""
     origin: int | None = None
-    """If it would run because another one does: the first task of that chain."""
+    """If it would run because another task does: the first task of that chain."""
     steps: int = 0
-    """How many tasks the chain has, this one not counted."""
+    """Number of tasks in the chain, without this one."""
     origin_reason: str = ""
     inputs: int = 0
-    """How many input files of an up-to-date task were compared; its outputs likewise."""
+    """Number of input files of an up-to-date task that were compared."""
     outputs: int = 0
     absent: list[str] = []
     """Outputs that count as present although they are not here: no task needed them."""
     dependencies: int | None = None
-    """Of a task without a command, which only groups others: how many it depends on."""
+    """For a task without a command, which only groups others: number of its dependencies."""
     unmet: list[int] = []
-    """Those of them that would run."""
+    """Dependencies that would run."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """Why a task is where it is."""
+    """Why a task is in its state."""
 
     task: int
     cause: WaitCause
     attempt: int = 0
     since: float | None = None
-    """When it began to run."""
+    """When it started."""
     until: float | None = None
     """When a running task is expected to end, or when a failed one is retried."""
     overdue: bool = False
-    """A running task should have ended by then, and has not: its end is unknown."""
+    """A running task was expected to end before now: its end is unknown."""
     starts: float | None = None
-    """When it is expected to start; None if that is unknown, or if it cannot start as things are."""
+    """When it is expected to start; None if unknown, or if it cannot start in the current situation."""
     unfinished: int = 0
-    """How many of its dependencies are not done."""
+    """Number of its dependencies that are not done."""
     chain: list[int] = []
-    """From a dependency to the ancestor that holds the task up; each depends on the next. Of a chain of more than 100
+    """From a dependency to the ancestor that delays the task; each depends on the next. Of a chain of more than 100
     tasks the middle is left out."""
     links: int = 0
-    """How many there are."""
+    """Length of the whole chain."""
     root: Answer | None = None
-    """Why that ancestor is where it is."""
+    """Why that ancestor is in its state."""
     shortage: Shortage | None = None
     cap: Cap | None = None
     larger: str = ""
-    """What the larger tasks ask for that go first."""
+    """Request of the larger tasks that start first."""
     first: int | None = None
-    """One of them."""
+    """One of these tasks."""
     queued: int = 0
-    """Tasks that are queued on its node."""
+    """Number of tasks queued on its node."""
     ahead: int | None = None
-    """How many of them are before it."""
+    """Number of queued tasks before it."""
     order: str = ""
     node: str = ""
     detail: str = ""
-    """What another part says of it: a batch system, a store, the error of an attempt."""
+    """Additional text from another part: a batch system, a store, the error of an attempt."""
     cancelled: bool = False
-    """It did not fail: somebody has cancelled it."""
+    """It did not fail but was cancelled by a user."""
     tried: LastAttempt | None = None
     earlier: bool = False
-    """An earlier run has done it, and it was up to date when this one began."""
+    """An earlier run has done it, and it was up to date when this run began."""
     last: WaitCause | None = None
-    """While no run is under way: what became of it in the last one."""
+    """While no run is under way: how it ended in the last run."""
     verdict: PlanVerdict | None = None
-    """Given while no run is under way."""
+    """Set while no run is under way."""
 
     def mentions(self) -> list[int]:
-        """The tasks that it names."""
+        """The tasks that the answer names."""
         found = [self.task, *self.chain]
         if self.first is not None:
             found.append(self.first)
@@ -202,7 +201,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
         return list(dict.fromkeys(found))
 
     def kind(self) -> Kind:
-        """Tasks with the same one wait for the same, and ask for as much of it."""
+        """Grouping key: tasks with the same kind wait for the same thing and request the same amount of it."""
         if self.shortage is not None:
             return self.cause, self.shortage.resource, self.shortage.asked
         if self.cause is WaitCause.TOO_LARGE:
@@ -211,41 +210,41 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 Kind: TypeAlias = tuple[WaitCause, str, int]
-"""A cause, the resource or category that it is about, and the amount that is asked for."""
+"""Cause, resource or category, and requested amount."""
 
 
 class WaitingGroup(msgspec.Struct, omit_defaults=True):
-    """Tasks that wait for the same."""
+    """Tasks that wait for the same thing."""
 
     cause: WaitCause
     count: int
     example: Answer
     nodes: int = 0
-    """On how many nodes of a cluster they are. Free amounts and holders are those of the example's node."""
+    """Number of cluster nodes with such tasks. Free amounts and holders are those of the example's node."""
 
 
 class RunAnswer(msgspec.Struct, omit_defaults=True):
-    """Why a run is where it is."""
+    """Why a run is in its state."""
 
     running: int = 0
     ready: int = 0
-    """Their dependencies are done, and they do not run yet."""
+    """Tasks whose dependencies are done and that are not running."""
     waiting: int = 0
-    """Have unfinished dependencies."""
+    """Tasks with unfinished dependencies."""
     done: int = 0
     failed: int = 0
     """Including cancelled ones."""
     cancelled: int | None = None
-    """How many these are; None if that is not known."""
+    """Number of cancelled tasks; None if unknown."""
     doomed: int = 0
     groups: list[WaitingGroup] = []
-    """What the ready ones wait for, the largest first."""
+    """What the ready tasks wait for, the largest group first."""
     notes: list[str] = []
-    """What else is known: nodes that are missing, a store that does not answer."""
+    """Further facts: missing nodes, a store that does not answer."""
 
 
 class RecordedTask(msgspec.Struct, omit_defaults=True):
-    """A task of a run of which only the ledger is known, by its name."""
+    """A task of a run that is known only from its ledger, by name."""
 
     name: str
     attempt: int
@@ -255,20 +254,20 @@ class RecordedTask(msgspec.Struct, omit_defaults=True):
 
 
 class RunRecord(msgspec.Struct, omit_defaults=True):
-    """How a run stands by its ledger, where nothing else can be asked."""
+    """State of a run according to its ledger, where no running process can be asked."""
 
     state: str
     running: int
     waiting: int
-    """Not started, and able to run."""
+    """Not started, and still able to run."""
     done: int
     failed: int
     cancelled: int = 0
     doomed: int = 0
     not_run: int = 0
-    """Of a run that has ended: neither done nor failed nor cancelled."""
+    """For a run that has ended: tasks neither done nor failed nor cancelled."""
     outcome: str = ""
     failures: list[RecordedTask] = []
-    """Some of them."""
+    """Some of the failed tasks."""
     longest: list[RecordedTask] = []
-    """Some of the running tasks, those that were started first."""
+    """Some of the running tasks, those started first."""

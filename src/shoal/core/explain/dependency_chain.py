@@ -1,7 +1,7 @@
-"""Why a task waits for dependencies: the chain down to the ancestor that holds it up, and when it could start.
+"""Why a task waits for dependencies: the chain to the ancestor that delays it, and when the task could start.
 
-If durations are known, this is the chain that is expected to take longest, otherwise the one that is furthest from
-running. A `ChainSource` provides the facts: a run on one machine, a store with nodes, a simulator or a ledger.
+If durations are known, this is the chain expected to take longest, otherwise the one that is furthest from running. A
+`ChainSource` provides the facts: a local run, a store with nodes, a simulator or a ledger.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from shoal.core.scheduler import LaneBundle, Scheduler
 
 MOST_FORESEEN = 5_000
 MOST_LOOKS = 50_000
-"""Longer queues, or queues with many lanes, are not copied and simulated: that would delay the run."""
+"""Maximum queue length (times lanes) that is copied and simulated: more would delay the run."""
 
 SLACK = 0.25
-"""Seconds by which a task may be late before it counts as overdue: its start is reported a little later, and of a
-bundle only the start of the whole is known."""
+"""Seconds by which a task may be late before it counts as overdue: its start is reported with a small delay, and for a
+bundle only the start of the whole bundle is known."""
 
 
 def is_overdue(end: float | None, now: float) -> bool:
-    """Whether a task should have ended and has not, so that its end is unknown."""
+    """Whether a task was expected to end before now, so that its end is unknown."""
     return end is not None and end < now - SLACK
 
 
@@ -60,8 +60,8 @@ def expected_end(broker: Scheduler, bundle: LaneBundle, now: float, since: float
 
 
 def expected_starts(broker: Scheduler, tasks: list[int], now: float, since: Mapping[int, float]) -> dict[int, float]:
-    """When queued tasks are expected to start, one after another. Left out are tasks that cannot start as things are,
-    or that come after tasks of unknown duration."""
+    """When queued tasks are expected to start, one after another. Omits tasks that cannot start in the current
+    situation, and tasks behind one of unknown duration."""
     found: dict[int, float] = {}
     contract, lane_of = broker.contract, broker.columns.lane
     releases: list[tuple[float, int, list[tuple[int, int]]]] = []
@@ -94,7 +94,7 @@ def expected_starts(broker: Scheduler, tasks: list[int], now: float, since: Mapp
 
 
 def bundles(broker: Scheduler) -> dict[int, LaneBundle]:
-    """The running bundles, by their first task, which is the one that runs."""
+    """The running bundles by their first task, which is the one that runs."""
     found: dict[int, tuple[int, LaneBundle]] = {}
     for task, bundle in broker.running.items():
         found.setdefault(id(bundle), (task, bundle))
@@ -114,7 +114,7 @@ def before_in_bundle(broker: Scheduler, task: int) -> list[int]:
 
 
 MOST_ANCESTORS = 20_000
-"""How many ancestors are examined; beyond that the first chain found is taken."""
+"""Maximum number of ancestors examined; beyond it the first chain found is used."""
 MOST_TOLD = 50
 """Tasks that are listed at each end of a chain."""
 NEVER = float("inf")
@@ -123,32 +123,32 @@ _PLAIN = {TaskStatus.DONE: WaitCause.DONE, TaskStatus.FAILED: WaitCause.FAILED, 
 
 
 class ChainSource(Protocol):
-    """What is known of a run at one moment."""
+    """A snapshot of the facts about a run."""
 
     @property
     def now(self) -> float: ...
 
     def status(self, task: int) -> TaskStatus:
-        """The state of a task; `READY` if a scheduler has it or is about to get it."""
+        """Status of a task; `READY` if a scheduler has it or is about to get it."""
 
     def needs(self, task: int) -> Iterable[int]:
         """Its dependencies, done or not."""
 
     def held(self, task: int) -> Answer:
-        """Why a ready task is where it is."""
+        """Why a ready task is in its state."""
 
     def seconds(self, task: int) -> float | None:
-        """How long it is expected to take; None if nothing of its kind has ended yet."""
+        """Expected duration; None if no task of its kind has ended yet."""
 
     def running_since(self, task: int) -> float | None:
-        """When it was started, if it runs."""
+        """When it started, if it is running."""
 
     def may_start(self, task: int) -> float | None:
-        """When a ready task that does not run is expected to start, as far as is known; None if it cannot start, or if
-        that is unknown."""
+        """When a ready task that is not running is expected to start; None if it cannot start, or if that is
+        unknown."""
 
     def share(self, task: int) -> float | None:
-        """The fraction of all resources a task takes while it runs; None if no such task can start as things are."""
+        """The fraction of all resources that a task takes while it runs; None if no such task can start at present."""
 
     @property
     def stopping(self) -> str | None:
@@ -156,11 +156,11 @@ class ChainSource(Protocol):
 
     @property
     def horizon(self) -> int:
-        """How many unfinished ancestors are examined at most to estimate when a task starts."""
+        """Maximum number of unfinished ancestors examined to estimate when a task starts."""
 
 
 class FunctionSource:
-    """A source made of functions, for a run of which no queue is known."""
+    """A source made of functions, for a run whose queue is not known."""
 
     def __init__(
         self,
@@ -174,14 +174,14 @@ class FunctionSource:
     ) -> None:
         self.now, self.horizon = now, horizon
         self.needs, self.status, self.held, self.seconds, self.share = needs, status, held, seconds, share
-        self.stopping: str | None = None  # one node may start nothing more while others do
+        self.stopping: str | None = None  # one node may be stopping while others are not
 
     def running_since(self, task: int) -> float | None:
-        """Not known here; the node that has the task is asked about the one at the end of the chain."""
+        """Unknown here; the node that has the task at the end of the chain is asked instead."""
         return None
 
     def may_start(self, task: int) -> float | None:
-        """As far as is known here it may start now."""
+        """As far as known here, it may start now."""
         return self.now
 
     def explain(self, task: int) -> Answer:
@@ -189,7 +189,7 @@ class FunctionSource:
 
 
 def explain(source: ChainSource, task: int) -> Answer:
-    """Why a task is where it is."""
+    """Why a task is in its state."""
     status = source.status(task)
     if status in _PLAIN:
         return Answer(task, _PLAIN[status])
@@ -201,7 +201,7 @@ def explain(source: ChainSource, task: int) -> Answer:
 
 
 def _doomed(source: ChainSource, task: int) -> Answer:
-    """The chain to the task that failed."""
+    """Follows the chain to the task that failed."""
     chain: list[int] = []
     current = task
     while source.status(current) is TaskStatus.DOOMED:
@@ -245,14 +245,14 @@ def _waiting(source: ChainSource, task: int) -> Answer:
 
 
 def _shortened(answer: Answer) -> Answer:
-    """Leaves out the middle of a very long chain."""
+    """Removes the middle of a very long chain."""
     if answer.links > 2 * MOST_TOLD:
         answer.chain = answer.chain[:MOST_TOLD] + answer.chain[-MOST_TOLD:]
     return answer
 
 
 def _lateness(source: ChainSource, task: int, finish: dict[int, float] | None) -> tuple[float, bool, int]:
-    """A sort key: larger if the task is expected to be done later. Of equals the first one counts."""
+    """Sort key: larger if the task is expected to be done later. The first of equal ones is chosen."""
     moment = finish.get(task, 0.0) if finish is not None else 0.0
     return moment, source.status(task) is TaskStatus.WAITING, -task
 
@@ -267,7 +267,7 @@ class Step(msgspec.Struct, frozen=True):
     needs: list[int]
     """Its unfinished dependencies."""
     is_placed: bool
-    """It runs, or it is queued and its turn is known."""
+    """It is running, or it is queued and its start is known."""
 
 
 class Foreseen(msgspec.Struct):
@@ -277,7 +277,7 @@ class Foreseen(msgspec.Struct):
     """When each would be done if only its dependencies and its place in a queue delayed it."""
     steps: dict[int, Step]
     is_unknown: bool = False
-    """One of them runs longer than the mean, or cannot start as things are: its end is unknown."""
+    """One of them runs longer than the mean, or cannot start at present: its end is unknown."""
 
 
 def _foreseen(source: ChainSource, task: int) -> Foreseen | None:
@@ -333,11 +333,11 @@ def _expected(source: ChainSource, root: Answer, foreseen: Foreseen) -> float | 
 def played(
     foreseen: Foreseen, share: Callable[[int], float | None], ends: Mapping[int, float], now: float
 ) -> float | None:
-    """When the last one is done; None if one cannot start. `ends`: tasks whose end is already known.
+    """Simulates the ancestors: when the last one is done; None if one cannot start. `ends`: tasks whose end is known.
 
-    Every task takes the mean duration of its category, and starts as soon as its dependencies are done and there is
-    room, in the order in which the tasks are known. Queued tasks come first, when it is their turn. Tasks that are not
-    ancestors count only if they are ahead of an ancestor in the queue.
+    Every task takes the mean duration of its category and starts when its dependencies are done and resources are free,
+    in the order of `foreseen.steps`. Queued tasks come first, in queue order. Tasks that are not ancestors count only
+    if they are ahead of an ancestor in the queue.
     """
     missing = {task: len(step.needs) for task, step in foreseen.steps.items()}
     waiting: dict[int, list[int]] = {}

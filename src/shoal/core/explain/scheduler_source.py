@@ -1,7 +1,8 @@
-"""Why a task that a scheduler has is not running: reads the scheduler's state in the order in which it decides.
+"""Why a task is not running, from the state of its scheduler: checks in the order in which the scheduler decides.
 
-A scheduler starts all that it can whenever it decides, so a queued task always has a reason: the node starts nothing
-more, the throttle holds its category back, too little of a resource is free, or room is reserved for larger tasks.
+A scheduler starts everything it can whenever it decides, so a queued task always has a reason: the node starts nothing
+more, the throttle holds its category back, too little of a resource is free, or resources are reserved for larger
+tasks.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def explain_held(
 
 
 def _explain_running(broker: Scheduler, answer: Answer, now: float, since: Mapping[int, float]) -> None:
-    """Of a bundle the first task runs."""
+    """In a bundle the first task is the one that runs."""
     task, bundle = answer.task, broker.running[answer.task]
     before = before_in_bundle(broker, task)
     begun = since.get(before[0] if before else task)
@@ -114,7 +115,7 @@ def _explain_queued(
 
 
 def _shortage(broker: Scheduler, lane: int, now: float, since: Mapping[int, float]) -> Shortage:
-    """The resource that is shortest, relative to what is asked for, and the tasks that hold it."""
+    """The resource with the smallest ratio of free to requested, and the tasks that hold it."""
     contract = broker.contract
     lacking = [(at, amount) for at, amount in contract.needs[lane] if contract.free[at] < amount]
     at, asked = max(lacking, key=lambda pair: (pair[1] - contract.free[pair[0]]) / pair[1])
@@ -132,7 +133,7 @@ def _shortage(broker: Scheduler, lane: int, now: float, since: Mapping[int, floa
 
 
 def _larger(broker: Scheduler, lane: int) -> int | None:
-    """The lane for which the free room is reserved; None if it is not reserved."""
+    """The lane for which free resources are reserved; None if there is none."""
     if broker.lanes[lane].passed_over >= broker.patience:
         return None
     for other in broker.queue.lanes():
@@ -142,7 +143,7 @@ def _larger(broker: Scheduler, lane: int) -> int | None:
 
 
 def among_others(member: PeerScheduler, answer: Answer) -> Answer:
-    """The same for one of several schedulers: a task may wait for room here because its input files are here."""
+    """Adapts the answer for one of several schedulers: a task may wait here because its input files are here."""
     if answer.task in member.tiers.local and answer.cause in (WaitCause.RESOURCES, WaitCause.LARGER_FIRST):
         answer.cause = WaitCause.LOCALITY
     return answer
@@ -177,7 +178,7 @@ def groups_of(
 
 
 class SingleNodeSource:
-    """The state of graph and scheduler at one moment."""
+    """A snapshot of graph and scheduler of a run on one node."""
 
     horizon = MOST_ANCESTORS
 
@@ -225,7 +226,7 @@ class SingleNodeSource:
         return self._since.get(task, self.now) if task in self._broker.running else None
 
     def may_start(self, task: int) -> float | None:
-        """By its place in the queue; the whole queue is examined once."""
+        """From its position in the queue; the whole queue is simulated once."""
         if self._broker.state.get(task) not in (TaskState.QUEUED, TaskState.RESTING):
             return self.now
         if self._turns is None:
@@ -245,12 +246,12 @@ class SingleNodeSource:
         return found
 
     def share(self, task: int) -> float | None:
-        """By how many such tasks the node can hold, however few run at the moment."""
+        """From the number of such tasks that the node can hold, even if fewer run at the moment."""
         if self._graph.actions[task] is None:
             return 0.0
         contract, lane = self._broker.contract, self._broker.columns.lane[task]
         places = contract.places(lane)
-        if places >= UNLIMITED:  # a throttle has not measured yet how many
+        if places >= UNLIMITED:  # a throttle has not measured its limit yet
             places = contract.whole_cores()
         if places < 1:
             return 1.0 if task in self._broker.running else None
@@ -261,12 +262,12 @@ class SingleNodeSource:
         return self._stopping if self._broker.draining else None
 
     def whole(self) -> RunAnswer:
-        """Why the run is where it is."""
+        """Why the run is in its state."""
         broker, counts = self._broker, [0] * len(TaskStatus)
         for status, action in zip(self._statuses, self._graph.actions, strict=True):
             if action is not None:
                 counts[status] += 1
-        running = len(bundles(broker))  # of a bundle one task runs
+        running = len(bundles(broker))  # one task of each bundle runs
         answer = RunAnswer(
             running=running,
             ready=counts[TaskStatus.READY] - running,

@@ -1,4 +1,4 @@
-"""Answers in sentences: what a task waits for, what holds it up, when it should start; and the same of a whole run.
+"""Sentences for answers: what a task waits for, what delays it, when it should start; the same for a whole run.
 
 All sources of answers share these sentences.
 """
@@ -31,7 +31,7 @@ _QUEUED = (WaitCause.RESOURCES, WaitCause.LOCALITY, WaitCause.THROTTLE, WaitCaus
 
 
 class SentenceWriter(msgspec.Struct, frozen=True):
-    """How tasks, moments and durations are shown: the caller knows the names and the clock."""
+    """How names of tasks, times and durations are written: provided by the caller."""
 
     name: Callable[[int], str]
     moment: Callable[[float], str]

@@ -1,6 +1,7 @@
-"""A run on several nodes as a source of answers: the store knows the state of a task, its node knows the reason.
+"""Explanations for a run on several nodes: the store knows the status of a task, its node knows the reason.
 
-The caller says how a node is asked, and a node may not answer. What only a batch system knows is added by the caller.
+The caller provides the function that asks a node, and a node may not answer. The caller adds what only a batch system
+knows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shoal.core.resources import Resources, required_labels, unmet
 from shoal.core.store.interface import NOBODY
 
 MOST_ASKED = 64
-"""How many nodes are asked about their tasks; in a larger cluster the others are similar."""
+"""Maximum number of nodes asked about their tasks; in a larger cluster the others are similar."""
 ON_THEIR_WAY = "or its result is being recorded"
 
 
@@ -24,10 +25,10 @@ class SilentError(Exception):
 
 
 class StoreAwayError(Exception):
-    """The cluster answers, but its store does not; the message says why."""
+    """The cluster answers, but its store does not; the message contains the reason."""
 
 
-# ---- what one node says ----------------------------------------------------------------------------------------------
+# ---- answers of one node -------------------------------------------------------------------------------------------
 
 
 def explain_in_member(
@@ -40,7 +41,7 @@ def explain_in_member(
     is_coming: Callable[[int], bool] = lambda task: False,
     foresees: bool = True,
 ) -> Answer:
-    """Of a task that a node has; `is_coming`: whether its input files are being fetched."""
+    """Explains a task that a node has; `is_coming`: whether its input files are being fetched."""
     broker = member.broker
     if is_coming(task):
         return Answer(task, WaitCause.FETCHING, broker.attempt.get(task, 0))
@@ -50,7 +51,7 @@ def explain_in_member(
 
 
 def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) -> Answer:
-    """Of a task that no node can run: what none of these nodes has."""
+    """Explains a task that no node can run: which resources or labels all nodes lack."""
     everyone = list(nodes)
     reason = unmet(request, everyone)
     if reason is None:
@@ -65,7 +66,7 @@ def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) 
 def whole_member(
     member: PeerScheduler, explain_one: Callable[[int], Answer], is_coming: Callable[[int], bool] = lambda task: False
 ) -> RunAnswer:
-    """The tasks that run and wait on a node, and what they wait for."""
+    """Explains the tasks that run and wait on a node."""
     broker = member.broker
     under_way = bundles(broker)
     fetching = [task for task in under_way if is_coming(task)]
@@ -75,11 +76,12 @@ def whole_member(
     return RunAnswer(running=len(under_way) - len(fetching), groups=groups)
 
 
-# ---- who has a task --------------------------------------------------------------------------------------------------
+# ---- which node has a task -----------------------------------------------------------------------------------------
 
 
 def explain_placed(task: int, owner: int, nodes: Mapping[int, str], ask: Callable[[int, int], Answer | None]) -> Answer:
-    """Why a ready task does not run, which is on node `owner` by the store; `ask(node, task)`: None if not there."""
+    """Explains a ready task that the store assigns to node `owner`; `ask(node, task)` is None if the node does not have
+    it."""
     if not nodes:
         return Answer(task, WaitCause.NO_NODE)
     if owner == NOBODY:
@@ -97,7 +99,7 @@ def explain_placed(task: int, owner: int, nodes: Mapping[int, str], ask: Callabl
 
 
 class ClusterSource(FunctionSource):
-    """What is known of a run on several nodes; statuses may be fetched one after another, or not at all."""
+    """Facts about a run on several nodes; statuses may be fetched one by one, or be missing."""
 
     def explain(self, task: int) -> Answer:
         try:
@@ -112,10 +114,10 @@ class ClusterSource(FunctionSource):
 def whole_cluster(
     books: RunAnswer, nodes: Mapping[int, str], ask: Callable[[int], RunAnswer | None], first: str = ""
 ) -> RunAnswer:
-    """Why a run is where it is. `books` counts running tasks as ready; `ask(node)` is None if the node has no task.
+    """Why a run is in its state. `books` counts running tasks as ready; `ask(node)` is None if the node has no task.
 
-    `first`: the name of another run that is served before this one. Groups of the same kind are added up, and one
-    node's task represents them.
+    `first`: name of another run that is served before this one. Groups of the same kind are added up, and a task of one
+    node represents them.
     """
     whole = RunAnswer(
         ready=books.ready, waiting=books.waiting, done=books.done, failed=books.failed, doomed=books.doomed

@@ -1,4 +1,4 @@
-"""Policies of the scheduler: order, admission, placement, stealing, retries, sizes and throttles. Pure.
+"""Policies of the scheduler: order, admission, placement, stealing, retries, sizing and throttling. Pure.
 
-Each is small and has a name; `order.ORDERS` and `stealing.POLICIES` list those that a user chooses by name.
+Policies are selected by name; `order.ORDERS`, `stealing.POLICIES` and `throttle.registry` contain the names.
 """

@@ -1,10 +1,10 @@
-"""Admission by contract: a node is never committed beyond what it has.
+"""Admission control: the resource contract of one node, which is never overcommitted, and the caps of the throttle.
 
-Every distinct request of the tasks is a *lane*, so a fit is looked up per lane and not per task. The sizer stands in
-front of this class: whatever it decides, `take` has the last word.
+Every distinct resource request is a *lane*, so the fit is checked per lane and not per task. Sizes are decided before
+tasks come here; whatever the sizer decides, `take` has the last word.
 
-Caps. Lanes may be under a cap, several of them under the same: each task takes one of its places, like a resource. But
-a cap may fall to 0 and rise again, so nothing is hopeless for it. Who sets caps is left to `shoal.policy.throttle`.
+Lanes may share a cap: each task takes one of its places, like a resource. But a cap may fall to 0 and rise again, so it
+never makes a lane hopeless. `shoal.core.policies.throttle` sets the caps.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from collections.abc import Sequence
 from shoal.core.resources import FRACTION, Resources
 
 UNLIMITED = 1 << 40
-"""Places under a cap that does not limit."""
+"""Number of places under a cap without a limit."""
 
 
 class Contract:
-    """What one node has, what is free, and what each lane takes from it."""
+    """Total and free resources of one node, and the request of each lane."""
 
     def __init__(self, node: Resources, requests: Sequence[Resources] = (), caps: Sequence[str] = ()) -> None:
-        """`caps` names the cap of each request's lane; an empty name is no cap."""
+        """`caps` names the cap of each lane; an empty name means no cap."""
         names = {name for request in (node, *requests) for name in request.names()}
         self.names = sorted(names)
         self.total = list(node.vector(self.names))
         self.free = list(self.total)
         self.needs: list[list[tuple[int, int]]] = []
-        """Per lane: pairs of position and amount, zeros left out; a list is replaced, never changed."""
+        """Per lane: pairs of resource index and amount, without zeros. A list is replaced, never modified."""
         self.hopeless: dict[int, None] = {}
-        """Lanes that do not fit on the node even when nothing else runs there."""
+        """Lanes that do not fit on the node even when nothing else runs there (a dictionary used as an ordered set)."""
         self.caps: dict[str, int] = {}
-        """Positions of the caps, which stand among the resources."""
+        """Resource index of each cap: caps are entries of the resource vector."""
         self._cap_of: list[int] = []
-        """Per lane the position of its cap, -1 if it has none."""
+        """Per lane: index of its cap, -1 if it has none."""
         for lane, request in enumerate(requests):
             self.add_lane(request, caps[lane] if caps else "")
 
     def whole_cores(self) -> int:
-        """Of the node, at least one."""
+        """Whole cores of the node, at least 1."""
         return max(1, self.total[self.names.index("cores")] // FRACTION)
 
     def add_lane(self, request: Resources, cap: str = "") -> int:
-        """Makes a lane for a request and returns its number; names the node has never heard of have an amount of 0."""
+        """Adds a lane for a request and returns its number. The node has an amount of 0 of unknown resources."""
         for name in request.names():
             if name not in self.names:
                 self.names.append(name)
@@ -65,7 +65,7 @@ class Contract:
         return [(self._cap_of[lane], 1), *needs] if self._cap_of[lane] >= 0 else needs
 
     def set_cap(self, name: str, count: int | None) -> None:
-        """So many places are under the cap from now on; what runs keeps its own, so `free` may be negative."""
+        """Sets the number of places under a cap. Running tasks continue, so `free` may become negative."""
         at = self.caps.get(name)
         if at is not None:
             count = UNLIMITED if count is None else count
@@ -73,17 +73,17 @@ class Contract:
             self.total[at] = count
 
     def cap_of(self, lane: int) -> tuple[int, int] | None:
-        """How many places there are under the lane's cap, and how many of them are free; None if nothing limits."""
+        """Total and free places under the lane's cap; None if it has no limit."""
         at = self._cap_of[lane]
         return None if at < 0 or self.total[at] >= UNLIMITED else (self.total[at], self.free[at])
 
     def is_held_back(self, lane: int) -> bool:
-        """Whether the lane's cap has no place left, whatever else is free."""
+        """Whether no place is left under the lane's cap, whatever else is free."""
         at = self._cap_of[lane]
         return at >= 0 and self.free[at] < 1
 
     def is_over_cap(self, lane: int) -> bool:
-        """Whether more run under the lane's cap than it allows since it fell."""
+        """Whether more tasks run under the lane's cap than it allows since it was lowered."""
         at = self._cap_of[lane]
         return at >= 0 and self.free[at] < 0
 
@@ -95,7 +95,7 @@ class Contract:
         return True
 
     def change_lane(self, lane: int, request: Resources) -> None:
-        """From now on tasks of the lane take this; what runs keeps, and gives back, what it took."""
+        """Changes the request of a lane. Running tasks keep, and later return, what they took."""
         self.needs[lane] = self._needs_of(lane, request)
         if self.could_fit(lane):
             self.hopeless.pop(lane, None)
@@ -103,22 +103,22 @@ class Contract:
             self.hopeless[lane] = None
 
     def could_fit(self, lane: int) -> bool:
-        """Whether the lane's request fits on the node when nothing else runs there."""
+        """Whether the request of the lane fits on the node when nothing else runs there."""
         cap = self._cap_of[lane]
         return all(self.total[at] >= amount for at, amount in self.needs[lane] if at != cap)
 
     def leaves_room(self, lane: int, other: int) -> bool:
-        """Whether a start from `lane` would leave `other` as near to its own start as it is now."""
+        """Whether a start from `lane` would not delay a start from `other`."""
         free = self.free
         asked = dict(self.needs[other])
         return all(at not in asked or free[at] - amount >= asked[at] for at, amount in self.needs[lane])
 
     def places(self, lane: int) -> int:
-        """How many tasks of a lane the whole node holds at once."""
+        """How many tasks of a lane fit on the empty node."""
         return min((self.total[at] // amount for at, amount in self.needs[lane]), default=1)
 
     def admits(self, lane: int) -> int | None:
-        """How many tasks of a lane the node's resources admit at once, whatever its cap; None if nothing limits."""
+        """How many tasks of a lane fit on the empty node, without its cap; None if nothing limits."""
         cap = self._cap_of[lane]
         return min((self.total[at] // amount for at, amount in self.needs[lane] if at != cap), default=None)
 
@@ -127,7 +127,8 @@ class Contract:
         return max(0, min((self.free[at] // amount for at, amount in self.needs[lane]), default=1))
 
     def take(self, lane: int) -> list[tuple[int, int]]:
-        """Takes what a task of the lane needs, and says what that was: the lane's need may change while it runs."""
+        """Allocates the request of the lane; returns what was taken, because the request may change while the task
+        runs."""
         free, taken = self.free, self.needs[lane]
         for at, amount in taken:
             assert free[at] >= amount, f"{self.names[at]} oversubscribed"
@@ -135,7 +136,7 @@ class Contract:
         return taken
 
     def take_if_it_fits(self, lane: int) -> list[tuple[int, int]] | None:
-        """`fits` and `take` in one, because this is asked for every task; None if it does not fit."""
+        """`fits` and `take` in one call, because this runs for every task; None if the lane does not fit."""
         free, needs = self.free, self.needs[lane]
         for at, amount in needs:
             if free[at] < amount:
@@ -153,18 +154,19 @@ class Contract:
         return self.total[self.names.index(name)]
 
     def is_overcommitted(self, name: str) -> bool:
-        """Whether more of a resource is in use than the node has."""
+        """Whether more of a resource is allocated than the node has."""
         return self.free[self.names.index(name)] < 0
 
     def raise_to(self, taken: list[tuple[int, int]], name: str, amount: int) -> list[tuple[int, int]]:
-        """What runs uses more of a resource than it took: it holds that from now on, even if none is left."""
+        """Raises the allocation of a running task to its real use of a resource, even if none is left."""
         at = self.names.index(name)
         held = dict(taken).get(at, 0)
         self.free[at] -= amount - held
         return [pair for pair in taken if pair[0] != at] + [(at, amount)]
 
     def resize(self, node: Resources) -> None:
-        """The node's capacity changed; what runs keeps what it has, so `free` may be negative for a while."""
+        """Changes the capacity of the node; running tasks keep their resources, so `free` may be negative for a
+        while."""
         for name in node.names():
             if name not in self.names:
                 self.names.append(name)

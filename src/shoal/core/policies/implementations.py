@@ -1,9 +1,9 @@
-"""Which of several implementations of a task: the one whose result is there first, as far as was learned.
+"""Selects one of several implementations of a task: the one expected to finish first, from measured durations.
 
-Each implementation has a number of places at which it runs, and what waits for them delays what comes after. One that
-was never tried is tried first, and gets no more than its places hold until its first time is known. Times are moving
-averages, so that what changes while a run goes on is noticed; an implementation that was passed over for long is tried
-again now and then.
+Each implementation has a number of slots, and tasks that wait for them delay the next one. An untested implementation
+is tried first, and gets no more tasks than it has slots until its first duration is known. Durations are moving
+averages, so that changes during a run are noticed. An implementation that was not chosen for a long time is tried
+again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping
 import msgspec
 
 WEIGHT = 0.25
-"""Of a new time in the average."""
+"""Weight of a new duration in the moving average."""
 LOOK_AGAIN = 64
-"""Choices after which an implementation that was never chosen is tried once more."""
+"""Number of choices after which an implementation that was not chosen is tried again."""
 
 
 class MeasuredImplementation(msgspec.Struct):
-    """What is known of one implementation of a task."""
+    """Measured state of one implementation of a task."""
 
     seconds: float | None = None
     under_way: int = 0
@@ -28,7 +28,7 @@ class MeasuredImplementation(msgspec.Struct):
 
 
 class Performance:
-    """What was learned of all tasks with several implementations."""
+    """Measured durations of all tasks with several implementations."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], MeasuredImplementation] = {}
@@ -37,7 +37,7 @@ class Performance:
         return self._known.setdefault((task, name), MeasuredImplementation())
 
     def choose(self, task: str, places: Mapping[str, int]) -> str:
-        """One of the implementations in `places`, which says how many of each can run at once; counts it as begun."""
+        """Selects one of the implementations in `places` (slots by name), and counts it as started."""
         known = {name: self.of(task, name) for name in places}
         untried = [name for name, each in known.items() if each.seconds is None and not each.under_way]
         stale = [name for name, each in known.items() if each.passed_over >= LOOK_AGAIN]
@@ -54,20 +54,21 @@ class Performance:
         return best
 
     def _expected(self, known: Mapping[str, MeasuredImplementation], name: str, places: int) -> float:
-        """When the next task would be done; one not timed yet is taken to be like the slowest that was."""
+        """Expected end of the next task; an implementation without a duration is assumed to be as slow as the
+        slowest."""
         each = known[name]
         slowest = max((other.seconds for other in known.values() if other.seconds is not None), default=1.0)
         seconds = each.seconds if each.seconds is not None else slowest
         return seconds * (1 + each.under_way // max(1, places))
 
     def ended(self, task: str, name: str, seconds: float) -> None:
-        """One that was chosen is done."""
+        """Records a finished execution."""
         each = self.of(task, name)
         each.under_way = max(0, each.under_way - 1)
         each.count += 1
         each.seconds = seconds if each.seconds is None else (1 - WEIGHT) * each.seconds + WEIGHT * seconds
 
     def lost(self, task: str, name: str) -> None:
-        """One that was chosen came to nothing."""
+        """Records an execution without a result."""
         each = self.of(task, name)
         each.under_way = max(0, each.under_way - 1)

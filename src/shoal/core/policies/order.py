@@ -1,10 +1,10 @@
-"""Order of a queue: which of the ready tasks goes next (design §4.6).
+"""Order policies: which ready task starts next; queues with one lane per resource request, and the two-level queue.
 
-A queue keeps one *lane* per distinct resource request, so that a wide task at the head does not hide the narrow ones
-behind it: the broker names the lanes that fit and `pop` answers with the best task among them. All queues are
-deterministic; `rank-overlap` draws where its turns begin from the generator it is given.
+A queue keeps one *lane* per distinct resource request, so that a wide task at the head does not hide narrow ones behind
+it. The scheduler passes the lanes that fit, and `pop` returns the best task among them. All queues are deterministic;
+`rank-overlap` draws its initial credits from the given random generator.
 
-`N_r` is the number of queued tasks of the highest rank present, `N_c` the cores this queue serves.
+`N_r` is the number of queued tasks of the highest rank present, `N_c` the number of cores that the queue serves.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ import msgspec
 
 
 class TaskColumn(Protocol):
-    """Anything that answers `column[task]`: an array, or a dictionary of the tasks that are here."""
+    """Supports `column[task]`: an array, or a dictionary of the tasks present."""
 
     def __getitem__(self, task: int, /) -> int: ...
     def __setitem__(self, task: int, value: int, /) -> None: ...
 
 
 class TaskColumns(msgspec.Struct):
-    """What the policies may know of a task, as columns indexed by task number; they may grow while a run goes on.
+    """Task properties used by the policies, as columns indexed by task number; they may grow during a run.
 
-    A column left empty is not known: every task counts as 0 there.
+    An empty column is unknown: every task counts as 0.
     """
 
     lane: TaskColumn
     rank: Sequence[int] = ()
     input_bytes: Sequence[int] = ()
     upward_length: Sequence[float] = ()
-    """Learned seconds from the start of the task to the end of the workflow."""
+    """Estimated seconds from the start of the task to the end of the workflow."""
 
 
 class OrderQueue(Protocol):
-    """What the broker asks of an order."""
+    """Interface of an order policy."""
 
     newest_first: bool
-    """Whether a batch must be pushed last to first, so that its first task comes out first."""
+    """Whether a batch must be pushed in reverse, so that its first task is popped first."""
     learns: bool
-    """Whether it wants to know how long tasks took."""
+    """Whether `learn` must be called with durations of tasks."""
 
     def push(self, task: int) -> None: ...
     def pop(self, lanes: Sequence[int]) -> int: ...
@@ -60,7 +60,7 @@ class OrderQueue(Protocol):
 
 
 class LaneQueue:
-    """What all orders share: lane sizes, serial numbers, and removal by leaving a mark behind."""
+    """Common base of the orders: lane sizes, serial numbers, and lazy removal (stale entries are skipped later)."""
 
     newest_first = False
     learns = False
@@ -68,15 +68,15 @@ class LaneQueue:
     def __init__(self, columns: TaskColumns) -> None:
         self.columns = columns
         self.sizes: dict[int, int] = {}
-        """Queued tasks per lane; lanes without tasks are left out."""
+        """Number of queued tasks per lane, without empty lanes."""
         self.serial = 0
         self.live: dict[int, int] = {}
-        """Serial of each queued task; an entry of a heap or stack with another serial is dead."""
+        """Serial number of each queued task; entries of heaps and stacks with another serial are stale."""
 
     def __len__(self) -> int:
         return len(self.live)
 
-    def __bool__(self) -> bool:  # asked for every task, so not by way of `__len__`
+    def __bool__(self) -> bool:  # called for every task, so it avoids `__len__`
         return bool(self.live)
 
     def lanes(self) -> Iterable[int]:
@@ -109,18 +109,18 @@ class LaneQueue:
         self._leave(task)
 
     def peek(self, count: int) -> list[int]:
-        """Tasks that will probably come out next: the newest, or the oldest. Good enough to prepare them."""
+        """Tasks that will probably be popped next: the newest, or the oldest. Accurate enough for prefetching."""
         return list(islice(reversed(self.live) if self.newest_first else self.live, count))
 
     def learn(self, task: int, duration: float) -> None:
-        """Most orders do not learn."""
+        """Most orders ignore durations."""
 
     def serve(self, cores: int) -> None:
-        """The number of cores this queue serves has changed; most orders do not look at it."""
+        """Sets the number of cores that this queue serves; most orders ignore it."""
 
 
 class Fifo(LaneQueue):
-    """Oldest first."""
+    """First in, first out."""
 
     def __init__(self, columns: TaskColumns) -> None:
         super().__init__(columns)
@@ -147,7 +147,7 @@ class Fifo(LaneQueue):
 
 
 class Lifo(LaneQueue):
-    """Newest first: a core takes the consumer of what it has just written."""
+    """Last in, first out: a core continues with the consumer of the file that it has just written."""
 
     newest_first = True
 
@@ -163,7 +163,7 @@ class Lifo(LaneQueue):
         stack.append((serial, task))
 
     def pop(self, lanes: Sequence[int]) -> int:
-        if len(lanes) == 1:  # nearly always, and this is run for every task
+        if len(lanes) == 1:  # the common case; this code runs for every task
             stack, live = self.stacks[lanes[0]], self.live
             serial, task = stack.pop()
             while live.get(task) != serial:
@@ -183,7 +183,7 @@ class Lifo(LaneQueue):
 
 
 class Heaped(LaneQueue):
-    """Smallest key first, oldest first among equals: highest rank, largest input or longest path, by the key."""
+    """Smallest key first, oldest first among equal keys. The key is the rank, the input size or the path length."""
 
     def __init__(self, columns: TaskColumns, key: Callable[[int], float]) -> None:
         super().__init__(columns)
@@ -213,9 +213,10 @@ class Heaped(LaneQueue):
 
 
 class Ranked(LaneQueue):
-    """Base of the orders that switch on N_r > N_c: per lane one stack of everything and one per rank.
+    """Base of the orders that depend on N_r > N_c: per lane one stack of all tasks and one per rank.
 
-    A task is in both; taking it from one leaves a dead entry in the other, dropped when it comes to the top.
+    A task is on both stacks; popping it from one leaves a stale entry on the other, which is dropped when it reaches
+    the top.
     """
 
     newest_first = True
@@ -226,7 +227,7 @@ class Ranked(LaneQueue):
         self.per_rank: dict[int, int] = {}
         """N_r for every rank present, over all lanes."""
         self.ranks: list[int] = []
-        """Heap of negated ranks; a rank that is no longer present is dropped when it comes to the top."""
+        """Heap of negated ranks; a rank that is no longer present is dropped when it reaches the top."""
         self.stacks: dict[int, list[tuple[int, int]]] = {}
         self.rank_stacks: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
@@ -256,7 +257,7 @@ class Ranked(LaneQueue):
             self._forget_rank(rank)
 
     def _forget_rank(self, rank: int) -> None:
-        """Drops what only dead entries are left in, in every lane."""
+        """Drops stacks that contain only stale entries, in every lane."""
         for lane in self.stacks:
             self.rank_stacks.pop((lane, rank), None)
 
@@ -272,7 +273,7 @@ class Ranked(LaneQueue):
         return -self.ranks[0]
 
     def _plenty(self) -> bool:
-        """N_r > N_c: the highest rank alone can fill the cores."""
+        """Whether N_r > N_c: tasks of the highest rank alone can fill the cores."""
         return self.per_rank[self._highest()] > self.cores
 
     def _newest(self, stacks: Iterable[list[tuple[int, int]] | None]) -> int | None:
@@ -295,7 +296,7 @@ class Ranked(LaneQueue):
         task = self._best_of_rank(lanes, self._highest())
         if task is not None:
             return task
-        for rank in sorted(self.per_rank, reverse=True):  # only when the highest rank's lanes do not fit
+        for rank in sorted(self.per_rank, reverse=True):  # rare: the lanes of the highest rank do not fit
             task = self._best_of_rank(lanes, rank)
             if task is not None:
                 return task
@@ -306,7 +307,8 @@ class Ranked(LaneQueue):
 
 
 class LifoHrf(Ranked):
-    """Newest first while the highest rank can fill the cores; otherwise the newest task of the highest rank."""
+    """Newest task first while tasks of the highest rank can fill the cores; else the newest task of the highest
+    rank."""
 
     def pop(self, lanes: Sequence[int]) -> int:
         if self._plenty():
@@ -319,12 +321,12 @@ class LifoHrf(Ranked):
 
 
 class RankOverlap(Ranked):
-    """Mixes ranks so that CPU-bound and I/O-bound stages overlap; ends with highest rank, largest input first.
+    """Mixes ranks so that CPU-bound and I/O-bound stages overlap; near the end highest rank first, then largest input.
 
-    While N_r > N_c the ranks take turns, each as often as its weight says: 1 / mean duration of its finished tasks
-    (ranks not yet known get the mean of the known weights). Of the rank whose turn it is the newest task is taken.
-    Pwrake draws a rank with these weights. Draws come in streaks, and a node's queue is only some dozens of tasks
-    long; turns bring the same mix at every moment. A turn costs O(ranks present).
+    While N_r > N_c the ranks take turns in proportion to their weights: 1 / mean duration of their finished tasks
+    (unknown ranks get the mean of the known weights). The newest task of the selected rank is popped. Pwrake draws
+    ranks at random with these weights. Random draws come in streaks, and the queue of a node has only some dozens of
+    tasks; turns give the same mix at every moment. A turn costs O(ranks present).
     """
 
     learns = True
@@ -333,7 +335,7 @@ class RankOverlap(Ranked):
         super().__init__(columns, cores)
         self.random = random
         self.credit: dict[int, float] = {}
-        """Tasks that a rank has to its credit. It begins at random, so that not all queues begin with the same rank."""
+        """Accumulated share of each rank. Starts at random values, so that not all queues begin with the same rank."""
         self.finished: dict[int, tuple[int, float]] = {}
         self.largest: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
@@ -367,7 +369,7 @@ class RankOverlap(Ranked):
         return self._newest_of_rank(lanes, rank)
 
     def _next_rank(self, present: Sequence[int], weights: Sequence[float]) -> int:
-        """Each rank is credited with its part of one task; the one that has most to its credit gives the task."""
+        """Credits each rank with its share of one task; the rank with the largest credit is selected."""
         total, before = sum(weights), self.credit
         self.credit = credit = {}
         for rank, weight in zip(present, weights, strict=True):
@@ -413,15 +415,15 @@ DEFAULT_ORDER = "lifo+hrf"
 
 
 class TwoLevelQueue:
-    """The Queue of a broker among others."""
+    """The queue of a peer scheduler: local tasks, which stay with their data, and shared tasks, which may be stolen."""
 
     def __init__(self, make: Callable[[], OrderQueue], weight: Sequence[int]) -> None:
-        """`weight` is the bytes each task reads, or empty."""
+        """`weight` is the input bytes of each task, or empty."""
         self._make = make
         self._weight = weight
         self.shared = make()
         self.own: OrderQueue = self.shared
-        """The Local queue; until the first local task there is none, and this is the Shared one."""
+        """The local queue; the same object as the shared queue until the first local task arrives."""
         self.local: dict[int, None] = {}
         self.newest_first, self.learns = self.shared.newest_first, self.shared.learns
         assert isinstance(self.shared, LaneQueue)
@@ -434,7 +436,7 @@ class TwoLevelQueue:
         return bool(self.local or self.shared_tasks)
 
     def make_local(self, task: int) -> None:
-        """The task is going to be pushed, and belongs to the Local queue."""
+        """Marks a task that will be pushed next as local."""
         if self.own is self.shared:
             self.own = self._make()
         self.local[task] = None
@@ -487,23 +489,23 @@ class TwoLevelQueue:
         self.own.serve(cores)
 
     def claim(self, tasks: Sequence[int]) -> None:
-        """These Shared tasks come next, in this order: they are Local from now on."""
+        """Makes these shared tasks local; they are popped next, in this order."""
         for task in reversed(tasks) if self.newest_first else tasks:
             self.shared.remove(task)
             self.make_local(task)
             self.own.push(task)
 
     def release(self, count: int) -> None:
-        """Lets go of Local tasks: of those with the least data, the oldest."""
+        """Makes local tasks shared: those with the least data, the oldest first."""
         for task in self.lightest(self.own, count) if self.local else ():
             self.own.remove(task)
             del self.local[task]
             self.shared.push(task)
 
     def lightest(self, queue: OrderQueue, count: int, without: Collection[int] = ()) -> list[int]:
-        """The tasks that cost the least to move, the oldest among equals: the owner serves the others himself.
+        """The tasks that are cheapest to move, the oldest first among equals: the owner keeps those with more data.
 
-        Those of the lanes in `without` stay.
+        Tasks of the lanes in `without` are not returned.
         """
         assert isinstance(queue, LaneQueue)
         if count >= len(queue) and not without:

@@ -1,12 +1,12 @@
-"""Placement: to which node a task goes that has just become ready (design §4.4).
+"""Placement: the node for a task that has just become ready, and the division of many tasks with common files.
 
-Asked by the broker that completed the task's last parent. The answer is a node, into whose Local queue the task goes,
-or `ANYWHERE`: it stays in the asking broker's Shared queue, and whoever is idle may take it. What counts is the sum of
-a task's input bytes on each node, cached replicas included, never a single object.
+The scheduler that completed the task's last parent asks. The result is a node, whose local queue the task enters, or
+`ANYWHERE`: the task stays in the shared queue of the asking scheduler, and idle peers may steal it. The criterion is
+the sum of the task's input bytes on each node, including cached replicas, never a single file.
 
-`DataAware` is MATRIX's Algorithm 1 with a threshold: infinite balances load only (MLB), zero follows the data whatever
-it costs (MDL), between them data decides if moving it would take long beside the task (RLDS, and FLDS with release).
-`CandidatesPlacement` is Pwrake's rule: any node with more than half of what the richest has.
+`DataAware` is Algorithm 1 of MATRIX with a threshold: infinity balances load only (MLB), zero follows the data at any
+cost (MDL), values between follow the data if moving it takes long compared with the task (RLDS, and FLDS with release).
+`CandidatesPlacement` is Pwrake's rule: any node with more than half of the bytes of the node with the most.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from shoal.core.work import Work
 
 ANYWHERE = -1
 SHORTEST_TASK = 0.001
-"""Seconds. A task is never taken to be shorter: moving is compared with it."""
+"""Lower bound of task durations in seconds; the transfer time is compared with it."""
 LONG_TRANSFER = 1.0
-"""Seconds of transfer above which data counts as large while nothing is known of the task's length."""
+"""Transfers longer than this many seconds count as long while the duration of the task is unknown."""
 Holdings: TypeAlias = Sequence[tuple[int, int]]
-"""Pairs of node and bytes of a task's inputs that are there; each node once, no zeros."""
+"""Pairs of node and input bytes of a task on that node; each node once, no zeros."""
 
 
 class Placement(Protocol):
-    """What a broker asks of a placement."""
+    """Interface of a placement policy."""
 
     def choose(self, here: int, holdings: Holdings, seconds: float | None) -> int:
-        """The node for a task of this expected length (None: not known yet), or `ANYWHERE`."""
+        """The node for a task of this expected duration (None: unknown), or `ANYWHERE`."""
 
     def moved(self, transfer: float, computing: float) -> None:
-        """Seconds that finished tasks spent on fetching their inputs and on computing, so that it can adapt."""
+        """Reports seconds that finished tasks spent fetching inputs and computing, so that the policy can adapt."""
 
     def set_bandwidth(self, bandwidth: float) -> None:
-        """Bytes a second that come here over a link."""
+        """Sets the bandwidth of transfers to this node, in bytes per second."""
 
 
 class DataAware:
-    """Follows the data if moving it would take longer than `threshold` times the task."""
+    """Follows the data if moving it would take longer than `threshold` times the task's duration."""
 
     def __init__(self, threshold: float, bandwidth: float) -> None:
         """`bandwidth` in bytes per second."""
@@ -63,20 +63,20 @@ class DataAware:
         return node if most > least else ANYWHERE
 
     def moved(self, transfer: float, computing: float) -> None:
-        """A fixed threshold does not adapt."""
+        """No effect: the threshold is fixed."""
 
     def set_bandwidth(self, bandwidth: float) -> None:
         self.bandwidth = bandwidth
 
 
 class AdaptiveThreshold(DataAware):
-    """A threshold that moves at run time: down, towards the data, while much time goes into moving it; else up."""
+    """Adapts the threshold: down (towards the data) while tasks spend much time on transfers, otherwise up."""
 
     MUCH, LITTLE = 0.2, 0.02
-    """Shares of the time that tasks spend on fetching."""
+    """Shares of fetching in the time of tasks, above and below which the threshold changes."""
     LOWEST, HIGHEST = 1 / 64, 64.0
     PERIOD = 32
-    """Finished tasks between two changes, so that a change shows before the next."""
+    """Finished tasks between two changes, so that the effect of a change is visible before the next."""
 
     def __init__(self, threshold: float, bandwidth: float) -> None:
         super().__init__(threshold, bandwidth)
@@ -100,7 +100,7 @@ class AdaptiveThreshold(DataAware):
 
 
 class CandidatesPlacement:
-    """Pwrake's rule: this node if it has more than half of what the richest has, else the richest."""
+    """Pwrake's rule: this node if it has more than half of the bytes of the node with the most, else that node."""
 
     def choose(self, here: int, holdings: Holdings, seconds: float | None) -> int:
         if not holdings:
@@ -112,14 +112,14 @@ class CandidatesPlacement:
         return node
 
     def moved(self, transfer: float, computing: float) -> None:
-        """The rule does not adapt."""
+        """No effect: the rule does not adapt."""
 
     def set_bandwidth(self, bandwidth: float) -> None:
-        """Only amounts are compared."""
+        """No effect: only amounts of data are compared."""
 
 
 def richest(here: int, holdings: Holdings) -> tuple[int, int]:
-    """The node with the most bytes, and how many: this one among equals, else the one named first."""
+    """The node with the most bytes, and the bytes; on a tie this node, else the first."""
     best, most = ANYWHERE, 0
     for node, amount in holdings:
         if amount > most or (amount == most and node == here):
@@ -128,27 +128,28 @@ def richest(here: int, holdings: Holdings) -> tuple[int, int]:
 
 
 MOST_TASKS = 20_000
-"""More are divided in several batches: a batch takes about 20 microseconds per task and node halved."""
+"""Maximum size of a batch; more tasks are divided in several batches. A batch costs about 20 microseconds per task and
+halving."""
 MOST_POSITIONS = 4
-"""Inputs of a task along which tasks are divided."""
+"""Maximum number of input positions along which tasks are divided."""
 MAJORITY = 0.7
-"""A node with so much of a task's data decides where the task goes: that is left to placement."""
+"""If one node has this share of a task's data, ordinary placement decides for the task."""
 SAME = 1.1
-"""Ways whose costs differ by less are equally good, and the first is taken: several brokers that divide parts of the
-same tasks should do it alike."""
+"""Cuts whose costs differ by less than this factor count as equal, and the first one is used: several schedulers that
+divide parts of the same tasks should divide them alike."""
 LEAST_PER_NODE = 4
-"""Fewer tasks for each node are not worth it."""
+"""Minimum number of tasks per node; fewer tasks are not worth dividing."""
 
 
 def is_worth_dividing(holdings: Sequence[Holdings], nodes: int) -> bool:
-    """Whether the data of most of these tasks is scattered, and there are enough of them."""
+    """Whether there are enough tasks, and the data of most of them is scattered."""
     if nodes < 2 or len(holdings) < LEAST_PER_NODE * nodes:
         return False
     return 2 * sum(map(_is_scattered, holdings)) > len(holdings)
 
 
 def _is_scattered(held: Holdings) -> bool:
-    """Whether no node has most of it."""
+    """Whether no node has most of the data."""
     amounts = [amount for _, amount in held]
     return len(amounts) > 1 and max(amounts) < MAJORITY * sum(amounts)
 
@@ -160,7 +161,7 @@ def divide(
     nodes: Sequence[int],
     size: Callable[[int], int],
 ) -> dict[int, list[int]]:
-    """The tasks of each node; those that read the same lie next to each other. `size` tells the bytes of a file."""
+    """Tasks of each node, divided so that tasks with common inputs share a node. `size` gives the bytes of a file."""
     found: dict[int, list[int]] = {}
     for at in range(0, len(tasks), MOST_TASKS):
         some, held = tasks[at : at + MOST_TASKS], holdings[at : at + MOST_TASKS]
@@ -170,7 +171,7 @@ def divide(
 
 
 class _Batch:
-    """Tasks that are divided together."""
+    """Tasks that are divided together by recursive bisection."""
 
     def __init__(
         self, work: Work, tasks: Sequence[int], holdings: Sequence[Holdings], size: Callable[[int], int]
@@ -180,7 +181,7 @@ class _Batch:
         self._homes = self._find_homes(holdings)
 
     def _find_homes(self, holdings: Sequence[Holdings]) -> dict[int, int]:
-        """Where each file is: the node that is named most often for the tasks that read it."""
+        """The home of each file: the node listed most often for the tasks that read it."""
         votes: dict[int, dict[int, int]] = {}
         for files, held in zip(self._reads.values(), holdings, strict=True):
             for file in files:
@@ -190,7 +191,7 @@ class _Batch:
         return {file: max(counts, key=counts.__getitem__) for file, counts in votes.items() if counts}
 
     def divided(self, tasks: list[int], nodes: Sequence[int]) -> dict[int, list[int]]:
-        """Halves until there is one node for each part."""
+        """Bisects recursively until each part has one node."""
         if len(nodes) == 1 or not tasks:
             return {nodes[0]: tasks} if tasks else {}
         middle = (len(nodes) + 1) // 2
@@ -208,7 +209,8 @@ class _Batch:
         return best[:wanted], best[wanted:]
 
     def _along(self, position: int, tasks: list[int], side: dict[int, int]) -> list[int]:
-        """The tasks by one of their inputs: first those whose file the left side has, last those of the right."""
+        """Sorts the tasks by one of their inputs: first those whose file is on the left side, last those on the
+        right."""
         reads, homes = self._reads, self._homes
 
         def place(task: int) -> tuple[int, int]:
@@ -219,7 +221,7 @@ class _Batch:
         return sorted(tasks, key=place)
 
     def _fetched(self, tasks: Sequence[int], nodes: Sequence[int]) -> int:
-        """Bytes that these nodes would fetch, if each of them read everything that these tasks read."""
+        """Bytes that these nodes would fetch if each of them read every input of these tasks."""
         files = {file for task in tasks for file in self._reads[task]}
         own = sum(self._size(file) for file in files if self._homes.get(file, -1) in nodes)
         return sum(map(self._size, files)) * len(nodes) - own
@@ -227,44 +229,44 @@ class _Batch:
 
 MOST_REMEMBERED = 4096
 MOST_TOLD = 256
-"""Files that a thief names: the latest."""
+"""Maximum number of files in a steal request: the latest ones."""
 
 
 def is_of_use(work: Work) -> bool:
-    """Whether any task reads several files; where none does, to place each beside its file is all that can be done."""
+    """Whether any task reads several files; if none does, placing each task beside its file is optimal."""
     return any(end - begin > 1 for begin, end in pairwise(work.input_start))
 
 
 class Gathering:
-    """What one node has, and which tasks go well with that."""
+    """Tracks the files on one node and selects the tasks that fit them best."""
 
     def __init__(self, work: Work, at_home: Iterable[int] = ()) -> None:
-        """`at_home` are files that are here from the beginning."""
+        """`at_home` are files that are here from the start."""
         self.work = work
         self.near: dict[int, None] = dict.fromkeys(at_home)
-        """Files that are here or on their way, the latest last."""
+        """Files that are here or being fetched, the latest last."""
         self._sizes: dict[int, int] = {}
-        """Of files that were made here: a real run does not know how large a file will be."""
+        """Sizes of files made here: a real run does not know output sizes in advance."""
         self._total = 0
 
     def made(self, file: int, size: int) -> None:
-        """A file was made here."""
+        """Records a file that was made here."""
         self._total += size - self._sizes.get(file, 0)
         self._sizes[file] = size
 
     def size(self, file: int) -> int:
-        """Bytes of a file, at least 1; if nobody knows, the mean of those that were made here."""
+        """Bytes of a file, at least 1; the mean of the files made here if unknown."""
         known = self.work.file_bytes[file] or self._sizes.get(file)
         if known is None:
             known = self._total // len(self._sizes) if self._sizes else 0
         return known or 1
 
     def weight(self, task: int) -> int:
-        """Bytes that a task reads, as far as they can be known."""
+        """Input bytes of a task, as far as known."""
         return sum(map(self.size, self.work.inputs_of(task)))
 
     def started(self, task: int) -> None:
-        """A task starts here: what it reads and makes is near."""
+        """Records a task that starts here: its inputs and outputs are near."""
         near = self.near
         for file in self.work.inputs_of(task):
             near.pop(file, None)
@@ -275,11 +277,11 @@ class Gathering:
             del near[next(iter(near))]
 
     def told(self) -> tuple[int, ...]:
-        """What a thief says that it has."""
+        """Files to list in a steal request."""
         return tuple(self.near)[-MOST_TOLD:]
 
     def choose(self, tasks: Iterable[int], near: Collection[int], count: int) -> list[int]:
-        """So many of the tasks (all, if there are fewer), those first that miss the least where `near` is."""
+        """Up to `count` of the tasks, those first that miss the fewest bytes where the files in `near` are."""
         found: list[int] = []
         missing: dict[int, set[int]] = {}
         for task in tasks:
@@ -295,18 +297,18 @@ class Gathering:
 
 
 class _Growth:
-    """Fetches one file after the other, in thought: always the one with which the most tasks have all they read."""
+    """Greedy selection: repeatedly adds the file that completes the inputs of the most tasks per byte."""
 
     def __init__(self, missing: dict[int, set[int]], size: Callable[[int], int]) -> None:
-        """`missing`: by task the files that it lacks, at least one each; it is used up."""
+        """`missing`: by task its missing files, at least one each; consumed by the selection."""
         self._missing = missing
         self._size = size
         self._wanting: dict[int, list[int]] = {}
-        """By file: the tasks that lack it."""
+        """By file: the tasks that miss it."""
         self._gain: dict[int, int] = {}
-        """By file: the tasks that lack nothing else."""
+        """By file: the number of tasks that miss nothing else."""
         self._best: list[tuple[float, int]] = []
-        """A heap of files by price; an entry with a price that holds no more is dead."""
+        """Heap of files by price; entries with an outdated price are stale."""
         for task, lacking in missing.items():
             for file in lacking:
                 self._wanting.setdefault(file, []).append(task)
@@ -317,7 +319,7 @@ class _Growth:
         heapify(self._best)
 
     def tasks(self, count: int) -> list[int]:
-        """So many of them, or all."""
+        """The first `count` tasks, or all."""
         found: list[int] = []
         while len(found) < count and self._missing:
             file = self._next()
@@ -334,7 +336,7 @@ class _Growth:
         return found[:count]
 
     def _next(self) -> int:
-        """The file with which the most tasks become complete for its size; if there is none, one of the first task."""
+        """The file that completes the most tasks per byte; if none completes a task, one file of the first task."""
         while self._best:
             price, file = heappop(self._best)
             if file in self._wanting and price == self._price(file):
@@ -342,5 +344,5 @@ class _Growth:
         return min(next(iter(self._missing.values())))
 
     def _price(self, file: int) -> float:
-        """Bytes for each task that it completes."""
+        """Bytes per completed task."""
         return self._size(file) / self._gain[file]

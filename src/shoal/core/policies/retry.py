@@ -1,8 +1,8 @@
-"""When a failed attempt is repeated, and how long to wait before.
+"""Retry policy: outcomes of attempts, delays before the next attempt, and starts before the end of an allocation.
 
-A task is given the retries its author asked for. An attempt that was *lost* (its worker died under it, the node went
-away) is not the task's fault and is not charged, but a bound keeps a task that kills every worker from running for
-ever.
+A failed task is repeated as often as its author declared. A *lost* attempt (its worker died, or its node went away) is
+not the task's fault and does not count as a failure, but the number of losses is bounded, so that a task that kills
+every worker does not run forever.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from enum import Enum
 
 MOST_LOSSES = 10
 MOST_REQUESTS = 5
-"""How often a task may ask for another attempt beyond the retries its author gave it."""
+"""How often a task may request another attempt, if its author declared fewer retries."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 ROOM_DELAY = 2.0
-"""Until a task whose inputs found no room is tried again: others have ended by then, or end later."""
+"""Seconds before a task whose inputs found no room is tried again: other tasks may have ended by then."""
 MOST_DOUBLINGS = 10
-"""More than enough to reach the longest delay; a power without bound would overflow."""
+"""More than enough to reach the longest delay; an unbounded power would overflow."""
 
 
 class AttemptOutcome(Enum):
@@ -27,20 +27,20 @@ class AttemptOutcome(Enum):
     OK = "ok"
     FAILED = "failed"
     CRASHED = "crashed"
-    """Ended by a signal, or the worker process died in the middle of the call."""
+    """Killed by a signal, or the worker process died during the call."""
     TIMEOUT = "timeout"
     LOST = "lost"
     UNBEGUN = "unbegun"
-    """Handed back without having been begun: it was bundled behind a call that took long or took its worker along."""
+    """Returned without having started: an earlier call of its bundle took too long or killed the worker."""
     CANCELLED = "cancelled"
     EXHAUSTED = "exhausted"
-    """Ended because it used more of a resource than it may."""
+    """Killed because it exceeded its limit of a resource."""
     MISSING = "missing"
-    """Not begun: an input is not there any more. Whoever keeps the books of the files decides what follows."""
+    """Not started: an input no longer exists. The run store decides what follows."""
     NO_ROOM = "no room"
-    """Not begun: what it reads does not fit on the disk of its node."""
+    """Not started: its inputs do not fit on the disk of its node."""
     AGAIN = "again"
-    """The task itself asks to be run again."""
+    """The task itself requested another attempt."""
 
 
 def retry_delay(
@@ -48,7 +48,7 @@ def retry_delay(
 ) -> float | None:
     """Seconds to wait before the next attempt, or None to give up. The first repetition does not wait.
 
-    `failures` and `losses` count this attempt too.
+    `failures` and `losses` include this attempt.
     """
     if outcome is AttemptOutcome.UNBEGUN:
         return 0.0
@@ -68,17 +68,17 @@ def _delay(count: int, first: float = FIRST_DELAY) -> float:
 
 
 NOTICE = 30.0
-"""Seconds before the end of an allocation in which nothing should run any more, so that results can leave the node."""
+"""Seconds before the end of an allocation in which no task should run, so that results can leave the node."""
 SPREADS = 2.0
-"""How many spreads above its expected duration a task is allowed for."""
+"""Number of spreads above its expected duration that are reserved for a task."""
 
 
 def can_finish(
     ends_at: float | None, now: float, expected: float | None, spread: float = 0.0, notice: float = NOTICE
 ) -> bool:
-    """Whether a task begun now ends before the node is taken away.
+    """Whether a task started now would end before the node's allocation ends.
 
-    A task of unknown duration may begin as long as there is any time: otherwise its duration would never be known.
+    A task of unknown duration may start as long as there is any time: otherwise its duration would never be known.
     """
     if ends_at is None:
         return True
@@ -86,7 +86,7 @@ def can_finish(
 
 
 def typical_duration(lanes: Iterable[tuple[int, float | None]]) -> float | None:
-    """Mean seconds of queued tasks, from how many there are of each kind and how long one takes; None: not known."""
+    """Mean duration of queued tasks, from pairs of number and duration per kind; None if unknown."""
     total, count = 0.0, 0
     for queued, seconds in lanes:
         if seconds is not None:

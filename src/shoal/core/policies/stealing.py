@@ -1,7 +1,7 @@
-"""Balance: how an idle broker looks for work, and when one that has too much lets go of it (design §4.5).
+"""Load balancing: parameters of work stealing, retry intervals of a thief, release of local tasks, policies by name.
 
-Three small machines: `RetryInterval` says when a thief asks again; `Release` decides how much of a Local queue becomes
-Shared; `POLICIES` names the combinations of placement and release that people know.
+`RetryInterval` determines when an idle scheduler asks again. `Release` determines how many tasks of a local queue
+become shared. `POLICIES` lists the combinations of placement and release.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ DEFAULT_POLICY = "flds"
 
 
 class Stealing(msgspec.Struct, frozen=True):
-    """How stealing is done."""
+    """Parameters of work stealing."""
 
     enabled: bool = True
     neighbours: int = 0
-    """Peers asked at once; 0: the square root of all, up to `MOST_NEIGHBOURS`."""
+    """Number of peers asked at once; 0: the square root of all, up to `MOST_NEIGHBOURS`."""
     share: float = 0.5
-    """Part of the victim's Shared queue that goes to the thief, rounded up."""
+    """Fraction of the victim's shared queue that the thief gets, rounded up."""
     first_interval: float = 0.001
     longest_interval: float = 0.25
-    """Seconds between two tries of an idle broker. It never stops for good: work may appear at any time."""
+    """Maximum seconds between two rounds of an idle scheduler. It never stops for good: work may appear at any time."""
     part_of_task: float = 0.02
-    """Where tasks take long, so may the search for one: the longest interval is at least this part of a task."""
+    """The longest interval is at least this fraction of a task: with long tasks the search may take longer, too."""
     patience: float = 0.05
-    """Seconds after which an answer is no longer waited for."""
+    """Seconds after which a missing reply is ignored."""
 
     def asked(self, peers: int) -> int:
-        """How many of so many peers are asked."""
+        """How many of `peers` are asked in one round."""
         return min(peers, self.neighbours or max(1, min(MOST_NEIGHBOURS, isqrt(peers + 1))))
 
 
 MOST_NEIGHBOURS = 4
-"""The square root of 10,000 would be a hundred questions for one task; the best of a few is nearly as good."""
+"""The square root of 10,000 nodes would be 100 requests for one task; the best of a few peers is nearly as good."""
 
 
 class RetryInterval:
-    """Seconds until the next try: doubling from the first interval, with jitter, up to the longest."""
+    """Seconds until the next round: doubling from the first interval, with jitter, up to the longest."""
 
     def __init__(self, stealing: Stealing, random: Random) -> None:
         self._stealing = stealing
@@ -52,7 +52,7 @@ class RetryInterval:
         self._interval = stealing.first_interval
 
     def next(self, seconds: float = 0.0) -> float:
-        """`seconds` is how long a task takes, as far as that is known."""
+        """`seconds` is the duration of a task, as far as known."""
         interval = self._interval
         stealing = self._stealing
         self._interval = min(2 * interval, max(stealing.longest_interval, stealing.part_of_task * seconds))
@@ -63,20 +63,20 @@ class RetryInterval:
 
 
 UNKNOWN_LENGTH = 1.0
-"""Seconds that a task is taken to last before one of its kind has ended."""
+"""Assumed duration of a task in seconds before one of its kind has ended."""
 
 
 class Release:
-    """How much of a Local queue is let go: what would take longer than `patience` seconds at the present throughput.
+    """Decides how many local tasks to release: those that would wait longer than `patience` at the current throughput.
 
-    The paper lets the idle thief, whose queue is empty, halve the time, and the loaded broker double it without bound.
-    Here the loaded one does both, within bounds: it halves when a thief leaves empty-handed and doubles after a
-    release, and otherwise goes back to where it began.
+    In the MATRIX paper an idle thief halves the time, and the loaded scheduler doubles it without bound. Here the
+    loaded scheduler does both, within bounds: it halves the time when a thief gets nothing, doubles it after a release,
+    and otherwise returns to the initial value.
     """
 
     RANGE = 64.0
     MEMORY = 20
-    """Completions over which the throughput is averaged."""
+    """Number of completions over which the throughput is averaged."""
 
     def __init__(self, patience: float, cores: int) -> None:
         self.first = self.patience = patience
@@ -96,7 +96,7 @@ class Release:
         self._last = now
 
     def surplus(self, local: int, seconds: float | None) -> int:
-        """Tasks of a Local queue to let go; `seconds` is the expected length of one, None if that is not known."""
+        """Number of local tasks to release; `seconds` is the expected duration of a task, None if unknown."""
         gap = self._gap
         if self.first == inf:
             return 0
@@ -108,25 +108,25 @@ class Release:
         self.patience = min(self.patience * 2, self.first * self.RANGE)
 
     def left_empty_handed(self) -> None:
-        """A thief has got nothing although tasks wait here."""
+        """Records that a thief got nothing although tasks wait here."""
         self.patience = max(self.patience / 2, self.first / self.RANGE)
 
 
 class BalancePolicy(msgspec.Struct, frozen=True):
-    """A placement, and for how long work may wait beside its data before others may have it."""
+    """A placement, and how long work may wait beside its data before peers may steal it."""
 
     placement: Callable[[float, float], Placement]
-    """Makes one from threshold and bandwidth."""
+    """Creates the placement from threshold and bandwidth."""
     patience: float
-    """Seconds; infinite: nothing is released."""
+    """Seconds; infinity: nothing is released."""
     meaning: str
     gathers: bool = False
-    """Whether tasks that read the same files are seen together."""
+    """Whether tasks that read the same files are placed together."""
 
 
 RELEASE_SECONDS = 0.5
 THRESHOLD = 0.1
-"""The paper has 10 s and 0.5. Since here a thief's visit releases work, following smaller data costs little: in the
+"""The MATRIX paper uses 10 s and 0.5. Here a thief's request releases work, so following smaller data costs little: in
 simulated experiments fan-out takes up to 3 % longer; all-pairs, stacking and Montage gain more (`experiments/`)."""
 POLICIES: dict[str, BalancePolicy] = {
     "flds": BalancePolicy(
@@ -147,7 +147,7 @@ POLICIES: dict[str, BalancePolicy] = {
 
 
 def policy_named(name: str) -> BalancePolicy:
-    """The policy, or one sentence with all there are."""
+    """The policy of this name; raises InputError with all names if there is none."""
     found = POLICIES.get(name)
     if found is None:
         raise InputError(f"there is no policy {name!r}", remedy=f"choose one of {', '.join(POLICIES)}")

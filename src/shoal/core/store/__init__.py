@@ -1,5 +1,5 @@
-"""What schedulers of several nodes share: dependency counters, owners, attempts and places of files. Pure.
+"""Run stores: what the schedulers of several nodes share (dependencies, owners, attempts, file locations). Pure.
 
-`interface.Store` is the contract; `memory` keeps it in memory. Stores in Redis and over the network are in
-`shoal.cluster.stores`.
+`interface.Store` is the contract, `memory` its implementation in memory, `directory` the registry of nodes and runs.
+Stores in Redis and over the network are in `shoal.cluster.stores`.
 """

@@ -1,18 +1,19 @@
-"""Who and what there is in a cluster: its nodes, and the runs that were submitted to it; protocol and form in memory.
+"""The directory of a cluster: nodes with leases, and submitted runs; its interface and its implementation in memory.
 
-A node *joins* and gets a number that nobody had before it and nobody gets after it. A directory that has lost its data
-counts from the beginning again, so a number alone does not name a node: each time it joins, a node makes up an
-*incarnation*, and only who knows that of a number can renew its lease or give it up. It is alive while its lease lasts,
-by the clock of the directory (the form in memory is told the time). A node whose lease is over stays listed until
-somebody removes it: whoever finds it expired first puts the books of the runs in order, and a node that was only slow
-may renew its lease until then. A node that was removed is told so when it renews, and must end or join anew.
+A node *joins* and gets a number that is never used again. A directory that has lost its data starts counting again, so
+a number alone does not identify a node. Therefore a node chooses a random *incarnation* each time it joins, and only a
+caller that knows the incarnation of a number can renew its lease or remove it. A node is alive while its lease lasts,
+by the clock of the directory (the implementation in memory is given the time). A node whose lease has expired stays
+listed until an agent removes it. The agent that detects the expiry first requeues the node's tasks in the run stores; a
+node that was only slow may renew its lease until then. A removed node learns of it when it renews, and must terminate
+or join again.
 
-A run is *waiting* when it was submitted, *active* from when somebody begins it (exactly one caller is told that it is
-the one), and *ended* when its outcome is known. It stays listed until it is forgotten. The books of a run are not here
-but in its store.
+A run is *waiting* after its submission, *active* once an agent begins it (exactly one caller of `begin` gets True), and
+*ended* when its outcome is known. It stays listed until it is forgotten. The state of its tasks is not here but in its
+run store.
 
-Two counters go up with every change of the nodes and of the runs. They come with every beat, so that a node looks at
-the lists only when there is something new in them.
+Two counters are incremented with every change of the nodes and of the runs. They are part of every reply to `renew`, so
+that nodes fetch the lists only after a change.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ from shoal.errors import InputError
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """What a node tells of itself."""
+    """Description of a node, provided by itself."""
 
     address: str
     name: str
     resources: Resources
     labels: dict[str, str]
     ends_at: float | None
-    """When its allocation ends, in seconds since 1970; None: nobody has set an end."""
+    """End of its allocation in seconds since 1970; None: no end is set."""
     data: str
     """Address of its data port."""
     version: str
     incarnation: str = ""
-    """Made up at random whenever it joins."""
+    """Random text, chosen each time the node joins."""
 
     def capacity(self) -> Resources:
-        """What it has for tasks: its resources, and the labels that they may require."""
+        """Capacity for tasks: its resources, and the labels that tasks may require."""
         return carrying(self.resources, labels_as_text(self.labels))
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What a node hears when it renews its lease."""
+    """Reply to a node that renews its lease."""
 
     alive: bool
-    """False: it was removed, or the number is that of another incarnation."""
+    """False: the node was removed, or the number belongs to another incarnation."""
     nodes_version: int
     runs_version: int
     clock: float = 0.0
-    """What the directory's clock shows, in seconds since 1970."""
+    """The directory's clock, in seconds since 1970."""
 
 
 class SubmittedRunState(StrEnum):
-    """How far a run is."""
+    """State of a submitted run."""
 
     WAITING = "waiting"
     ACTIVE = "active"
@@ -68,65 +69,66 @@ class SubmittedRunState(StrEnum):
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """A run that was submitted."""
+    """A submitted run."""
 
     run: str
     state: SubmittedRunState
     about: bytes
-    """What its submitter says of it; not looked at here."""
+    """Description by its submitter; opaque here."""
     outcome: str = ""
-    """How it ended."""
+    """Outcome of an ended run."""
 
 
 class Directory(Protocol):
-    """The nodes and runs of one cluster. Every operation is one step, carried out once however often it is sent."""
+    """The nodes and runs of one cluster. Every operation is atomic, and is executed once even if it is sent
+    repeatedly."""
 
     def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
-        """A new node: its number, counted from 0 and greater than `above`. Its lease begins.
+        """Registers a node and starts its lease. Returns its number, counted from 0 and greater than `above`.
 
-        With the greatest number that it has heard of, a node keeps a directory that has lost its data from giving the
-        same numbers to others.
+        `above` is the greatest number that the node has seen. It prevents a directory that has lost its data from
+        assigning numbers a second time.
         """
 
     def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
-        """A node is alive, from now on for the length of a lease, unless it was removed.
+        """Renews the lease of a node, unless it was removed.
 
-        With a `note` it says how it is doing; without, what it said last stands.
+        `note` replaces the node's status report; an empty note keeps the last one.
         """
 
     def notes(self) -> dict[int, bytes]:
-        """What the nodes said last of how they are doing, in the order of their numbers. Lost with the server."""
+        """Latest status reports of the nodes, ordered by number. Not durable: lost with the server."""
 
     def update(self, number: int, info: NodeInfo) -> None:
-        """A node tells of itself anew; nothing happens if it was removed."""
+        """Replaces the description of a node; has no effect if the node was removed."""
 
     def nodes(self) -> dict[int, NodeInfo]:
-        """All nodes that were not removed, in the order of their numbers."""
+        """All nodes that were not removed, ordered by number."""
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over and that nobody has removed yet, in order."""
+        """Nodes with an expired lease that were not removed yet, ordered by number."""
 
     def remove(self, number: int, incarnation: str | None = None) -> None:
-        """A node is gone for good. Nothing happens if an incarnation is given and the number is that of another."""
+        """Removes a node for good. With an incarnation: only if the number belongs to it."""
 
     def submit(self, run: str, about: bytes) -> None:
-        """A new run, waiting; an InputError if there is one of that name."""
+        """Adds a waiting run; raises InputError if the name is taken."""
 
     def runs(self) -> list[RunInfo]:
-        """All runs that were not forgotten, in the order in which they were submitted."""
+        """All runs that were not forgotten, in order of submission."""
 
     def begin(self, run: str) -> bool:
-        """A waiting run becomes active; True for the one caller that made it so."""
+        """Activates a waiting run; True for exactly one caller."""
 
     def end(self, run: str, outcome: str) -> None:
-        """A run has ended; what is said of one that has ended already changes nothing."""
+        """Ends a run; has no effect if it has ended already."""
 
     def forget(self, run: str) -> None:
-        """A run is listed no more; its name may be used again."""
+        """Removes a run from the list; its name may be used again."""
 
 
 class MemoryDirectory:
-    """The directory of a cluster in which nobody else needs to see it."""
+    """The directory in memory, for clusters within one process."""
 
     def __init__(self, *, lease: float = LEASE) -> None:
         self._lease = lease
@@ -141,7 +143,7 @@ class MemoryDirectory:
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
     def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
-        """A new node: its number. Its lease begins."""
+        """Registers a node and starts its lease. Returns its number."""
         number = max(self._next, above + 1)
         self._next = number + 1
         self._nodes[number] = info
@@ -150,7 +152,7 @@ class MemoryDirectory:
         return number
 
     def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
-        """A node is alive, from now on for the length of a lease, unless it was removed."""
+        """Renews the lease of a node, unless it was removed."""
         is_there = number in self._nodes and self._nodes[number].incarnation == incarnation
         if is_there:
             self._alive_until[number] = now + self._lease
@@ -159,25 +161,25 @@ class MemoryDirectory:
         return Beat(is_there, self._nodes_version, self._runs_version, now)
 
     def notes(self) -> dict[int, bytes]:
-        """What the nodes said last of how they are doing."""
+        """Latest status reports of the nodes."""
         return dict(sorted(self._notes.items()))
 
     def update(self, number: int, info: NodeInfo) -> None:
-        """A node tells of itself anew."""
+        """Replaces the description of a node."""
         if number in self._nodes:
             self._nodes[number] = info
             self._nodes_version += 1
 
     def nodes(self) -> dict[int, NodeInfo]:
-        """All nodes that were not removed, in the order of their numbers."""
+        """All nodes that were not removed, ordered by number."""
         return dict(self._nodes)
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over and that nobody has removed yet, in order."""
+        """Nodes with an expired lease that were not removed yet, ordered by number."""
         return [number for number in self._nodes if self._alive_until[number] < now]
 
     def remove(self, number: int, incarnation: str | None = None) -> None:
-        """A node is gone for good."""
+        """Removes a node for good."""
         found = self._nodes.get(number)
         if found is not None and incarnation in (None, found.incarnation):
             del self._nodes[number]
@@ -186,23 +188,23 @@ class MemoryDirectory:
             self._nodes_version += 1
 
     def start_leases(self, now: float) -> None:
-        """Every node gets a new lease: the time until now was told by another clock."""
+        """Restarts all leases: the times so far came from another clock."""
         self._alive_until = dict.fromkeys(self._nodes, now + self._lease)
 
     # ---- runs ----------------------------------------------------------------------------------------------------
 
     def submit(self, run: str, about: bytes) -> None:
-        """A new run, waiting."""
+        """Adds a waiting run."""
         if run in self._runs:
             raise name_is_taken(run)
         self._set(RunInfo(run, SubmittedRunState.WAITING, about))
 
     def runs(self) -> list[RunInfo]:
-        """All runs that were not forgotten, in the order in which they were submitted."""
+        """All runs that were not forgotten, in order of submission."""
         return list(self._runs.values())
 
     def begin(self, run: str) -> bool:
-        """A waiting run becomes active; True for the one caller that made it so."""
+        """Activates a waiting run; True for exactly one caller."""
         found = self._runs.get(run)
         if found is None or found.state is not SubmittedRunState.WAITING:
             return False
@@ -210,13 +212,13 @@ class MemoryDirectory:
         return True
 
     def end(self, run: str, outcome: str) -> None:
-        """A run has ended."""
+        """Ends a run."""
         found = self._runs.get(run)
         if found is not None and found.state is not SubmittedRunState.ENDED:
             self._set(RunInfo(run, SubmittedRunState.ENDED, found.about, outcome))
 
     def forget(self, run: str) -> None:
-        """A run is listed no more."""
+        """Removes a run from the list."""
         if self._runs.pop(run, None) is not None:
             self._runs_version += 1
 
@@ -239,9 +241,9 @@ _SOCKET = re.compile(r"(?P<scheme>unix://)(?:[^/?#\[\]]*@)?(?P<place>/[^@?#]*)(?
 
 
 def places_of(url: str, *, schemes: bool = False) -> str:
-    """The hosts and ports of addresses, without the names, passwords and options that they may hold.
+    """The hosts and ports in addresses, without user names, passwords and options.
 
-    What is not written as it should be is not shown at all: an `@` further on may end a password that begins before.
+    A malformed address is not shown at all: a later `@` may end a password that begins earlier.
     """
     addresses = _NEXT.split(url)
     found = []

@@ -1,29 +1,29 @@
-"""What a store keeps for the brokers of a run, and what each operation promises; the stores themselves are elsewhere.
+"""The interface of run stores and the guarantees of each operation.
 
-A store holds the books of one run: who waits for whom, what is done, which broker has which task, where each file is,
-and which nodes are alive. Every operation is one step: it happens wholly or not at all, and nobody sees half of it.
+A run store holds the shared state of one run: dependencies, finished tasks, the owner of each task, the locations of
+files, and which nodes are alive. Every operation is atomic.
 
-*Idempotent.* A result counts once per task: a second report of it, or one of an attempt that does not count any more,
-changes nothing. A store that is reached through a network makes sure that an operation which is sent again, because its
-answer got lost, is carried out once and gets the same answer.
+*Idempotent.* A result counts once per task: a second report, or a report of an attempt that is no longer current, has
+no effect. A store that is reached over a network executes an operation once and returns the same reply, even if it is
+sent again because a reply was lost.
 
-*Fenced.* When a task must be placed anew it begins a new *generation*, whose attempt numbers are above all earlier ones
-(`STRIDE`); what is heard of an earlier one changes nothing. A node that was declared lost can therefore go on as long
-as it likes: nothing that it says counts, and it is given nothing.
+*Fenced.* When a task must be placed again it begins a new *generation*, whose attempt numbers are above all earlier
+ones (`STRIDE`); reports about earlier generations have no effect. A node that was declared lost may therefore continue
+for as long as it likes: its reports are ignored, and it gets no more tasks.
 
-*Never adrift.* Tasks that an operation hands out belong to whoever takes them from that very step on, so that they are
-found if the taker dies before it could do anything (`lose`). Only tasks taken by `NOBODY` must be given an owner
-(`owned`) afterwards, before any broker is told of them; those for which that did not happen are found by `unowned`.
+*No orphans.* Tasks returned by an operation are owned by the taker as part of the same atomic step, so that they are
+found if the taker dies immediately afterwards (`lose`). Only tasks taken by `NOBODY` must be given an owner (`owned`)
+before they are sent to a scheduler; `unowned` finds tasks for which this did not happen.
 
-*Leases.* A node is alive while its lease lasts. A store that others reach measures that by its own clock, so the nodes'
-clocks need not agree; the store in memory has no clock, and is told the time.
+*Leases.* A node is alive while its lease lasts. A store on a server measures leases with its own clock, so the clocks
+of the nodes need not agree; the store in memory has no clock and is given the time.
 
-*A log.* An operation can leave an entry: opaque bytes, added in the same step, once, and only if it changes something.
-Whoever submitted the run reads them by their numbers, in order and each once, to write its ledger. An empty entry is
-none.
+*A log.* An operation can append an entry of opaque bytes, atomically, once, and only if the operation has an effect.
+The submitter of the run reads the entries by number, in order and each once, to write its ledger. An empty entry is not
+logged.
 
-What a store asks of a driver: the operations of one node are carried out in the order in which its broker caused them,
-and a parcel is sent only after `moved` has recorded it and not refused it.
+Requirements on drivers: the operations of one node are executed in the order in which its scheduler caused them, and a
+transfer is sent only after `moved` has recorded it and not rejected it.
 """
 
 from __future__ import annotations
@@ -40,77 +40,77 @@ from shoal.errors import InputError, RunError
 STRIDE = 1 << 16
 NOBODY = -1
 GONE = -2
-"""Location of a file that does not exist, or not any more."""
+"""Location of a file that does not exist (any more)."""
 LEASE = 10.0
-"""Seconds that a node is taken for alive after it was last heard of."""
+"""Seconds after its last message for which a node is considered alive."""
 
 UNEVEN = "there must be an entry for each result"
 
 
 class GoneError(RunError):
-    """The store has lost a run that it had: it was started anew without its data, or somebody has removed the run."""
+    """The store no longer has a run: it was restarted without its data, or the run was removed."""
 
 
 class UnknownRunError(InputError):
-    """The store has no run of that name."""
+    """The store has no run of this name."""
 
 
 class TaskStanding(IntEnum):
-    """Where a task stands."""
+    """State of a task."""
 
     WAITING = 0
     READY = 1
     DONE = 2
     FAILED = 3
     DOOMED = 4
-    """Something it needs failed or was cancelled."""
+    """A task that it depends on failed or was cancelled."""
 
 
 Made: TypeAlias = tuple[int, int, bytes]
-"""A file that was made: its number, its size, and what is to be known of it."""
+"""An output file: its number, its size, and opaque information about it."""
 
 
 class ReadyBatch(msgspec.Struct):
-    """Tasks that are ready, and where their inputs are."""
+    """Ready tasks with the locations of their inputs."""
 
     tickets: list[ReadyTask]
     holdings: list[tuple[tuple[int, int], ...]]
-    """Per ticket; empty if no task reads anything."""
+    """Per task: pairs of node and bytes; empty if no task reads anything."""
 
 
 class Store(Protocol):
-    """The books of one run, as the drivers of brokers use them."""
+    """The shared state of one run, as used by the drivers of schedulers."""
 
     def close(self) -> None:
-        """Whoever has opened these books asks for nothing any more."""
+        """Releases the connection; no operation may follow."""
 
     @property
     def size(self) -> int:
-        """Tasks of the run."""
+        """Number of tasks in the run."""
 
     @property
     def left(self) -> int:
-        """Tasks that are neither done nor given up."""
+        """Number of tasks that are neither done nor given up."""
 
     @property
     def ready_count(self) -> int:
-        """Tasks that could run or do."""
+        """Number of tasks that are ready or running."""
 
     @property
     def seen_left(self) -> int:
-        """What the store said of `left` in its last answer that could change it, such as to `complete` and `give_up`.
+        """`left` as of the last reply that could change it, such as those to `complete` and `give_up`.
 
-        To ask for it costs no way to the store.
+        Does not contact the store.
         """
 
     @property
     def seen_ready(self) -> int:
-        """What it said then of `ready_count`."""
+        """`ready_count` as of the same reply."""
 
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> ReadyBatch:
-        """What is ready at the start, for nobody yet; called once, by whoever brought the work."""
+        """Returns the tasks that are ready at the start, still without an owner; called once, by the submitter."""
 
     def complete(
         self,
@@ -119,101 +119,108 @@ class Store(Protocol):
         entries: Sequence[bytes] = (),
         made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], ReadyBatch]:
-        """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes.
+        """Records results (task, attempt) of a node. Returns the accepted tasks and the newly ready ones, owned by the
+        node.
 
-        Entries, if there are any, are one for each result; those of results that count are logged. Likewise the files
-        that were made: their sizes, and what is to be known of them (`about_of`).
+        `entries`, if given, has one entry per result; entries of accepted results are logged. `made` has the output
+        files of each result: their sizes and opaque information about them (`about_of`).
         """
 
     def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
-        """The task has failed for good or is not wanted; what can never run because of that.
+        """Records that a task failed for good or is cancelled. Returns the tasks that can therefore never run.
 
-        The entry is logged if that changes anything.
+        The entry is logged if the operation has an effect.
         """
 
     def cancel(self, tasks: Iterable[int]) -> list[int]:
-        """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
+        """Cancels tasks and everything that depends on them; returns those owned by schedulers, which must be
+        notified."""
 
     def standing_of(self, task: int) -> TaskStanding:
-        """Where a task stands."""
+        """State of a task."""
 
     def standings(self) -> bytes:
-        """Where all tasks stand, a byte each."""
+        """States of all tasks, one byte each."""
 
-    # ---- what is told of the run ---------------------------------------------------------------------------------
+    # ---- information about the run -------------------------------------------------------------------------------
 
     def note(self, entry: bytes) -> None:
-        """Logs an entry."""
+        """Appends an entry to the log."""
 
     def log(self, start: int, most: int = 1000) -> list[bytes]:
-        """The entries from number `start` on, counted from 0, as far as there are any; `most` at a time."""
+        """Up to `most` log entries from number `start` on, counted from 0."""
 
     def put_piece(self, name: str, data: bytes) -> None:
-        """Something more that belongs to the run, for all who join it; below 8 MiB."""
+        """Stores named data of the run for all participants; below 8 MiB."""
 
     def get_piece(self, name: str) -> bytes | None:
-        """What was put under a name; None: nothing."""
+        """Data stored under a name; None if there is none."""
 
     def forget(self) -> None:
-        """Removes the run with its log and pieces; nobody is to ask for anything of it afterwards."""
+        """Removes the run with its log and data; no operation on it may follow."""
 
     def whereabouts(self, task: int) -> tuple[TaskStanding, int, int]:
-        """Where a task stands, for how many others it waits, and the node that has it (`NOBODY`: none)."""
+        """State of a task, number of its unfinished dependencies, and the node that owns it (`NOBODY`: none)."""
 
-    # ---- who has what --------------------------------------------------------------------------------------------
+    # ---- owners of tasks -----------------------------------------------------------------------------------------
 
     def owned(self, tasks: Iterable[int], node: int) -> None:
-        """A broker has these tasks now, from the store itself; nothing happens if the node is lost."""
+        """Assigns tasks from the store to a scheduler; has no effect if the node is lost."""
 
     def unowned(self, taker: int = NOBODY) -> ReadyBatch:
-        """Tasks that are ready and that nobody has: whoever should have placed them is gone."""
+        """Ready tasks without an owner: the node that should have placed them is lost. They become the taker's."""
 
     def moved(self, tickets: Iterable[ReadyTask], giver: int, node: int, number: int = 0) -> ReadyBatch:
-        """One broker gives tasks to another; if that one is lost the giver takes them back, as a new generation.
+        """Records that one scheduler gives tasks to another. If the receiver is lost the giver gets them back, as a new
+        generation.
 
-        `number` counts the giver's parcels: to record one a second time changes nothing.
+        `number` is the sequence number of the transfer: recording it a second time has no effect.
         """
 
     def recorded(self, giver: int) -> int:
-        """The number of the last parcel that was recorded for a node."""
+        """Sequence number of the last transfer recorded for a node."""
 
     def claim(self, node: int, tickets: Iterable[ReadyTask]) -> ReadyBatch:
-        """A node has not got these promised tasks (`lose`); those that nobody else can have are placed anew by it."""
+        """Reports that promised tasks (`lose`) have not arrived; the node places those again that no other node can
+        have."""
 
     def hand_back(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyTask | None:
-        """A broker cannot run a task and has let go of it: the ticket for another one, None if it does not count."""
+        """Takes a task back from a scheduler that cannot run it; returns it for another one, or None if it is
+        outdated."""
 
     def missing(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyBatch:
-        """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
+        """Reports that an input was missing at the start of a task: the task waits for it, or is placed again if it
+        exists."""
 
-    # ---- who is there --------------------------------------------------------------------------------------------
+    # ---- leases of nodes -----------------------------------------------------------------------------------------
 
     def renew(self, node: int, now: float = 0.0) -> bool:
-        """A node is alive, from now on for the length of a lease; False: it was declared lost and must end."""
+        """Renews the lease of a node; False: it was declared lost and must terminate."""
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over and that nobody has declared lost yet, in order."""
+        """Nodes with an expired lease that were not declared lost yet, in order."""
 
     def lose(self, node: int, taker: int = NOBODY) -> tuple[ReadyBatch, dict[int, list[ReadyTask]]]:
-        """A node is gone with all it had: what is to be placed anew, and by owner what it should have got from there.
+        """Declares a node lost. Returns its tasks for placement, and by owner the tasks that were in transit from the
+        node.
 
-        The latter may or may not have arrived: the owner claims those that it has not got. A taker that is lost itself
-        changes nothing; a second call finds nothing more.
+        The latter may have arrived or not: the owner claims those that it does not have. A lost taker has no effect; a
+        second call returns nothing.
         """
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
-        """Where a task's inputs are, as pairs of node and bytes."""
+        """Locations of a task's inputs, as pairs of node and bytes."""
 
     def copies(self, file: int) -> list[int]:
-        """The nodes that have a file."""
+        """Nodes that have a copy of a file."""
 
     def copied(self, file: int, node: int) -> None:
-        """A node has got a copy."""
+        """Records that a node has a copy of a file."""
 
     def about_of(self, file: int) -> bytes | None:
-        """What whoever made a file last wanted to be known of it."""
+        """Opaque information about a file from the task that made it last."""
 
     def dropped(self, file: int, node: int) -> None:
-        """A node has let go of its copy; the last one is never let go of by choice."""
+        """Records that a node has removed its copy; the last copy is never removed deliberately."""

@@ -1,15 +1,16 @@
-"""The store in memory: who waits for whom, what is done, who has which task, and where each file is.
+"""The run store in memory: dependencies, finished tasks, owners of tasks, and locations of files.
 
-What the operations promise is told in `shoal.core.store.interface`. Waiting tasks live here, not in any broker. The hot
-operation is `complete`, answered with the children that became ready and where their inputs are, so that the broker
-that completed the last parent can place them at once.
+`shoal.core.store.interface` describes the guarantees of the operations. Waiting tasks live here, not in a scheduler.
+The most frequent operation is `complete`: its reply contains the children that became ready and the locations of their
+inputs, so that the scheduler that completed the last parent can place them immediately.
 
-When a node is lost its tasks are placed anew. Files whose last copy went with the node are made again if something
-still needs them: their producers, and if need be the producers of theirs, are no longer done. Source files are still
-where they came from. A task that finds an input missing when it starts comes back here (`missing`) and waits until it
-exists again; if nobody can make it any more the task is doomed.
+When a node is lost its tasks are placed again. Files whose last copy was on the node are made again if they are still
+needed: their producers, and if necessary the producers of their inputs, are no longer done. Source files remain at
+their origin. A task that finds an input missing at its start returns here (`missing`) and waits until the file exists
+again; if no task can make it any more, the task is doomed.
 
-`rows.lua`, `tasks.lua` and `files.lua` do the same inside Redis, rule for rule: what changes here changes there.
+`rows.lua`, `tasks.lua` and `files.lua` implement the same rules inside Redis: every change here must be made there,
+too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shoal.core.work import EVERYWHERE, Work
 
 
 class StoreNotes:
-    """Opaque bytes that others have told."""
+    """The log and the named data of a run, as opaque bytes."""
 
     def __init__(self) -> None:
         self._log: list[bytes] = []
@@ -33,27 +34,27 @@ class StoreNotes:
         self._about: dict[int, bytes] = {}
 
     def about_of(self, file: int) -> bytes | None:
-        """What whoever made a file last wanted to be known of it."""
+        """Opaque information about a file from the task that made it last."""
         return self._about.get(file)
 
     def note(self, entry: bytes) -> None:
-        """Logs an entry."""
+        """Appends an entry to the log."""
         self._log.append(entry)
 
     def log(self, start: int, most: int = 1000) -> list[bytes]:
-        """The entries from number `start` on, as far as there are any."""
+        """Up to `most` log entries from number `start` on."""
         return self._log[start : start + most]
 
     def put_piece(self, name: str, data: bytes) -> None:
-        """Something more that belongs to the run."""
+        """Stores named data of the run."""
         self._pieces[name] = data
 
     def get_piece(self, name: str) -> bytes | None:
-        """What was put under a name."""
+        """Data stored under a name."""
         return self._pieces.get(name)
 
     def forget(self) -> None:
-        """Lets go of what was told; the rest goes with the store."""
+        """Removes log and named data."""
         self._log.clear()
         self._pieces.clear()
 
@@ -63,14 +64,14 @@ __all__ = ["GONE", "NOBODY", "STRIDE", "MemoryStore", "ReadyBatch", "TaskStandin
 
 NOTHING_READY = ReadyBatch([], [])
 NO_TASKS: list[int] = []
-"""Never added to."""
+"""Shared empty list; never modified."""
 
 
 class MemoryStore(StoreNotes):
-    """The books of one run."""
+    """The shared state of one run, in memory."""
 
     def __init__(self, work: Work, nodes: int, *, shared_files: bool = False, lease: float = LEASE) -> None:
-        """With `shared_files` all nodes see all files, so nothing is anywhere in particular."""
+        """With `shared_files` all nodes see all files, so files have no locations."""
         super().__init__()
         self.size = tasks = len(work)
         self.work = work
@@ -79,26 +80,26 @@ class MemoryStore(StoreNotes):
         self.generation = array("i", bytes(4 * tasks))
         self.owner = array("i", [NOBODY]) * tasks
         self.giver: dict[int, int] = {}
-        """Who gave a task to its owner, if it was moved."""
+        """By task: the previous owner, if the task was moved."""
         self.lost: set[int] = set()
-        """Nodes that are gone for good."""
+        """Nodes that were declared lost."""
         self._lease = lease
         self._alive_until: dict[int, float] = {}
         self._recorded: dict[int, int] = {}
-        """By giver: the number of the last parcel whose tasks were moved."""
+        """By giver: number of the last recorded transfer."""
         self.left = tasks
-        """Tasks that are neither done nor given up."""
+        """Number of tasks that are neither done nor given up."""
         self.ready_count = 0
         self.has_files = bool(work.input_start) and not shared_files
-        """Whether files are in places that the store knows."""
+        """Whether the store tracks locations of files."""
         self.location = array("i", [GONE]) * len(work.file_bytes) if self.has_files else array("i")
         """The first node that has each file, `EVERYWHERE`, or `GONE`."""
         self.sizes: Any = work.file_bytes
         self.replicas: dict[int, list[int]] = {}
-        """Further nodes that have it."""
+        """By file: further nodes that have it."""
         self._producer = array("i")
         self._is_empty = [not profile.resources.amounts for profile in work.profiles]
-        """By category: its tasks run nothing."""
+        """By category: whether its tasks run nothing."""
         if self.has_files:
             self._find_sources(nodes)
 
@@ -113,7 +114,7 @@ class MemoryStore(StoreNotes):
 
     @property
     def seen_left(self) -> int:
-        """The same as `left`: nothing is further away."""
+        """The same as `left`: the store is local."""
         return self.left
 
     @property
@@ -124,17 +125,17 @@ class MemoryStore(StoreNotes):
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """There is nothing that would have to be closed."""
+        """Nothing to release."""
 
     def begin(self) -> ReadyBatch:
-        """What is ready at the start; called once. Tasks that run nothing are completed on the way."""
+        """Returns the tasks that are ready at the start; called once. Tasks that run nothing are completed here."""
         return self._placeable(self._settle([task for task, count in enumerate(self.pending) if not count]))
 
     def _settle(self, ready: list[int]) -> list[int]:
-        """Completes those that ask for nothing: they use no core, and nobody runs them."""
+        """Completes ready tasks without resources: they run nothing and use no core. Returns the others."""
         empty, category = self._is_empty, self.work.category
         found: list[int] = []
-        for task in ready:  # grows while we walk it
+        for task in ready:  # the list grows during the loop
             self.standing[task] = TaskStanding.READY
             self.ready_count += 1
             if empty[category[task]]:
@@ -150,7 +151,7 @@ class MemoryStore(StoreNotes):
         entries: Sequence[bytes] = (),
         made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], ReadyBatch]:
-        """Results of attempts on a node: the tasks for which they count, and what became ready by that."""
+        """Records results of a node. Returns the accepted tasks and the newly ready ones."""
         if made:
             self._take_made(ended, made)
         if entries:
@@ -165,7 +166,7 @@ class MemoryStore(StoreNotes):
         return accepted, self._placeable(self._settle(ready), node) if ready else NOTHING_READY
 
     def _logged(self, ended: Sequence[tuple[int, int]], entries: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Those results that count; their entries are in the log then."""
+        """Returns the accepted results and logs their entries."""
         if len(ended) != len(entries):
             raise ValueError(UNEVEN)
         counting: dict[int, int] = {}
@@ -178,7 +179,7 @@ class MemoryStore(StoreNotes):
         return list(counting.items())
 
     def _take_made(self, ended: Sequence[tuple[int, int]], made: Sequence[Sequence[Made]]) -> None:
-        if not self._about:  # the sizes that were brought are others'
+        if not self._about:  # the sizes in `work.file_bytes` are shared with other users until now
             self.sizes = array("q", self.sizes)
         for (task, attempt), files in zip(ended, made, strict=True):
             if self.standing[task] == TaskStanding.READY and attempt > self.generation[task] * STRIDE:
@@ -187,7 +188,7 @@ class MemoryStore(StoreNotes):
                     self._about[file] = about
 
     def _release(self, task: int, node: int) -> list[int]:
-        """The task is done; children for which it was the last one."""
+        """Marks the task as done; returns the children for which it was the last dependency."""
         work, standing, pending = self.work, self.standing, self.pending
         standing[task] = TaskStanding.DONE
         self.owner[task] = NOBODY
@@ -216,9 +217,9 @@ class MemoryStore(StoreNotes):
         return ReadyBatch(tickets, [self.holdings(task) for task in tasks] if self.has_files else [])
 
     def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
-        """The task has failed for good or is not wanted; what can never run because of that.
+        """Records that a task failed for good or is cancelled. Returns the tasks that can therefore never run.
 
-        `attempt` is the last one, if it is a broker that gives up: of an earlier generation it changes nothing.
+        `attempt` is the last one, if a scheduler gives the task up: with an earlier generation there is no effect.
         """
         if self.standing[task] > TaskStanding.READY or (attempt is not None and self._is_fenced(task, attempt)):
             return []
@@ -230,7 +231,7 @@ class MemoryStore(StoreNotes):
         return attempt < self.generation[task] * STRIDE
 
     def _end(self, task: int, standing: TaskStanding) -> list[int]:
-        """The task will not be done; returns what is doomed by that."""
+        """Sets a final state without a result; returns the tasks that are doomed by it."""
         self.ready_count -= self.standing[task] == TaskStanding.READY
         self.standing[task] = standing
         self.left -= 1
@@ -243,12 +244,13 @@ class MemoryStore(StoreNotes):
                     self.left -= 1
                     doomed.append(child)
                     stack.append(child)
-                else:  # it has had what this one made before; what it has not got is found out when it is placed
+                else:  # it has read this task's output before; a missing input is detected when it is placed
                     self.pending[child] -= 1
         return doomed
 
     def cancel(self, tasks: Iterable[int]) -> list[int]:
-        """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
+        """Cancels tasks and everything that depends on them; returns those owned by schedulers, which must be
+        notified."""
         held = []
         for task in tasks:
             if self.standing[task] == TaskStanding.READY:
@@ -257,21 +259,21 @@ class MemoryStore(StoreNotes):
         return held
 
     def standing_of(self, task: int) -> TaskStanding:
-        """Where a task stands."""
+        """State of a task."""
         return TaskStanding(self.standing[task])
 
     def standings(self) -> bytes:
-        """Where all tasks stand, a byte each."""
+        """States of all tasks, one byte each."""
         return bytes(self.standing)
 
     def whereabouts(self, task: int) -> tuple[TaskStanding, int, int]:
-        """Where a task stands, for how many others it waits, and the node that has it."""
+        """State of a task, number of its unfinished dependencies, and the node that owns it."""
         return TaskStanding(self.standing[task]), self.pending[task], self.owner[task]
 
-    # ---- who has what --------------------------------------------------------------------------------------------
+    # ---- owners of tasks -----------------------------------------------------------------------------------------
 
     def owned(self, tasks: Iterable[int], node: int) -> None:
-        """A broker has these tasks now, from the store itself; nothing happens if the node is lost."""
+        """Assigns tasks from the store to a scheduler; has no effect if the node is lost."""
         if node in self.lost:
             return
         for task in tasks:
@@ -279,7 +281,7 @@ class MemoryStore(StoreNotes):
             self.giver.pop(task, None)
 
     def unowned(self, taker: int = NOBODY) -> ReadyBatch:
-        """Tasks that are ready and that nobody has: whoever should have placed them is gone."""
+        """Ready tasks without an owner: the node that should have placed them is lost."""
         if taker in self.lost:
             return ReadyBatch([], [])
         standing, ready = self.standing, TaskStanding.READY
@@ -287,10 +289,11 @@ class MemoryStore(StoreNotes):
         return self._placeable(found, taker)
 
     def moved(self, tickets: Iterable[ReadyTask], giver: int, node: int, number: int = 0) -> ReadyBatch:
-        """One broker gives tasks to another; recorded before they are sent.
+        """Records that one scheduler gives tasks to another, before they are sent.
 
-        If the receiver is gone already the giver is to place them anew, and nothing is to be sent. `number` is that of
-        the parcel: recording it a second time changes nothing, even if the giver has got the tasks back since.
+        If the receiver is lost already, the giver must place them again and send nothing. `number` is the sequence
+        number of the transfer: recording it a second time has no effect, even if the giver has got the tasks back
+        since.
         """
         if giver in self.lost:
             return ReadyBatch([], [])
@@ -312,13 +315,14 @@ class MemoryStore(StoreNotes):
         return self._placeable(self._whole(again), giver) if again else ReadyBatch([], [])
 
     def recorded(self, giver: int) -> int:
-        """The number of the last parcel that was recorded for a node."""
+        """Sequence number of the last transfer recorded for a node."""
         return self._recorded.get(giver, 0)
 
     def lose(self, node: int, taker: int = NOBODY) -> tuple[ReadyBatch, dict[int, list[ReadyTask]]]:
-        """A node is gone with all it had: what is to be placed anew, and by owner what it should have got from there.
+        """Declares a node lost. Returns its tasks for placement, and by owner the tasks that were in transit from the
+        node.
 
-        The latter may or may not have arrived: the owner claims those that it has not got.
+        The latter may have arrived or not: the owner claims those that it does not have.
         """
         if taker in self.lost:
             return ReadyBatch([], []), {}
@@ -338,7 +342,7 @@ class MemoryStore(StoreNotes):
         return self._placeable(self._whole(again), taker), promised
 
     def claim(self, node: int, tickets: Iterable[ReadyTask]) -> ReadyBatch:
-        """A node has not got these promised tasks; those that nobody else can have are placed anew by it."""
+        """Reports that promised tasks have not arrived; the node places those again that no other node can have."""
         found = []
         for ticket in tickets:
             task = ticket.task
@@ -353,7 +357,8 @@ class MemoryStore(StoreNotes):
         return self._placeable(self._whole(found), node)
 
     def hand_back(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyTask | None:
-        """A broker cannot run a task and has let go of it: the ticket for another one, None if it does not count."""
+        """Takes a task back from a scheduler that cannot run it; returns it for another one, or None if it is
+        outdated."""
         task = ticket.task
         if self.standing[task] != TaskStanding.READY or self._is_fenced(task, ticket.attempt):
             return None
@@ -366,31 +371,31 @@ class MemoryStore(StoreNotes):
         self.owner[task] = NOBODY
         self.giver.pop(task, None)
 
-    # ---- who is there --------------------------------------------------------------------------------------------
+    # ---- leases of nodes -----------------------------------------------------------------------------------------
 
     def renew(self, node: int, now: float = 0.0) -> bool:
-        """A node is alive, from now on for the length of a lease; False: it was declared lost and must end."""
+        """Renews the lease of a node; False: it was declared lost and must terminate."""
         if node in self.lost:
             return False
         self._alive_until[node] = now + self._lease
         return True
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over and that nobody has declared lost yet, in order."""
+        """Nodes with an expired lease that were not declared lost yet, in order."""
         return sorted(node for node, until in self._alive_until.items() if until < now)
 
     def has_lease(self, node: int) -> bool:
-        """Whether a node was heard of and is not lost."""
+        """Whether a node has ever renewed its lease and is not lost."""
         return node in self._alive_until
 
     def start_leases(self, now: float) -> None:
-        """All who have a lease get a new one: the time until now was told by another clock."""
+        """Restarts all leases: the times so far came from another clock."""
         self._alive_until = dict.fromkeys(self._alive_until, now + self._lease)
 
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
-        """Where a task's inputs are, as pairs of node and bytes."""
+        """Locations of a task's inputs, as pairs of node and bytes."""
         location, sizes, replicas = self.location, self.sizes, self.replicas
         if not location:
             return ()
@@ -411,13 +416,13 @@ class MemoryStore(StoreNotes):
         return tuple(found.items())
 
     def copies(self, file: int) -> list[int]:
-        """The nodes that have a file."""
+        """Nodes that have a copy of a file."""
         if not self.has_files or self.location[file] < 0:
             return []
         return [self.location[file], *self.replicas.get(file, ())]
 
     def copied(self, file: int, node: int) -> None:
-        """A node has got a copy."""
+        """Records that a node has a copy of a file."""
         if not self.has_files:
             return
         if self.location[file] == EVERYWHERE:
@@ -429,7 +434,7 @@ class MemoryStore(StoreNotes):
                 others.append(node)
 
     def dropped(self, file: int, node: int) -> None:
-        """A node has let go of its copy; the last one is never let go of by choice."""
+        """Records that a node has removed its copy; the last copy is never removed deliberately."""
         if not self.has_files:
             return
         others = self.replicas.get(file)
@@ -441,7 +446,7 @@ class MemoryStore(StoreNotes):
             del self.replicas[file]
 
     def _lose_files(self, node: int) -> list[int]:
-        """Files whose last copy was there; the producers that must run again for what is not done yet."""
+        """Removes the copies of a lost node; returns the producers that must run again for unfinished tasks."""
         if not self.has_files:
             return []
         lost = []
@@ -458,13 +463,13 @@ class MemoryStore(StoreNotes):
         return self._remake(lost)
 
     def _remake(self, lost: list[int]) -> list[int]:
-        """Tasks that must run again, so that the lost files exist for those that still need them."""
+        """Tasks that must run again so that the lost files exist for the tasks that still need them."""
         again: list[int] = []
         wanted = [file for file in lost if self._is_needed(file)]
-        for file in wanted:  # grows while we walk it
+        for file in wanted:  # the list grows during the loop
             task = self._producer_of(file)
             if task == NO_TASK or self.standing[task] != TaskStanding.DONE:
-                continue  # nobody can make it again, or it is being made
+                continue  # no task can make it again, or it is being made
             self.standing[task] = TaskStanding.READY
             self._renew(task)
             self.left += 1
@@ -476,7 +481,7 @@ class MemoryStore(StoreNotes):
         return self._whole(again)
 
     def _is_source(self, file: int) -> bool:
-        """Whether it came from outside: nobody has to run to have it again."""
+        """Whether the file came from outside: no task has to run to restore it."""
         task = self._producer_of(file)
         return task == NO_TASK or self._is_empty[self.work.category[task]]
 
@@ -495,11 +500,11 @@ class MemoryStore(StoreNotes):
         return self._producer[file]
 
     def _whole(self, tasks: list[int]) -> list[int]:
-        """Those that can be placed at once. The others wait from now on, or end with what they wait for."""
+        """Tasks that can be placed now. The others wait again, or are doomed with their missing inputs."""
         found = []
         for task in tasks:
             if self.standing[task] != TaskStanding.READY:
-                continue  # it was named twice
+                continue  # listed twice
             if self.has_files and self._is_hopeless(task):
                 self._end(task, TaskStanding.DOOMED)
             elif not self.pending[task]:
@@ -510,7 +515,7 @@ class MemoryStore(StoreNotes):
         return [task for task in found if self.standing[task] == TaskStanding.READY]
 
     def _is_hopeless(self, task: int) -> bool:
-        """Whether something that it reads is gone, and who could make it has failed."""
+        """Whether an input is gone and its producer has failed."""
         for file in self.work.inputs_of(task):
             if self.location[file] == GONE:
                 producer = self._producer_of(file)
@@ -519,7 +524,8 @@ class MemoryStore(StoreNotes):
         return False
 
     def missing(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyBatch:
-        """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
+        """Reports that an input was missing at the start of a task: the task waits for it, or is placed again if it
+        exists."""
         task = ticket.task
         if self.standing[task] != TaskStanding.READY or ticket.attempt <= self.generation[task] * STRIDE:
             return ReadyBatch([], [])

@@ -1,7 +1,7 @@
-"""The books of a run as packed columns: what lies in Redis, made from a store in memory and read back.
+"""The state of a run as packed columns, as stored in Redis: conversion from and to a store in memory.
 
-One string per column and few columns: a million tasks are a dozen strings and not a million keys. The scripts
-(`rows.lua`) read and write single rows of them in place. Nothing here talks to a server.
+A million tasks are a dozen strings instead of a million keys: one string per column. The scripts (`rows.lua`) read and
+write single rows in place. This module does not communicate with a server.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ROW = [
 ]
 FILE = [("location", "<i4"), ("producer", "<i4"), ("bytes", "<i8"), ("copied", "u1")]
 LARGEST_COLUMN = 512 << 20
-"""Bytes that Redis holds under one key."""
+"""Maximum size of a value in Redis, in bytes."""
 FLOATS = {"seconds", "upward_length"}
 LONG = {"weight", "file_bytes"}
 EXTRA = ("seconds", "category", "waits_for", "rank", "weight", "upward_length", "file_home")
-"""Columns of the work that the scripts do not need; whoever joins the run reads them."""
+"""Columns of the work that the scripts do not need; nodes that join the run read them."""
 COLUMNS = (
     *("rows", "spans", "children", "inputs", "outputs", "files"),
     *(f"work:{name}" for name in EXTRA),
@@ -44,12 +44,12 @@ PIECE = 4 << 20
 
 
 class ColumnsSummary(msgspec.Struct, frozen=True):
-    """What is known of a run without looking at its columns; written last, so that a run that has it is whole."""
+    """Summary of a run without its columns; written last, so that a run with a summary is complete."""
 
     name: str
     tasks: int
     has_files: bool
-    """Whether the store says where files are."""
+    """Whether the store tracks locations of files."""
     reads: bool
     makes: bool
     profiles: list[Profile]
@@ -80,7 +80,7 @@ def _kind(column: str) -> str:
 
 
 def pack(store: MemoryStore) -> dict[str, bytes]:
-    """The columns of a store, by the last part of their key; empty ones are left out."""
+    """The columns of a store, by the last part of their key; empty columns are omitted."""
     import numpy as np
 
     work = store.work
@@ -155,7 +155,7 @@ def unpack_files(files: bytes) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def unpack_work(summary: ColumnsSummary, columns: dict[str, bytes]) -> Work:
-    """The work, as it was when it was brought; `columns` as `pack` made them, empty ones may be missing."""
+    """Restores the submitted work from columns made by `pack`; empty columns may be missing."""
     from array import array
 
     def numbers(name: str, kind: str = "i") -> array[Any]:
@@ -182,14 +182,14 @@ def unpack_work(summary: ColumnsSummary, columns: dict[str, bytes]) -> Work:
 
 
 def flaw(work: Work) -> str | None:
-    """What is wrong with work that came from elsewhere, so that a store could not walk it; None: nothing."""
+    """Checks work from another process: a description of the first inconsistency, or None."""
     tasks, files = len(work), len(work.file_bytes)
     lengths = {"category": tasks, "waits_for": tasks, "file_home": files}
     for name, length in lengths.items():
         if len(getattr(work, name)) != length:
-            return f"its {name} are not {length}"
+            return f"expected {length} values in {name}"
     if not _lie_within(work.category, len(work.profiles)):
-        return "a task is of no category"
+        return "a task has an unknown category"
     for what, start, items, end in (
         ("children", work.child_start, work.children, tasks),
         ("inputs", work.input_start, work.inputs, files),
@@ -198,7 +198,7 @@ def flaw(work: Work) -> str | None:
         if what != "children" and not len(start):
             start = bytes(tasks + 1)  # no task has any
         if len(start) != tasks + 1 or not _is_partition(start, len(items)) or not _lie_within(items, end):
-            return f"its {what} do not fit its tasks"
+            return f"the {what} do not match the tasks"
     return None
 
 

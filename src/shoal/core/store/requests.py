@@ -1,7 +1,7 @@
-"""A store that is somewhere else: each operation as a request of integers, and what its answer means.
+"""Remote run stores: encodes each store operation as a request of integers, decodes replies, and executes requests.
 
-The requests are the same whether scripts inside Redis answer them (`operations.lua`) or the server of a cluster without
-Redis does (`operations`). How a request gets there, and gets there once, is left to those who inherit from this.
+The requests are the same for the scripts inside Redis (`operations.lua`) and for the store server of a cluster without
+Redis (`carry_out`). Subclasses of `RequestingStore` deliver a request, exactly once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_ATTEMPT = -1
 def _with_made(
     given: list[int], entries: Sequence[bytes], made: Sequence[Sequence[Made]]
 ) -> tuple[list[int], list[bytes]]:
-    """A request of `complete` with the files that were made: of each the result, its number and its size."""
+    """A `complete` request with output files: for each the position of its result, its number and its size."""
     count = (len(given) - 1) // 2
     numbers = [given[0], count, *given[1:]]
     texts = list(entries) or [b""] * count
@@ -34,21 +34,22 @@ def _with_made(
 
 
 class RequestingStore(ABC):
-    """The operations of `shoal.core.store.interface` that are made of requests."""
+    """The part of `shoal.core.store.interface.Store` that is implemented by requests."""
 
     def __init__(self, summary: ColumnsSummary, left: int, ready: int) -> None:
         self.summary = summary
         self.seen_left = left
         self.seen_ready = ready
         self._first = ReadyBatch([], [])
-        """What is ready at the start, with whoever brought the run."""
+        """The tasks that are ready at the start; set only for the submitter of the run."""
 
     @abstractmethod
     def _request(self, operation: str, given: Sequence[int], entries: Sequence[bytes], *, changes: bool) -> list[int]:
-        """Answer to a request; with `changes` it is carried out once, however often it must be sent."""
+        """Sends a request and returns its reply; with `changes` it is executed once, even if it must be sent
+        repeatedly."""
 
     def _ask(self, operation: str, given: Sequence[int], entries: Sequence[bytes] = ()) -> list[int]:
-        """A request that changes something, whose answer ends with what is left and what is ready."""
+        """Sends a request that changes something; its reply ends with the numbers of tasks left and ready."""
         *answer, self.seen_left, self.seen_ready = self._request(operation, given, entries, changes=True)
         return answer
 
@@ -56,7 +57,7 @@ class RequestingStore(ABC):
         return self._request(operation, given, (), changes=False)
 
     def _placeable(self, answer: list[int], at: int = 0) -> tuple[ReadyBatch, int]:
-        """Tickets and holdings in an answer, and where they end."""
+        """Decodes ready tasks and holdings from a reply; returns them and the position behind them."""
         placeable = ReadyBatch([], [])
         count = answer[at]
         at += 1
@@ -72,11 +73,11 @@ class RequestingStore(ABC):
 
     @property
     def size(self) -> int:
-        """Tasks of the run."""
+        """Number of tasks in the run."""
         return self.summary.tasks
 
     def begin(self) -> ReadyBatch:
-        """What is ready at the start, for whoever brought the run; others ask for what is `unowned`."""
+        """Returns the tasks that are ready at the start, to the submitter of the run; other nodes use `unowned`."""
         first, self._first = self._first, ReadyBatch([], [])
         return first
 
@@ -87,7 +88,8 @@ class RequestingStore(ABC):
         entries: Sequence[bytes] = (),
         made: Sequence[Sequence[Made]] = (),
     ) -> tuple[list[int], ReadyBatch]:
-        """Results (task, attempt) of a node: the tasks for which they count, and what became ready, which it takes."""
+        """Records results (task, attempt) of a node. Returns the accepted tasks and the newly ready ones, owned by
+        it."""
         if entries and len(entries) != len(ended):
             raise ValueError(UNEVEN)
         given = [node]
@@ -101,61 +103,64 @@ class RequestingStore(ABC):
         return accepted, self._placeable(answer, 1 + len(accepted))[0]
 
     def give_up(self, task: int, attempt: int | None = None, entry: bytes = b"") -> list[int]:
-        """The task has failed for good or is not wanted; what can never run because of that."""
+        """Records that a task failed for good or is cancelled. Returns the tasks that can therefore never run."""
         return self._ask("give_up", [task, NO_ATTEMPT if attempt is None else attempt], (entry,))[1:]
 
     def cancel(self, tasks: Iterable[int]) -> list[int]:
-        """Removes tasks and all that needs them; returns those that some broker has and must be told of."""
+        """Cancels tasks and everything that depends on them; returns those owned by schedulers, which must be
+        notified."""
         return self._ask("cancel", list(tasks))[1:]
 
     def whereabouts(self, task: int) -> tuple[TaskStanding, int, int]:
-        """Where a task stands, for how many others it waits, and the node that has it."""
+        """State of a task, number of its unfinished dependencies, and the node that owns it."""
         standing, pending, owner = self._look("whereabouts", [task])
         return TaskStanding(standing), pending, owner
 
     def note(self, entry: bytes) -> None:
-        """Logs an entry."""
+        """Appends an entry to the log."""
         self._ask("note", [], (entry,))
 
-    # ---- who has what --------------------------------------------------------------------------------------------
+    # ---- owners of tasks -----------------------------------------------------------------------------------------
 
     def owned(self, tasks: Iterable[int], node: int) -> None:
-        """A broker has these tasks now, from the store itself; nothing happens if the node is lost."""
+        """Assigns tasks from the store to a scheduler; has no effect if the node is lost."""
         self._ask("owned", [node, *tasks])
 
     def unowned(self, taker: int = NOBODY) -> ReadyBatch:
-        """Tasks that are ready and that nobody has: whoever should have placed them is gone."""
+        """Ready tasks without an owner: the node that should have placed them is lost."""
         return self._placeable(self._ask("unowned", [taker]))[0]
 
     def moved(self, tickets: Iterable[ReadyTask], giver: int, node: int, number: int = 0) -> ReadyBatch:
-        """One broker gives tasks to another; if that one is lost the giver takes them back, as a new generation."""
+        """Records that one scheduler gives tasks to another; a lost receiver's tasks return as a new generation."""
         given = [giver, node, number, *(ticket.task for ticket in tickets)]
         return self._placeable(self._ask("moved", given))[0]
 
     def claim(self, node: int, tickets: Iterable[ReadyTask]) -> ReadyBatch:
-        """A node has not got these promised tasks; those that nobody else can have are placed anew by it."""
+        """Reports that promised tasks have not arrived; the node places those again that no other node can have."""
         given = [node]
         for ticket in tickets:
             given += (ticket.task, ticket.attempt)
         return self._placeable(self._ask("claim", given))[0]
 
     def hand_back(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyTask | None:
-        """A broker cannot run a task and has let go of it: the ticket for another one, None if it does not count."""
+        """Takes a task back from a scheduler that cannot run it; returns it for another one, or None if it is
+        outdated."""
         answer = self._ask("hand_back", [ticket.task, ticket.attempt, taker])
         return ReadyTask(ticket.task, answer[0], ticket.failures, ticket.losses) if answer else None
 
     def missing(self, ticket: ReadyTask, taker: int = NOBODY) -> ReadyBatch:
-        """A task found an input missing when it started: it waits for it, or is placed anew if it is there now."""
+        """Reports that an input was missing at the start of a task: the task waits for it, or is placed again if it
+        exists."""
         return self._placeable(self._ask("missing", [ticket.task, ticket.attempt, taker]))[0]
 
-    # ---- who is there --------------------------------------------------------------------------------------------
+    # ---- leases of nodes -----------------------------------------------------------------------------------------
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over, by the store's clock, and that nobody has declared lost yet, in order."""
+        """Nodes with an expired lease, by the store's clock, that were not declared lost yet, in order."""
         return sorted(self._look("expired", []))
 
     def lose(self, node: int, taker: int = NOBODY) -> tuple[ReadyBatch, dict[int, list[ReadyTask]]]:
-        """A node is gone with all it had: what is to be placed anew, and by owner what was on its way from there."""
+        """Declares a node lost. Returns its tasks for placement, and by owner the tasks in transit from the node."""
         answer = self._ask("lose", [node, taker])
         placeable, at = self._placeable(answer)
         promised: dict[int, list[ReadyTask]] = {}
@@ -167,19 +172,19 @@ class RequestingStore(ABC):
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def holdings(self, task: int) -> tuple[tuple[int, int], ...]:
-        """Where a task's inputs are, as pairs of node and bytes."""
+        """Locations of a task's inputs, as pairs of node and bytes."""
         return _pairs(self._look("holdings", [task]), 0)[0] if self.summary.has_files else ()
 
     def copies(self, file: int) -> list[int]:
-        """The nodes that have a file."""
+        """Nodes that have a copy of a file."""
         return self._look("copies", [file])
 
     def copied(self, file: int, node: int) -> None:
-        """A node has got a copy."""
+        """Records that a node has a copy of a file."""
         self._ask("copied", [file, node])
 
     def dropped(self, file: int, node: int) -> None:
-        """A node has let go of its copy; the last one is never let go of by choice."""
+        """Records that a node has removed its copy; the last copy is never removed deliberately."""
         self._ask("dropped", [file, node])
 
 
@@ -192,7 +197,7 @@ Shape: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 Action: TypeAlias = Callable[[MemoryStore, Sequence[int], Sequence[bytes]], list[int]]
 
 MOST = 1 << 31
-"""Nodes, tasks and files have numbers below this."""
+"""Numbers of nodes, tasks and files are below this."""
 _TASK_ATTEMPT_TAKER = ("task", "number", "taker")
 CHANGING: dict[str, Shape] = {
     "complete": (("taker",), ("task", "number")),
@@ -210,7 +215,7 @@ CHANGING: dict[str, Shape] = {
     "copied": (("file", "node"), ()),
     "dropped": (("file", "node"), ()),
 }
-"""What each operation is given: some integers, then some that are repeated."""
+"""Arguments of each operation: the kinds of its leading integers, then of the repeated ones."""
 LOOKING: dict[str, Shape] = {
     "counts": ((), ()),
     "standing": (("task",), ()),
@@ -222,21 +227,21 @@ LOOKING: dict[str, Shape] = {
 
 
 class BadRequest(ShoalError):  # noqa: N818  # what is bad is the request
-    """Nobody who follows the rules asks for this."""
+    """A malformed request; correct clients never send one."""
 
 
 def check(store: MemoryStore, operation: str, given: Sequence[int], entries: Sequence[bytes]) -> None:
-    """Raises BadRequest unless the operation can be carried out."""
+    """Raises BadRequest unless the operation can be executed."""
     if operation == "complete_made":
         given, entries = _checked_made(store, given, entries)
         operation = "complete"
     shape = CHANGING.get(operation) or LOOKING.get(operation)
     if shape is None:
-        raise BadRequest(f"there is no operation {operation!r}")
+        raise BadRequest(f"unknown operation {operation!r}")
     fixed, repeated = shape
     rest = len(given) - len(fixed)
     if rest < 0 or (rest % len(repeated) if repeated else rest):
-        raise BadRequest(f"{operation} was given {len(given)} numbers")
+        raise BadRequest(f"unexpected number of integers for {operation}: {len(given)}")
     limits = {"task": (0, store.size), "file": (0, len(store.work.file_bytes)), "node": (0, MOST), "taker": (-1, MOST)}
     limits["number"] = (-1, 1 << 62)
     columns = [(kind, given[at : at + 1]) for at, kind in enumerate(fixed)]
@@ -244,29 +249,30 @@ def check(store: MemoryStore, operation: str, given: Sequence[int], entries: Seq
     for kind, numbers in columns:
         least, end = limits[kind]
         if numbers and not (least <= min(numbers) and max(numbers) < end):
-            raise BadRequest(f"{operation} was given a {kind} that is none")
+            raise BadRequest(f"invalid {kind} number in a request for {operation}")
     allowed = {"complete": (0, rest // 2), "give_up": (0, 1), "note": (1,)}.get(operation, (0,))
     if len(entries) not in allowed:
-        raise BadRequest(f"{operation} was given {len(entries)} entries")
+        raise BadRequest(f"unexpected number of entries for {operation}: {len(entries)}")
 
 
 def _checked_made(
     store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]
 ) -> tuple[Sequence[int], Sequence[bytes]]:
-    """What of a request to complete is not about the files that were made, if that is as it should be."""
+    """Checks the output files in a `complete_made` request; returns the rest of the request."""
     count = given[1] if len(given) > 1 else -1
     rest = given[2 + 2 * count :] if 0 <= count <= len(given) else [0]
     files = len(rest) // 3
     if len(rest) % 3 or len(entries) != count + files or not store.has_files:
-        raise BadRequest("complete_made was given something else")
+        raise BadRequest("malformed request for complete_made")
     for result, file, size in zip(rest[0::3], rest[1::3], rest[2::3], strict=True):
         if not (0 <= result < count and 0 <= file < len(store.work.file_bytes) and 0 <= size < 1 << 62):
-            raise BadRequest("complete_made was given a file that is none")
+            raise BadRequest("invalid file number in a request for complete_made")
     return [given[0], *given[2 : 2 + 2 * count]], entries[:count]
 
 
 def carry_out(store: MemoryStore, operation: str, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
-    """The answer to a request that was checked; one that changes something ends with what is left and ready."""
+    """Executes a checked request; the reply to one that changes something ends with the numbers of tasks left and
+    ready."""
     answer = _ACTIONS[operation](store, given, entries)
     return [*answer, store.left, store.ready_count] if operation in CHANGING else answer
 
@@ -350,7 +356,8 @@ def _dropped(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes])
 
 
 def _told(placeable: ReadyBatch) -> list[int]:
-    """How many tickets, then task and attempt of each and, where there are files, where its inputs are."""
+    """Number of ready tasks, then task and attempt of each and, where files are tracked, the locations of its
+    inputs."""
     answer = [len(placeable.tickets)]
     for at, ticket in enumerate(placeable.tickets):
         answer += (ticket.task, ticket.attempt)

@@ -1,1 +1,1 @@
-"""How much of a resource a task gets that does not declare it, learned from tasks of its category. Pure."""
+"""Automatic sizing: resources for tasks that do not declare them, learned from tasks of the same category. Pure."""

@@ -1,9 +1,8 @@
-"""One adviser for all resources of a category that nobody declared: each resource has its own part.
+"""Size adviser of one category: combines one sizer per undeclared resource.
 
-Amounts travel as tuples over `SIZED`, in the smallest units of `Resources`; 0 stands for "not known" and "not sized".
-How a single resource is sized is left to the parts (`sizer`, `cores`); Work Queue's way, which decides all resources
-together, is in `labels`. GPUs cannot be measured, so they are only what is declared; wall time is learned and shown,
-and nothing is decided by it.
+Amounts are tuples over `SIZED`, in the smallest units of `Resources`; 0 means unknown or not sized. Single resources
+are sized by `sizer` (memory, disk) and `undeclared` (cores); Work Queue's algorithm in `work_queue` sizes all resources
+together. GPUs cannot be measured, so they are used only as declared. Durations are learned for display only.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import msgspec
 from shoal.core.resources import Resources
 
 SIZED = ("cores", "memory", "disk")
-"""The resources that are learned where nobody declared them."""
+"""Resources that are learned where the user did not declare them."""
 Amounts: TypeAlias = tuple[int, ...]
 Tried: TypeAlias = tuple[tuple[int, ...], ...]
 """For each of `SIZED` the sizes that a task has exhausted."""
 NOTHING: Amounts = (0,) * len(SIZED)
 CROWD = 64
-"""Tasks for each core that sizes leave room for where cores do not limit how many run."""
+"""Tasks per core for which sizes must leave room where cores do not limit how many tasks run."""
 NONE_TRIED: Tried = ((),) * len(SIZED)
 
 
@@ -30,10 +29,10 @@ class ResourceSizer(Protocol):
     """Sizes one resource."""
 
     def ask(self, tried: Sequence[float] = ()) -> float:
-        """The size for an attempt at a task that has exhausted the sizes in `tried`."""
+        """The size for an attempt of a task that has exhausted the sizes in `tried`."""
 
     def hopeless(self, tried: Sequence[float]) -> bool:
-        """Whether a task has exhausted all there is."""
+        """Whether a task has exhausted everything the node has."""
 
     def observe(
         self,
@@ -43,18 +42,18 @@ class ResourceSizer(Protocol):
         tried: Sequence[float] = (),
         size: float | None = None,
     ) -> None:
-        """An attempt has ended by itself with this peak, or over its limit `exhausted_at`."""
+        """Learns from an attempt: it ended by itself with this peak, or exceeded its limit `exhausted_at`."""
 
     def resize(self, node_size: float, places: int, panel: int = 0) -> None:
-        """The node has so much from now on, and holds so many tasks of this panel by its other resources."""
+        """Sets the node's amount, and how many tasks of this panel fit by their other resources."""
 
 
 class Durations(msgspec.Struct):
-    """How long the tasks of a category take."""
+    """Durations of the tasks of a category."""
 
     tasks: int = 0
     mean: float = 0.0
-    """Of the latest tasks, mostly."""
+    """Moving average, mostly of the latest tasks."""
     largest: float = 0.0
 
     def add(self, seconds: float) -> None:
@@ -64,7 +63,7 @@ class Durations(msgspec.Struct):
 
 
 class SizeAdviser:
-    """The parts for the resources that a profile leaves open; parts may be shared between panels."""
+    """Sizers for the resources that a profile leaves open; several panels (profiles of a category) may share sizers."""
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class SizeAdviser:
         durations: Durations | None = None,
         crowded: bool = False,
     ) -> None:
-        """`cores` are those that each task takes if there is no part for them.
+        """`cores`: cores of each task if no sizer determines them.
 
-        `crowded`: many more tasks may run together than there are cores, so memory and disk must go round.
+        `crowded`: many more tasks than cores may run together, so memory and disk must be divided among all of them.
         """
         self._per_core = CROWD if crowded else 1
         self.parts: tuple[ResourceSizer | None, ...] = tuple(parts.get(name) for name in SIZED)
@@ -86,7 +85,7 @@ class SizeAdviser:
         self.resize(node)
 
     def resize(self, node: Resources) -> None:
-        """The node has this from now on."""
+        """Sets new total resources of the node."""
         self._node = node
         cores = self.parts[0]
         if cores is not None:
@@ -105,19 +104,19 @@ class SizeAdviser:
                 part.resize(self._node.get(name), places, id(self))
 
     def ask(self, tried: Tried) -> Amounts:
-        """What the next attempt gets of each resource."""
+        """Sizes of each resource for the next attempt."""
         return tuple(
             0 if part is None else round(part.ask(sizes)) for part, sizes in zip(self.parts, tried, strict=True)
         )
 
     def hopeless(self, tried: Tried) -> bool:
-        """Whether a task has exhausted all there is of a resource."""
+        """Whether a task has exhausted everything that the node has of a resource."""
         return any(part is not None and part.hopeless(sizes) for part, sizes in zip(self.parts, tried, strict=True))
 
     def observe(self, used: Amounts, duration: float, tried: Tried, sizes: Amounts, exhausted: int = -1) -> None:
-        """An attempt has ended by itself, or because it used up its size of the resource number `exhausted`.
+        """Learns from an attempt that ended by itself, or exceeded its size of the resource with index `exhausted`.
 
-        Of an attempt that was cut short nothing is learned about the other resources.
+        From an attempt that was killed nothing is learned about the other resources.
         """
         if exhausted >= 0:
             part = self.parts[exhausted]

@@ -1,9 +1,9 @@
-"""Our own sizing: what the next attempt of a task gets of one resource, learned from how earlier ones ended.
+"""Shoal's sizing of one resource: learns peaks of finished tasks and chooses the sizes of the next attempts.
 
-A first size, and after each exhaustion the next, form the chain with the least expected cost over the outlook (`chain`
-and `outlook`); what follows an exhausted size is looked up by that size, so it is right also after sizes changed. What
-a task costs is its size; for throughput also the place it takes where only so many equal ones fit on a node. One
-`Sizer` serves one resource of one category. Who measures, runs and enforces is left to others.
+The first size and the size after each exhaustion form the chain with the least expected cost over the expected peaks
+(`best_chain` and `outlook`). The next size is looked up by the exhausted size, so it is correct even after the chain
+has changed. The cost of a task is its size; for throughput also its share of a node that holds a limited number of
+equal tasks. One `Sizer` serves one resource of one category. Measuring and enforcing are done elsewhere.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 
 
 def best_choices(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
-    """For each candidate j the position of the best size for tasks known to need j or a larger one.
+    """For each candidate j the index of the best size for tasks known to need candidate j or a larger one.
 
-    `costs` ascend with the candidates' sizes; `seconds` are the expected durations of the tasks that need just that
+    `costs` ascend with the candidate sizes; `seconds` are the expected durations of the tasks that need exactly that
     candidate.
     """
     last = len(costs) - 1
@@ -41,7 +41,7 @@ def best_choices(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
 
 
 def best_chain(costs: Sequence[float], seconds: Sequence[float]) -> list[int]:
-    """The positions of the sizes to try, in order; the last candidate always ends the chain."""
+    """Indexes of the sizes to try, in order; the last candidate always ends the chain."""
     choices = best_choices(costs, seconds)
     chain = [choices[0]]
     while chain[-1] + 1 < len(choices):
@@ -54,7 +54,8 @@ def _value(line: tuple[float, float, int], tail: float) -> float:
 
 
 def _push(lines: list[tuple[float, float, int]], new: tuple[float, float, int]) -> None:
-    """Adds a flatter line and drops those it makes superfluous; of equally steep ones the larger size is safer."""
+    """Adds a flatter line to the lower envelope and drops lines it makes superfluous; on equal slopes the larger size
+    is safer."""
     if lines and lines[-1][0] <= new[0] and lines[-1][1] <= new[1]:
         return
     while len(lines) >= 2:
@@ -67,16 +68,16 @@ def _push(lines: list[tuple[float, float, int]], new: tuple[float, float, int]) 
 
 RATIO = 1.03
 HALF_LIFE = 2000.0
-"""After so many further tasks a task counts half."""
+"""Number of further tasks after which a task counts half."""
 SLACK = 0.15
-"""How far from its middle the rank of a peak may lie, on average, before it counts as a sign of change."""
+"""Tolerated average distance of a peak's rank from the middle; more counts as a sign of change."""
 ALARM = 3.0
-"""So much of such signs together is a change: one false alarm in some 100,000 tasks, some ten tasks to notice."""
+"""Sum of such signs that counts as a change: one false alarm per 100,000 tasks, detection after about ten tasks."""
 LATEST = 40
 KEPT = 4.0
-"""The weight that is left to everything before a change."""
+"""Weight that remains for all tasks before a change."""
 RECALLED = 50.0
-"""The most weight that an earlier run has in the next one."""
+"""Maximum weight of an earlier run in the next one."""
 SHORTEST = 1e-6
 _LOG_RATIO = math.log(RATIO)
 _GROWTH = 2.0 ** (1.0 / HALF_LIFE)
@@ -85,23 +86,23 @@ _LIGHT = 0.01
 
 
 class Cell(msgspec.Struct, array_like=True):
-    """The tasks whose peaks lie within one ratio of each other."""
+    """Tasks whose peaks fall into one logarithmic interval."""
 
     top: float
     weight: float = 0.0
     seconds: float = 0.0
-    """Durations times weights."""
+    """Sum of duration times weight."""
 
 
 class Pending(msgspec.Struct, array_like=True):
-    """Tasks that exhausted a size and have not come to their end yet: their peaks lie somewhere above it."""
+    """Tasks that exhausted a size and have not finished yet: their peaks are above it."""
 
     count: int = 0
     seconds: float = 0.0
 
 
 class Learned(msgspec.Struct):
-    """What is kept of a sketch from one run to the next."""
+    """State of a sketch that is stored between runs."""
 
     cells: list[Cell] = []
     largest: float = 0.0
@@ -109,33 +110,33 @@ class Learned(msgspec.Struct):
 
 
 class Sketch:
-    """Weighted peaks of one resource of one category."""
+    """Weighted histogram of the peaks of one resource of one category, with change detection."""
 
     def __init__(self, learned: Learned | None = None) -> None:
         self.cells: dict[int, Cell] = {}
         self.order: list[int] = []
-        """The numbers of the cells, ascending."""
+        """Numbers of the cells, ascending."""
         self.pending: dict[float, Pending] = {}
         self.gain = 1.0
-        """The weight of the next task; it grows, which is cheaper than making all others shrink."""
+        """Weight of the next task; it grows, which is cheaper than shrinking all other weights."""
         self.seen = 0
-        """Attempts that have ended, well or by exhaustion."""
+        """Number of ended attempts, finished or exhausted."""
         self.tasks = 0
         self.largest = 0.0
         self.changes = 0
         self.marks: Sequence[float] = ()
         self.ranks: Sequence[float] = ()
-        """Sizes, and the share of tasks up to each, as they were when sizes were last decided."""
+        """Sizes and the share of tasks up to each, as of the last decision."""
         self._latest: deque[tuple[float, float] | None] = deque(maxlen=LATEST)
-        """Peaks and durations of the latest first attempts; None for those that were exhausted."""
+        """Peaks and durations of the latest first attempts; None for exhausted ones."""
         self._rising = self._falling = 0.0
         self._since_rise = self._since_fall = 0
-        """For how many tasks each sum of signs has been above zero."""
+        """Number of tasks for which each sum of signs has been above zero."""
         if learned is not None:
             self._recall(learned)
 
     def completed(self, peak: float, seconds: float, exhausted: float | None) -> bool:
-        """Takes note of a finished task, and of what it had exhausted before; says whether a change was noticed."""
+        """Records a finished task and the size it had exhausted before; returns whether a change was detected."""
         seconds = max(seconds, SHORTEST)
         self.seen += 1
         self.tasks += 1
@@ -153,7 +154,7 @@ class Sketch:
         return since > 0
 
     def exhausted(self, size: float, seconds: float, before: float | None) -> bool:
-        """Takes note of an attempt that needed more than it got; says whether a change was noticed."""
+        """Records an attempt that needed more than its size; returns whether a change was detected."""
         self.seen += 1
         pending = self.pending.setdefault(size, Pending())
         pending.count += 1
@@ -168,13 +169,13 @@ class Sketch:
         return since > 0
 
     def learned(self) -> Learned:
-        """What is worth keeping: peaks with their weights in units of one task."""
+        """State to store: peaks with their weights in units of one task."""
         cells = [self.cells[number] for number in self.order]
         kept = [Cell(cell.top, cell.weight / self.gain, cell.seconds / self.gain) for cell in cells]
         return Learned(kept, self.largest, self.tasks)
 
     def _recall(self, learned: Learned) -> None:
-        """Begins with what an earlier run learned, at no more than a modest weight: much may have changed since."""
+        """Starts with the state of an earlier run, with limited weight: much may have changed since."""
         total = sum(cell.weight for cell in learned.cells)
         factor = min(1.0, RECALLED / total) if total > 0 else 0.0
         for cell in learned.cells:
@@ -185,7 +186,7 @@ class Sketch:
         self.tasks = learned.tasks
 
     def _resolve(self, size: float) -> None:
-        """One of the tasks that exhausted a size has come to its end, or exhausted a larger one."""
+        """Removes one pending task: it has finished, or exhausted a larger size."""
         pending = self.pending.get(size)
         if pending is None:
             return
@@ -195,7 +196,7 @@ class Sketch:
             del self.pending[size]
 
     def _rank(self, peak: float) -> float:
-        """The share of tasks below a peak, its own cell counted half; a half if nothing is known."""
+        """Share of tasks below a peak, with its own cell counted half; 0.5 if nothing is known."""
         if not self.ranks:
             return 0.5
         at = bisect_left(self.marks, peak)
@@ -207,7 +208,8 @@ class Sketch:
         return self.ranks[at - 1] if at else 0.0
 
     def _watch(self, rank: float) -> int:
-        """Adds up signs of change (two sums that only grow by ranks off the middle); how long ago it began, or 0."""
+        """Updates the change detection (two one-sided cumulative sums); returns the age of a detected change in tasks,
+        or 0."""
         if not self.ranks:
             return 0
         self._rising = max(0.0, self._rising + rank - 0.5 - SLACK)
@@ -219,7 +221,7 @@ class Sketch:
         return self._since_fall if self._falling >= ALARM else 0
 
     def _fade(self, recent: int) -> None:
-        """Lets everything but the latest tasks fade to little."""
+        """Reduces the weight of everything but the latest tasks."""
         self.changes += 1
         self.marks, self.ranks = (), ()
         self._rising = self._falling = 0.0
@@ -246,7 +248,7 @@ class Sketch:
             self._scale(factor)
 
     def _scale(self, factor: float) -> None:
-        """Multiplies all weights and forgets what is then as good as nothing."""
+        """Multiplies all weights and drops negligible ones."""
         for number in list(self.order):
             cell = self.cells[number]
             cell.weight *= factor
@@ -257,19 +259,20 @@ class Sketch:
 
 
 def cell_of(peak: float) -> int:
-    """The number of the cell that a peak falls into; nothing at all has a cell of its own."""
+    """Number of the cell of a peak; a peak of 0 has its own cell."""
     return math.ceil(math.log(peak) / _LOG_RATIO) if peak > SHORTEST else -1_000_000
 
 
 BEYOND = ((1.0, 0.5), (2.0, 0.25), (4.0, 0.125))
-"""Where the task not yet seen may lie: steps above the largest peak, and the chance of that. The rest is at the top."""
+"""Expected position of an unseen larger peak: steps above the largest peak, with probabilities. The rest is at the
+top."""
 _AT_TOP = 1.0 - sum(chance for _, chance in BEYOND)
 _LEAST_STEP = 0.3
-"""Of one sample; the spread of several says more."""
+"""Minimum step relative to the largest peak after one sample; the spread of several samples is more informative."""
 
 
 class SizeRow(NamedTuple):
-    """Tasks that need just this size."""
+    """Tasks that need exactly this size."""
 
     size: float
     weight: float
@@ -277,9 +280,9 @@ class SizeRow(NamedTuple):
 
 
 def outlook(known: Sketch, top: float, start: float) -> list[SizeRow]:
-    """Rows by ascending size, the last one `top` or above; leaves their ranks in the sketch.
+    """Expected peaks by ascending size, the last at `top` or above; stores their ranks in the sketch.
 
-    `start` is the size held likely as long as nothing is known.
+    `start` is the expected size while nothing is known.
     """
     rows = with_pending(_seen_and_unseen(known, top) if known.order else _unknown(known, top, start), known)
     if known.order:
@@ -302,7 +305,7 @@ def _seen_and_unseen(known: Sketch, top: float) -> list[SizeRow]:
     mean = sum(row.weight * row.size for row in rows) / weight
     samples = weight / known.gain
     largest = rows[-1].size
-    # The next record of an exponential tail lies one scale above the last; (largest - mean) / ln(n) estimates it.
+    # The next record of an exponential tail is one scale above the last; (largest - mean) / ln(n) estimates the scale.
     step = max((largest - mean) / max(1.0, math.log(samples + 1)), _LEAST_STEP * largest / samples)
     seconds = sum(row.seconds for row in rows) / samples
     rows += [SizeRow(largest + steps * step, chance * known.gain, chance * seconds) for steps, chance in BEYOND]
@@ -311,7 +314,7 @@ def _seen_and_unseen(known: Sketch, top: float) -> list[SizeRow]:
 
 
 def with_pending(rows: Sequence[SizeRow], known: Sketch) -> list[SizeRow]:
-    """Spreads each pending task over the rows above what it exhausted, in proportion to their weights."""
+    """Distributes each pending task over the rows above its exhausted size, in proportion to their weights."""
     waiting = sorted(known.pending.items(), reverse=True)
     if not waiting:
         return list(rows)
@@ -325,7 +328,7 @@ def with_pending(rows: Sequence[SizeRow], known: Sketch) -> list[SizeRow]:
             by_weight += pending.count * known.gain / left_weight
             by_seconds += pending.seconds * known.gain / left_seconds
         spread.append(SizeRow(size, weight * by_weight, seconds * by_seconds))
-        # The last row must keep something: what is left of a difference of sums may be nothing.
+        # The last row must keep a positive weight: the difference of sums may be rounded to zero.
         left_weight = max(left_weight - weight, 1e-9 * left_weight)
         left_seconds = max(left_seconds - seconds, 1e-9 * left_seconds)
     return spread
@@ -333,15 +336,15 @@ def with_pending(rows: Sequence[SizeRow], known: Sketch) -> list[SizeRow]:
 
 SIZER_MODES = ("fixed", "max", "min-waste", "max-throughput")
 START_SHARE = 4
-"""Before anything is known a task gets this part of the node."""
+"""Before anything is known a task gets 1/N of the node."""
 PLACE = 0.5
-"""For throughput: how much of a task's cost is its place among equal ones; the rest is its size."""
+"""For throughput: share of a task's cost that is its place among equal ones; the rest is its size."""
 ROOM = 1.15
-"""A size that leaves room for no further task is raised, by at most this factor, to what is left anyway."""
+"""A size that leaves no room for a further task is raised to the unused remainder, by at most this factor."""
 MARGIN = 1.03
-"""For the least waste sizes are raised by no more than this."""
+"""For the least waste sizes are raised by at most this factor."""
 RETHINK = 0.03
-"""Sizes are decided anew when the number of attempts has grown by this share, and at least every so many."""
+"""Sizes are decided again when the number of attempts has grown by this share, and at least every N attempts."""
 RETHINK_ATTEMPTS = 20
 
 
@@ -349,18 +352,19 @@ class SizerRow(msgspec.Struct):
     """One row of the table of categories."""
 
     maximum: str
-    """The number given; `~n` the largest seen; `>n` a task exhausted n and none was larger; `na` nothing is known."""
+    """The declared number; `~n` the largest peak; `>n` a task exhausted n and none was larger; `na` nothing is
+    known."""
     first: float
     tasks: int
     retries: int
     changes: int
-    """How often what had been learned was found to be out of date."""
+    """Number of detected changes, after which earlier peaks lost their weight."""
     waste: float
-    """The share of size times time that was of no use."""
+    """Share of size times duration that was not used."""
 
 
 class Sizer:
-    """Answers what the next attempt of a task gets, and learns from how attempts end."""
+    """Chooses the size of the next attempt of a task, and learns from ended attempts."""
 
     def __init__(
         self,
@@ -374,9 +378,9 @@ class Sizer:
         learned: Learned | None = None,
         hopeful: bool = False,
     ) -> None:
-        """`hopeful`: before anything is known, a task gets what falls to each of `places` and not a larger part."""
+        """`hopeful`: before anything is known, a task gets 1/`places` of the node instead of a larger part."""
         if mode not in SIZER_MODES:
-            raise ValueError(f"no mode {mode!r}")
+            raise ValueError(f"unknown mode {mode!r}")
         self.mode = mode
         self.explicit_max = explicit_max
         self.explicit_min = explicit_min
@@ -387,19 +391,19 @@ class Sizer:
         self.allocated = self.used = 0.0
         self._sizes: list[float] = []
         self._answers: list[float] = []
-        """What a task gets that is known to need a candidate size or more."""
+        """Best size for a task that is known to need a candidate size or more."""
         self._due = 0
-        """The number of ended attempts at which sizes are decided anew."""
+        """Number of ended attempts at which sizes are decided again."""
         self._places: dict[int, int] = {}
-        """By panel that shares this sizer."""
+        """By panel (profile) that shares this sizer."""
         self.resize(node_size, places)
 
     def resize(self, node_size: float, places: int | None = None, panel: int = 0) -> None:
-        """The node has so much from now on.
+        """Sets the amount of the node.
 
-        `places` is how many such tasks it holds by its other resources: a share below that gains nothing. Tasks of one
-        category may ask for different cores; then those of which it holds most decide, or the few that ask for all of
-        the cores would have the others get all of the memory.
+        `places` is how many such tasks fit by their other resources: a share below that gains nothing. Tasks of one
+        category may request different cores. Then the panel with the most places decides; otherwise the few tasks that
+        request all cores would make the others get all of the memory.
         """
         if places:
             self._places[panel] = places
@@ -418,7 +422,7 @@ class Sizer:
         return self._answers[at] if at < len(self._answers) else self.top
 
     def hopeless(self, tried: Sequence[float]) -> bool:
-        """Whether a task has exhausted all there is."""
+        """Whether a task has exhausted everything the node has."""
         return bool(tried) and max(tried) >= self.top
 
     def observe(
@@ -429,9 +433,9 @@ class Sizer:
         tried: Sequence[float] = (),
         size: float | None = None,
     ) -> None:
-        """An attempt has ended: at its own end with this peak, or over its limit `exhausted_at`.
+        """Learns from an attempt: it ended by itself with this peak, or exceeded its limit `exhausted_at`.
 
-        `tried` are the sizes that the same task had exhausted before, `size` what this attempt had.
+        `tried` are the sizes that the same task had exhausted before, `size` is the size of this attempt.
         """
         before = max(tried) if tried else None
         if exhausted_at is not None:
@@ -447,7 +451,7 @@ class Sizer:
             self._due = 0
 
     def learned(self) -> Learned:
-        """What to keep for the next run."""
+        """State to store for the next run."""
         return self.known.learned()
 
     def describe(self) -> SizerRow:
@@ -480,7 +484,7 @@ class Sizer:
         self._answers = [roomy[at] for at in choices]
 
     def _above_all(self, rows: Sequence[SizeRow]) -> list[float]:
-        """The largest peak with a margin, then everything; everything at once while nothing is known."""
+        """The largest peak with a margin, then the whole node; the whole node at once while nothing is known."""
         if not self.known.order:
             return [self.top]
         largest = self.known.cells[self.known.order[-1]].top
@@ -488,7 +492,7 @@ class Sizer:
         return [self._fitted(first), self.top]
 
     def _candidates(self, rows: Sequence[SizeRow]) -> tuple[list[float], list[float]]:
-        """The rows as sizes that may be asked for, each once, the last one all there is."""
+        """The rows as valid sizes, each once, the last one the whole node."""
         sizes: list[float] = []
         seconds: list[float] = []
         for row in rows:
@@ -504,7 +508,7 @@ class Sizer:
         return min(self.top, max(self.bottom, math.ceil(size / self.unit) * self.unit))
 
     def _in_units(self, share: float) -> float:
-        """Rounded down, so that as many shares fit on the node as it was divided into."""
+        """Rounded down, so that the node holds as many shares as it was divided into."""
         return share // self.unit * self.unit
 
     def _cost(self, size: float) -> float:

@@ -1,8 +1,8 @@
-"""How many cores to reckon with for tasks that do not say it, from how many such tasks have kept busy.
+"""Undeclared resources: learned cores of tasks (`CoreNeed`), which resources a profile leaves open, and their sizers.
 
-Cores can be shared: whoever gets fewer runs longer and nothing breaks. So nothing is ever exhausted here and no task
-is retried; what counts is that most tasks find the cores they use. On a full node a task cannot use more than it is
-left, so what is seen there is too little rather than too much.
+Cores can be shared: a task with fewer cores runs longer and does not fail. Therefore cores are never exhausted and no
+task is repeated; the aim is that most tasks get the cores they use. On a full node a task cannot use more than it
+gets, so measured values are too small rather than too large.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Profile
 
 SHARE = 0.9
-"""Of the tasks, that are to find the cores they use."""
+"""Share of the tasks that should get the cores they use."""
 GRACE = 0.25
-"""A thread more for a moment is no need: so much above a whole number of cores is rounded down."""
+"""A short-lived extra thread is not a need: this fraction above a whole number of cores is rounded down."""
 SHORTEST = 0.1
-"""Seconds; shorter tasks say nothing of cores, as too much of them is beginning and end."""
+"""Seconds; shorter tasks are ignored, because start and end dominate their use of cores."""
 HALF_LIFE = 200.0
 RECALLED = 20.0
-"""The most weight that an earlier run has in the next one."""
+"""Maximum weight of an earlier run in the next one."""
 _GROWTH = 2.0 ** (1.0 / HALF_LIFE)
 
 
 class LearnedCores(msgspec.Struct):
-    """What is kept from one run to the next: weights of the tasks by the whole cores they need, and the most seen."""
+    """State stored between runs: weights of tasks by whole cores used, and the maximum."""
 
     weights: dict[int, float] = {}
     largest: float = 0.0
@@ -38,10 +38,10 @@ class LearnedCores(msgspec.Struct):
 
 
 class CoreNeed:
-    """The cores that tasks of one category are reckoned with; amounts as in `Resources`."""
+    """Cores to reserve for tasks of one category; amounts as in `Resources`."""
 
     def __init__(self, node_size: float, least: int = FRACTION, learned: LearnedCores | None = None) -> None:
-        """`least` is what a task is reckoned with before anything is known, and at least."""
+        """`least` is the initial value and the lower bound."""
         self.least = least
         self.retries = 0
         self.allocated = self.used = 0.0
@@ -56,16 +56,16 @@ class CoreNeed:
         self.resize(node_size)
 
     def resize(self, node_size: float, places: int = 1, panel: int = 0) -> None:
-        """The node has so many cores from now on."""
+        """Sets the cores of the node."""
         self._whole = int(node_size // FRACTION)
         self._decide()
 
     def ask(self, tried: Sequence[float] = ()) -> float:
-        """What the next attempt is reckoned with."""
+        """Cores to reserve for the next attempt."""
         return self._answer
 
     def hopeless(self, tried: Sequence[float]) -> bool:
-        """Never: a task with fewer cores than it would like runs on."""
+        """Always False: a task with fewer cores than it could use still runs."""
         return False
 
     def observe(
@@ -76,7 +76,7 @@ class CoreNeed:
         tried: Sequence[float] = (),
         size: float | None = None,
     ) -> None:
-        """An attempt has ended that kept so much of the cores busy."""
+        """Learns from an attempt that kept `peak` cores busy."""
         if duration < SHORTEST:
             return
         if size:
@@ -93,12 +93,12 @@ class CoreNeed:
         self._decide()
 
     def learned(self) -> LearnedCores:
-        """What to keep for the next run."""
+        """State to store for the next run."""
         weights = {cores: self.weights[cores] / self._gain for cores in sorted(self.weights)}
         return LearnedCores(weights, self.largest, self.tasks)
 
     def _decide(self) -> None:
-        """The fewest whole cores that are enough for most tasks, as far as the node has them."""
+        """The smallest number of whole cores that suffices for most tasks, limited by the node."""
         left = SHARE * sum(self.weights.values())
         need = 1
         for cores in sorted(self.weights):
@@ -110,18 +110,19 @@ class CoreNeed:
 
 
 UNIT = 1 << 20
-"""Memory and disk are given in steps of this."""
+"""Sizes of memory and disk are multiples of this."""
 
 
 def open_resources(profile: Profile, node: Resources) -> list[str]:
-    """What nobody said such tasks need, and the node has."""
+    """Resources that the profile does not declare and the node has."""
     return [name for name in SIZED if node.get(name) and not profile.declares(name)]
 
 
 def new_part(
     name: str, node_size: int, mode: str = "max-throughput", learned: Learned | LearnedCores | None = None
 ) -> Sizer | CoreNeed:
-    """The part for one resource. Disk is plenty as a rule, so unknown tasks get no more of it than falls to each."""
+    """The sizer of one resource. Disk is usually plentiful, so new categories start with an even share of it, no
+    more."""
     if name == "cores":
         return CoreNeed(node_size, learned=learned if isinstance(learned, LearnedCores) else None)
     known = learned if isinstance(learned, Learned) else None

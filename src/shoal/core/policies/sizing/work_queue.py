@@ -1,8 +1,8 @@
-"""Work Queue's automatic labels, number for number: first allocations from histograms, and the state of a category.
+"""Work Queue's automatic allocation, reproduced exactly: first allocations from histograms, categories, and bucketing.
 
-Peaks fall into buckets of equal width, which stand for their upper ends; each keeps how many tasks it holds and their
-total wall time. Rounding of floating-point sums decides ties, so sums are made in the original's order. What is asked
-of a node, and the modes that draw from probabilities (see `buckets`), are left to others.
+Peaks fall into buckets of equal width, which are represented by their upper ends; each keeps its number of tasks and
+their total wall time. Rounding of floating-point sums decides ties, so sums are computed in the original's order. The
+bucketing modes, which draw from probabilities, are at the end (`buckets_of`, `BucketState`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LABELED = ("cores", "gpus", "memory", "disk")
 BUCKET_WIDTHS = {"cores": 1.0, "gpus": 1.0, "memory": 250.0, "disk": 250.0}
 STEADY_TASKS = 25
 MICROSECONDS = 1_000_000
-"""The original divides every wall time by this, whatever its unit; the quotients decide ties, so we do it as well."""
+"""The original divides every wall time by this, whatever its unit; the quotients decide ties, so they are
+reproduced."""
 
 
 class Histogram:
@@ -36,11 +37,11 @@ class Histogram:
         self.times: dict[float, float] = {}
 
     def round_up(self, value: float) -> float:
-        """The upper end of the bucket that holds `value`."""
+        """Upper end of the bucket that contains `value`."""
         return math.ceil(value / self.width) * self.width
 
     def add(self, value: float, wall_time: float) -> None:
-        """Counts one task; what was not measured (a negative number) is left out."""
+        """Counts one task; unmeasured (negative) values are ignored."""
         if value < 0 or wall_time < 0:
             return
         end = self.round_up(value)
@@ -63,8 +64,8 @@ def first_allocation(
 ) -> float | None:
     """The first allocation after tasks with these peaks and wall times; None where the original leaves it undefined.
 
-    `top` is what a task that exhausts it is retried with. `rounded` is how the original is today; releases until 2022
-    leave a result that was cut to `top` as it is.
+    A task that exhausts it is repeated with `top`. `rounded` selects the current behaviour of the original; releases
+    until 2022 do not round a result that was limited to `top`.
     """
     histogram = Histogram(bucket_width)
     for value, wall_time in zip(values, times, strict=True):
@@ -83,7 +84,7 @@ def allocate(
     explicit_max: float | None = None,
     rounded: bool = True,
 ) -> float | None:
-    """The first allocation from a histogram, before the category's minimum is looked at."""
+    """The first allocation from a histogram, before the category's minimum is applied."""
     top = int(top)
     if mode == "fixed":
         return float(top) if top >= 0 else None
@@ -97,13 +98,13 @@ def allocate(
     elif mode == "max-throughput":
         best = _most_throughput(histogram, keys, top)
     else:
-        raise ValueError(f"no mode {mode!r}")
+        raise ValueError(f"unknown mode {mode!r}")
     best = min(best, top)
     return histogram.round_up(best) if rounded else float(best)
 
 
 def _largest_seen(histogram: Histogram, largest_worker: float | None, explicit_max: float | None) -> float:
-    """The largest peak and a third of a bucket, rounded up, as far as maximum and largest worker allow."""
+    """The largest peak plus a third of a bucket, rounded up, limited by the maximum and the largest worker."""
     size = histogram.round_up(histogram.largest + math.floor(histogram.width / 3))
     bounds = [int(bound) for bound in (explicit_max, largest_worker) if bound is not None and bound > -1]
     return min([size, *bounds])
@@ -141,7 +142,7 @@ def _most_throughput(histogram: Histogram, keys: Sequence[float], top: int) -> i
         if size < 1:
             continue
         gain, seconds = (fitting * top) / size + (total - fitting), mean + tail
-        # With wall times of zero the original divides by zero; the first candidate is then infinitely good.
+        # With wall times of zero the original divides by zero; the first candidate then wins.
         rate = gain / seconds if seconds else gain * math.inf if gain else 0.0
         if rate > most:
             best, most = size, rate
@@ -154,11 +155,11 @@ class AttemptSummary(msgspec.Struct):
     used: dict[str, float]
     wall_time: float
     normal: bool = True
-    """Whether the task came to its own end, well or badly, rather than being ended over its limits."""
+    """Whether the task ended by itself, successfully or not, rather than being killed over its limits."""
 
 
 class WorkQueueCategory:
-    """The tasks of one category: what was seen, what the next one asks for, what follows exhaustion."""
+    """A Work Queue category: measured peaks, allocation of the next task, and behaviour after exhaustion."""
 
     def __init__(
         self,
@@ -185,14 +186,14 @@ class WorkQueueCategory:
         self.total = 0
 
     def guess(self, first: Mapping[str, float]) -> None:
-        """The user says what to begin with: the category counts as steady at once."""
+        """Sets the user's initial guess: the category counts as steady immediately."""
         self.steady = True
         self.first = dict(first)
         for name, amount in first.items():
             self.seen[name] = max(self.seen.get(name, -1.0), amount)
 
     def accumulate(self, summary: AttemptSummary, worker: Mapping[str, float] | None = None) -> bool:
-        """Takes note of a finished attempt; says whether the first allocation changed or became void."""
+        """Records a finished attempt; returns whether the first allocation changed or became invalid."""
         changed = not self.steady and self._has_new_maximum(summary)
         if changed:
             self.first, self.completions = None, 0
@@ -220,7 +221,7 @@ class WorkQueueCategory:
         return False
 
     def update(self, worker: Mapping[str, float] | None = None) -> bool:
-        """Computes the first allocation anew; the very first task of all is not enough for that."""
+        """Computes the first allocation again; a single finished task is not sufficient."""
         if self.mode == "fixed" or self.total < 1:
             return False
         worker = worker or {}
@@ -245,7 +246,7 @@ class WorkQueueCategory:
         return True
 
     def ask(self, first_attempt: bool = True, own: Mapping[str, float] | None = None) -> dict[str, float]:
-        """What a task asks for; what is missing in the answer is not specified."""
+        """Allocation of a task; resources missing in the result are unspecified."""
         adaptive = self.mode in ("min-waste", "max-throughput")
         asked: dict[str, float] = {}
         if self.steady and adaptive:
@@ -259,7 +260,7 @@ class WorkQueueCategory:
         return asked
 
     def least(self, first_attempt: bool = True, own: Mapping[str, float] | None = None) -> dict[str, float]:
-        """The least a node must have for the task."""
+        """Minimum resources of a node for the task."""
         least = {} if self.mode == "fixed" else dict(self.seen)
         least.update(self.ask(first_attempt, own))
         for name, amount in self.minimum.items():
@@ -283,12 +284,12 @@ _UNITS = {"cores": FRACTION, "memory": _MEGABYTE, "disk": _MEGABYTE}
 
 
 def labelled_category(mode: str = "max-throughput") -> WorkQueueCategory:
-    """The state of a category that Work Queue would label by itself."""
+    """Initial state of a category that Work Queue labels automatically."""
     return WorkQueueCategory(mode, automatic=SIZED)
 
 
 class WorkQueueAdviser:
-    """The adviser of profiles of one category that leave the same resources open."""
+    """The adviser for profiles of one category that leave the same resources open."""
 
     def __init__(self, node: Resources, names: Sequence[str], category: WorkQueueCategory) -> None:
         self.names = tuple(names)
@@ -296,12 +297,12 @@ class WorkQueueAdviser:
         self.resize(node)
 
     def resize(self, node: Resources) -> None:
-        """The node has this from now on."""
+        """Sets new total resources of the node."""
         self._whole = {name: max(node.get(name), _UNITS[name]) for name in self.names}
         self._worker = {name: node.get(name) / _UNITS[name] for name in SIZED if node.get(name)}
 
     def ask(self, tried: Tried) -> Amounts:
-        """What the next attempt gets of each resource; a whole node of what Work Queue leaves open."""
+        """Sizes for the next attempt; the whole node for resources that Work Queue leaves unspecified."""
         asked = self.category.ask(first_attempt=not any(tried))
         return tuple(self._size(name, asked.get(name), sizes) for name, sizes in zip(SIZED, tried, strict=True))
 
@@ -315,14 +316,14 @@ class WorkQueueAdviser:
         return max(least, min(self._whole[name], size))
 
     def hopeless(self, tried: Tried) -> bool:
-        """Whether a task has exhausted all there is of a resource."""
+        """Whether a task has exhausted everything that the node has of a resource."""
         return any(
             sizes and name in self.names and max(sizes) >= self._whole[name]
             for name, sizes in zip(SIZED, tried, strict=True)
         )
 
     def observe(self, used: Amounts, duration: float, tried: Tried, sizes: Amounts, exhausted: int = -1) -> None:
-        """An attempt has ended by itself, or because it used up its size of the resource number `exhausted`."""
+        """Learns from an attempt that ended by itself, or exceeded its size of the resource with index `exhausted`."""
         measured = {}
         for at, name in enumerate(SIZED):
             amount = max(used[at], sizes[at]) if at == exhausted else used[at]
@@ -340,14 +341,14 @@ MOST_QUANTIZED = 1
 
 
 class FinishedTask(NamedTuple):
-    """One finished task."""
+    """Peak and weight of one finished task."""
 
     value: float
     weight: int
 
 
 class Bucket(NamedTuple):
-    """A size that may be allocated, and the share of the tasks it is meant for (-1 where the mode has no shares)."""
+    """A candidate size, and the share of the tasks it is meant for (-1 in modes without shares)."""
 
     top: float
     share: float
@@ -362,12 +363,12 @@ def buckets_of(mode: str, values: Sequence[float], most: int | None = None) -> l
 
 
 def most_of(mode: str) -> int:
-    """How many buckets a mode makes at most, unless told otherwise."""
+    """Default of the maximum number of buckets in a mode."""
     return MOST_QUANTIZED if mode == "quantized" else MOST_BUCKETS
 
 
 def insert(points: list[FinishedTask], point: FinishedTask) -> None:
-    """Keeps points sorted by value; of equal ones the latest stands first, as in the original."""
+    """Inserts into points sorted by value; among equals the latest comes first, as in the original."""
     points.insert(bisect_left(points, point.value, key=lambda known: known.value), point)
 
 
@@ -379,20 +380,20 @@ def cut(mode: str, points: Sequence[FinishedTask], most: int) -> list[Bucket]:
         return _exhaustive(points, most, deterministic=mode == "det-exhaustive")
     if mode == "quantized":
         return _quantized(points, most)
-    raise ValueError(f"no bucketing mode {mode!r}")
+    raise ValueError(f"unknown bucketing mode {mode!r}")
 
 
 def grown(size: float, previous: float, growth: float = GROWTH) -> float:
-    """The smallest step `size * growth ** n` above `previous`; a default of nothing grows from one unit.
+    """The smallest `size * growth ** n` above `previous`; a size of 0 grows from one unit.
 
-    The original stays at nothing there and would try for ever.
+    The original stays at 0 there and would repeat the task forever.
     """
     size = size or 1.0
     return float(size * growth ** (math.floor(math.log(previous / size) / math.log(growth)) + 1))
 
 
 class BucketState:
-    """What bucketing knows of one resource of one category."""
+    """State of bucketing for one resource of one category."""
 
     def __init__(
         self,
@@ -409,19 +410,19 @@ class BucketState:
         self.growth = growth
         self.most = most_of(mode) if most is None else most
         self.epoch = epoch
-        """Buckets are cut anew after so many further tasks."""
+        """Number of further tasks after which buckets are computed again."""
         self.points: list[FinishedTask] = []
         self.buckets: list[Bucket] = []
 
     def add(self, value: float) -> None:
-        """A task succeeded with this peak."""
+        """Records the peak of a successful task."""
         insert(self.points, FinishedTask(float(value), len(self.points) + 1))
         beyond = len(self.points) - self.sampling
         if beyond >= 0 and beyond % self.epoch == 0:
             self.buckets = cut(self.mode, self.points, self.most)
 
     def predict(self, previous: float | None, draw: float) -> float:
-        """The size for a first try, or after `previous` was exhausted; `draw` is a random number in [0, 1)."""
+        """The size for the first attempt, or after `previous` was exhausted; `draw` is a random number in [0, 1)."""
         if not self.buckets:
             return self.default if not previous else grown(self.default, previous, self.growth)
         bound = -1.0 if previous is None else previous
@@ -438,7 +439,7 @@ class BucketState:
 
 
 def _greedy(points: Sequence[FinishedTask], deterministic: bool) -> list[Bucket]:
-    """Splits the points wherever a split is cheaper than none, over and over."""
+    """Splits the points recursively wherever a split is cheaper than none."""
     last = len(points) - 1
     ends = {last}
     waiting = [(0, last)]
@@ -461,7 +462,7 @@ def _greedy(points: Sequence[FinishedTask], deterministic: bool) -> list[Bucket]
 
 
 def _weights_up_to(points: Sequence[FinishedTask], tops: Sequence[float]) -> list[int]:
-    """The weight that falls to each top; equal points on both sides of a split all fall to its left."""
+    """Weight assigned to each top; equal points on both sides of a split all count on its left."""
     weights = [0] * len(tops)
     at = 0
     for point in points:
@@ -472,7 +473,7 @@ def _weights_up_to(points: Sequence[FinishedTask], tops: Sequence[float]) -> lis
 
 
 def _best_split(points: Sequence[FinishedTask], deterministic: bool) -> int:
-    """The position of the last point left of the cheapest split; the last of equally cheap ones."""
+    """Index of the last point left of the cheapest split; the last of equally cheap ones."""
     weights = list(accumulate(point.weight for point in points))
     masses = list(accumulate(point.value * point.weight for point in points))
     rests = _masses_after(points, masses)
@@ -496,9 +497,9 @@ def _best_split(points: Sequence[FinishedTask], deterministic: bool) -> int:
 
 
 def _masses_after(points: Sequence[FinishedTask], masses: Sequence[float]) -> list[float]:
-    """For each position the sum over all points after it, each added up from the left.
+    """For each position the sum over all points after it, added from left to right.
 
-    Whole numbers come out the same in any order, so differences do; fractions are added in the original's order.
+    Integers give the same sums in any order, so differences can be used; fractions are added in the original's order.
     """
     if all(point.value.is_integer() for point in points):
         return [masses[-1] - mass for mass in masses]
@@ -512,7 +513,7 @@ def _masses_after(points: Sequence[FinishedTask], masses: Sequence[float]) -> li
 
 
 def _exhaustive(points: Sequence[FinishedTask], most: int, deterministic: bool) -> list[Bucket]:
-    """The cheapest of the bucket lists made of 1, 2, ... `most` equal parts with powers of two below the first."""
+    """The cheapest bucket list of 1, 2, ... `most` equal parts, with powers of two below the first."""
     best: list[Bucket] = []
     least = math.inf
     for number in range(1, most + 1):
@@ -525,7 +526,7 @@ def _exhaustive(points: Sequence[FinishedTask], most: int, deterministic: bool) 
 
 
 def _parts(points: Sequence[FinishedTask], number: int) -> list[Bucket]:
-    """Candidate tops, each shrunk to the largest point it holds, those without points left out."""
+    """Candidate tops, each reduced to the largest point it contains; tops without points are omitted."""
     top = points[-1].value
     steps = max(0, math.floor(math.log(top / number) / math.log(2))) if top else 0
     tops = [2.0**step for step in range(steps)]
@@ -543,7 +544,7 @@ def _parts(points: Sequence[FinishedTask], number: int) -> list[Bucket]:
 
 
 def _means(points: Sequence[FinishedTask], buckets: Sequence[Bucket]) -> list[float]:
-    """The weighted mean of the points in each bucket."""
+    """Weighted mean of the points in each bucket."""
     masses = [0.0] * len(buckets)
     weights = [0.0] * len(buckets)
     at = 0
@@ -556,7 +557,7 @@ def _means(points: Sequence[FinishedTask], buckets: Sequence[Bucket]) -> list[fl
 
 
 def _cost_by_draw(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
-    """Expected waste when the first bucket is drawn by its share, and each next one among the larger."""
+    """Expected waste if the first bucket is drawn by its share, and each next one among the larger."""
     size = len(buckets)
     table = [[bucket.top - mean for bucket in buckets] for mean in means]
     for chosen in range(size - 2, -1, -1):
@@ -577,7 +578,7 @@ def _cost_by_draw(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
 
 
 def _cost_in_turn(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
-    """Expected waste when buckets are tried from the smallest up."""
+    """Expected waste if buckets are tried in ascending order."""
     expected = spent = 0.0
     for bucket, mean in zip(buckets, means, strict=True):
         spent += bucket.top
@@ -586,7 +587,7 @@ def _cost_in_turn(buckets: Sequence[Bucket], means: Sequence[float]) -> float:
 
 
 def _quantized(points: Sequence[FinishedTask], most: int) -> list[Bucket]:
-    """Buckets that hold equally many points."""
+    """Buckets that contain equal numbers of points."""
     total = len(points)
     buckets: list[Bucket] = []
     bound = math.floor(1.0 * total / most)

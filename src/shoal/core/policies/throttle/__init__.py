@@ -1,4 +1,4 @@
-"""How many tasks of a category run together on a node, learned from what the node measures. Pure.
+"""Throttles: how many tasks of a category run concurrently on a node, learned from measurements of the node. Pure.
 
-`registry` knows the controllers by name; `shoal.core.throttle_controller` connects one of them to a scheduler.
+`registry` creates controllers by name; `shoal.core.throttle_controller` connects a throttle to a scheduler.
 """

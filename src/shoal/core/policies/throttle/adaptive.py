@@ -1,8 +1,9 @@
-"""The default controller: as many tasks of each category as get more done, and no more than others bear.
+"""The default throttle: finds for each category the concurrency beyond which throughput no longer grows.
 
-For each category it has a track (`track`). Each period it works out how much gets done, tells the climbers, learns
-what an undisturbed task is like where nothing was short, and lets `turns` say which categories run together. The
-contract bounds everything. Who starts tasks is left to others.
+Each category has a `CategoryTrack` with a hill climber. In each control period the controller computes the throughput
+of each category, passes it to the climbers, and learns the use and duration of undisturbed tasks in periods without
+contention. `Turns` decides which categories run together: those that need the same bottleneck take turns. The contract
+is an upper bound for everything.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ from shoal.core.policies.throttle.usage_model import FLOOR, KNOWN, UsageModel, U
 
 BLOCKED = 2
 BELIEVED = 30
-"""After so many periods with too few running the contract is thought to admit no more, for so many periods."""
+"""After this many periods with too few running tasks the contract is assumed to admit no more, for as many periods."""
 WELL_KNOWN = 0.15
-"""A use with no larger relative error serves as a measure."""
+"""Maximum relative error of an estimated use that is used as a measure."""
 
 
 class CategoryTrack:
-    """One category."""
+    """State of one category: climber, base of undisturbed tasks, and limit by the contract."""
 
     def __init__(self, climber: Climber) -> None:
         self.climber = climber
         self.base = ThroughputBase()
         self.pending = Endings()
-        """Endings at the current level that were too few so far to say anything."""
+        """Endings at the current level, too few so far for an estimate."""
         self.latest = Endings()
-        """The endings behind the last effect."""
+        """Endings behind the last throughput estimate."""
         self.effect: ThroughputModel | None = None
         self._blocked = 0
-        """Periods in which fewer ran than might although others waited."""
+        """Periods in which fewer tasks ran than allowed although others waited."""
         self._admitted: int | None = None
-        """What the contract was seen to admit."""
+        """Number of tasks that the contract was observed to admit."""
         self._believed = 0
-        """Periods for which that still counts."""
+        """Number of periods for which that observation remains valid."""
 
     def amount(self, turnout: Turnout) -> float:
-        """How many undisturbed tasks the category is worth in this period, as far as is known."""
+        """Throughput of the category in this period in units of undisturbed tasks, as far as known."""
         if self.effect is None or self.effect.level != turnout.target:
             return turnout.running
         return min(turnout.running, self.effect.value)
@@ -60,13 +61,13 @@ class CategoryTrack:
         self.pending.merge(turnout.endings)
 
     def limit(self, told: int | None) -> int | None:
-        """How many the contract admits: what the driver says, or what was seen."""
+        """How many tasks the contract admits: as reported by the driver, or as observed."""
         if self._admitted is None or told is None:
             return told if self._admitted is None else self._admitted
         return min(told, self._admitted)
 
     def mind_the_contract(self, turnout: Turnout) -> None:
-        """Notices if fewer run than might although others wait, and asks again after some time."""
+        """Detects that fewer tasks run than allowed although others wait; tests it again after some time."""
         self._believed -= 1
         if self._believed <= 0:
             self._admitted = None
@@ -77,11 +78,11 @@ class CategoryTrack:
             self.climber.bound(self.limit(turnout.limit))
 
     def moved(self) -> None:
-        """Another level begins."""
+        """Resets the statistics of the level after a change."""
         self.pending = Endings()
 
     def measure(self, turnout: Turnout, use: ThroughputModel | None, vague: bool = False) -> ThroughputModel | None:
-        """Both witnesses together; times are kept until there are enough of them."""
+        """Combines the estimates from use and from durations; durations are collected until there are enough."""
         times = from_times(turnout.target, self.pending, self.base.endings)
         if times is not None:
             self.latest, self.pending = self.pending, Endings()
@@ -94,7 +95,7 @@ class CategoryTrack:
 def own_use(
     model: UsageModel, tracks: Mapping[str, CategoryTrack], period: Period, category: str
 ) -> ThroughputModel | None:
-    """What the use of the dominant resource says of the category, if one task's use of it is well known."""
+    """Throughput estimated from the category's use of its dominant resource, if the use of one task is well known."""
     profile = model.profile(category)
     name = profile.dominant
     if name is None or profile.error[name] > WELL_KNOWN * profile.use[name]:
@@ -107,7 +108,7 @@ def own_use(
             used -= amount * model.use(name, other)
             variance += (amount * model.error(name, other)) ** 2
     turnout = period.turnout[category]
-    # A few more or fewer than the target may have run while it was being reached.
+    # A few more or fewer tasks than the target may have run while it was being reached.
     scale = turnout.target / turnout.running if turnout.running else 1.0
     error = scale * math.sqrt(variance)
     return from_use(turnout.target, scale * max(0.0, used), error, profile.use[name], profile.error[name])
@@ -116,38 +117,38 @@ def own_use(
 PATIENCE = 15
 """Control periods that a category waits for its turn."""
 WHOLE = 0.95
-"""What there is of a resource as long as nothing shows that there is less."""
+"""Usable share of a resource unless measurements show that it is less."""
 
 
 class TurnClaim(msgspec.Struct, frozen=True):
-    """What a category would have."""
+    """The resources that a category would use."""
 
     category: str
     level: int
     dominant: str | None
-    """None if it has none, or is not known yet: then it is in nobody's way."""
+    """Dominant resource; None if there is none or it is unknown: such a category conflicts with no other."""
     use: Mapping[str, float]
-    """Per task."""
+    """Use of one task by resource."""
     full: bool
-    """Its tasks already slow each other down: it leaves nothing of its dominant resource."""
+    """Its tasks already slow each other down: nothing is left of its dominant resource."""
     waiting: bool
-    """It has tasks that could start."""
+    """It has ready tasks."""
 
 
 class Turns:
-    """The order of the categories, and who has waited how long."""
+    """Turns of categories that need the same resource, with waiting times."""
 
     def __init__(self, patience: int = PATIENCE) -> None:
         self.patience = patience
         self._order: list[str] = []
-        """All that ever were there: who comes back has its place again."""
+        """All categories ever seen: one that returns gets its old position."""
         self._waited: dict[str, tuple[int, str]] = {}
-        """How many periods each has waited, and for whom."""
+        """Number of periods each has waited, and for which category."""
         self._turn: dict[str, int] = {}
-        """How many periods each has been running."""
+        """Number of periods each has been running."""
 
     def grant(self, claims: Sequence[TurnClaim]) -> dict[str, tuple[int, str | None]]:
-        """For each category how many may run, and if none may, who is ahead of it."""
+        """For each category how many tasks may run, and if none may, the category ahead of it."""
         known = {claim.category: claim for claim in claims}
         self._order += [category for category in known if category not in self._order]
         overdue = [category for category in self._order if self._is_overdue(category)]
@@ -174,12 +175,12 @@ class Turns:
             self._waited[category] = (self._waited.get(category, (0, ""))[0] + 1, ahead)
 
     def _is_overdue(self, category: str) -> bool:
-        """It has waited too long, and who is ahead of it has had a turn of the same length."""
+        """Whether it has waited too long, and the category ahead of it has had a turn of the same length."""
         periods, ahead = self._waited.get(category, (0, ""))
         return periods >= self.patience and self._turn.get(ahead, self.patience) >= self.patience
 
     def _in_the_way(self, claim: TurnClaim, running: Sequence[TurnClaim]) -> str | None:
-        """The first of those already admitted that leaves no room for a single task of the claim."""
+        """The first admitted category that leaves no resources for a single task of the claim."""
         name = claim.dominant
         if name is None:
             return None
@@ -210,7 +211,7 @@ ORDINALS = (
 
 
 def explain(category: str, cap: int, climber: Climber, dominant: str | None, ahead: str | None) -> str:
-    """One sentence without a full stop."""
+    """The reason of a cap in one sentence without a full stop."""
     if ahead is not None:
         what = f" ({BUSY[dominant]})" if dominant is not None else ""
         return f"category '{category}' waits for its turn after '{ahead}'{what}"
@@ -243,26 +244,26 @@ def _ordinal(number: int) -> str:
 
 
 START_SHARE = 4
-"""A new category begins on this part of the processors, beside whatever runs."""
+"""A new category starts on 1/N of the processors, beside the running ones."""
 OWN = 0.85
-"""A resource that is used beyond this share is the node's own bottleneck and not a server's behind it."""
+"""A resource with more use than this is the bottleneck of the node itself, rather than a server behind it."""
 BUSY_DISK = 0.5
-"""The same for a disk of which the tasks use more than of anything else: it is seldom busy all the time, since tasks
-start and end, and how busy it looks says little of what it could still do."""
+"""The same for a disk that is the resource most used by the tasks. A disk is seldom busy all the time, since tasks
+start and end, and its busy time says little about its remaining capacity."""
 CLEAR = 0.95
-"""A category that goes at this part of full speed is free of contention."""
+"""A category at this fraction of full speed runs without contention."""
 CALM = 0.6
-"""While no resource is used beyond this share, categories not yet known apart may grow a little to tell them apart."""
+"""While no resource is used more than this, categories whose use cannot be separated yet may grow to separate them."""
 PRESSED = 0.1
-"""Nothing grows while tasks wait for memory for this part of the time."""
+"""Nothing grows while tasks wait for memory during this fraction of the time."""
 UNSETTLED = 2
-"""So long after another category has changed, what a category that holds still sees is not its own doing."""
+"""Number of periods after a change of another category in which observations of a category are not its own effect."""
 AGILE = 2.0
-"""Tasks that take longer than so many periods are not held back for a trial: it would last too long."""
+"""Categories whose tasks take longer than this many periods are not reduced for a trial: it would last too long."""
 
 
 class AdaptiveController:
-    """The controller that finds the number by itself."""
+    """Finds the concurrency of each category automatically."""
 
     def __init__(self, cores: int, known: Mapping[str, UsageProfile] | None = None) -> None:
         self.cores = max(1, cores)
@@ -272,7 +273,7 @@ class AdaptiveController:
         self.tracks: dict[str, CategoryTrack] = {}
         self._starts: dict[str, int] = {}
         self._mover = ""
-        """The category that grew last to be told apart from others."""
+        """The category that grew last in order to separate its use from that of others."""
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
         for category, turnout in period.turnout.items():
@@ -339,7 +340,7 @@ class AdaptiveController:
         self.model.add(running, period.use, self._contended(period))
 
     def _effect(self, category: str, track: CategoryTrack, period: Period, may_move: bool) -> ThroughputModel | None:
-        """What the category got done, or that it is not known yet; while it is profiled, it is its own measure."""
+        """Throughput of the category, or None if unknown; while it is profiled, it defines the unit itself."""
         turnout, level = period.turnout[category], period.turnout[category].target
         if track.climber.state is ControllerState.PROFILING:
             track.base.learn(track.pending)
@@ -351,20 +352,20 @@ class AdaptiveController:
         if found is None and may_move and all(period.use[name].mean < CALM for name in COMPRESSIBLE):
             return ThroughputModel(level, level, 0.05 * level)
         if found is None and not track.has_base():
-            # There is no measure at all: what runs now becomes one.
+            # No measure exists yet: the running tasks become the base.
             track.base.learn(track.pending)
             track.moved()
         return found
 
     def _known_with(self, category: str, period: Period) -> bool:
-        """Whether this period alone tells what a task uses: it does where no other category runs."""
+        """Whether this period alone determines the use of a task: true if no other category runs."""
         alone = all(not turnout.running for other, turnout in period.turnout.items() if other != category)
         running = period.turnout[category].running
         uses = [period.use[name] for name in COMPRESSIBLE]
         return alone and any(use.mean > FLOOR * running and use.error < WELL_KNOWN * use.mean for use in uses)
 
     def _unknown(self, period: Period) -> list[str]:
-        """Categories that run beside others and cannot be told apart from them yet."""
+        """Categories that run beside others and whose use cannot be separated yet."""
         running = [category for category, turnout in period.turnout.items() if turnout.running]
         if len(running) < 2:
             return []
@@ -377,7 +378,7 @@ class AdaptiveController:
         ]
 
     def _next_mover(self, unknown: Sequence[str]) -> str:
-        """Of several categories that are not known apart, the one that may change this time."""
+        """Of several categories whose use is not separated, the one that may change this time."""
         if unknown:
             at = unknown.index(self._mover) + 1 if self._mover in unknown else 0
             self._mover = unknown[at % len(unknown)]
@@ -385,7 +386,7 @@ class AdaptiveController:
         return ""
 
     def _advance(self, category: str, track: CategoryTrack, effect: ThroughputModel, period: Period) -> bool:
-        """Tells the climber, and says whether the period was free of contention for the category."""
+        """Passes the throughput to the climber; returns whether the category ran without contention."""
         climber = track.climber
         others = [each.climber for name, each in self.tracks.items() if name != category and name in period.turnout]
         trying = [other for other in others if other.state in (ControllerState.GROWING, ControllerState.PROBING)]
@@ -409,7 +410,7 @@ class AdaptiveController:
         return climber.undisturbed
 
     def _is_own(self, category: str, period: Period) -> bool:
-        """Whether something that its tasks use is short on the node itself; all of them compute."""
+        """Whether the category's bottleneck is a resource of the node itself; all of its tasks compute."""
         profile = self.model.profile(category)
         if profile.dominant == DISK and period.use[DISK].mean > BUSY_DISK:
             return True
@@ -420,7 +421,7 @@ class AdaptiveController:
         return period.memory_pressure > PRESSED
 
     def _contended(self, period: Period) -> list[str]:
-        """Resources for which the tasks of some category may be waiting."""
+        """Resources for which tasks of some category may be waiting."""
         found = []
         for category, turnout in period.turnout.items():
             effect, name = self.tracks[category].effect, self.model.profile(category).dominant

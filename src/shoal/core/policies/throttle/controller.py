@@ -1,7 +1,7 @@
-"""What every controller of concurrency promises, and the two that learn nothing.
+"""The interface of throttle controllers, and two simple controllers: a fixed number of slots, and none.
 
-`decide(now, period)` is called once when a category appears and at the end of each control period; it answers with a
-verdict for each category of the period. Which controller there is for a name is in `choose`.
+`decide(now, period)` is called when a category appears and at the end of each control period; it returns a verdict for
+each category of the period. `registry` creates controllers by name.
 """
 
 from __future__ import annotations
@@ -17,50 +17,51 @@ from shoal.core.policies.throttle.usage_model import UsageProfile
 
 
 class ControllerState(Enum):
-    """What a controller is about with a category."""
+    """State of a controller for one category."""
 
     PROFILING = "profiling"
     GROWING = "growing"
     HOLDING = "holding"
     PROBING = "probing"
     WAITING = "waiting"
-    """Another category has the resource that it needs most."""
+    """Another category uses the resource that it needs most."""
     FIXED = "fixed"
 
 
 class ThrottleVerdict(msgspec.Struct, frozen=True):
-    """How many tasks of a category may run together, and why."""
+    """How many tasks of a category may run concurrently, and why."""
 
     cap: int | None
     """None: as many as the contract admits."""
     state: ControllerState
     reason: str
-    """A sentence for people."""
+    """Reason in one sentence."""
     dominant: str | None = None
     use: float = 0.0
-    """The share of the dominant resource that is in use on the node."""
+    """Share of the dominant resource in use on the node."""
     rate: float = 0.0
     """Completed tasks per second."""
 
 
 class Controller(Protocol):
-    """Says how many tasks of each category run together."""
+    """Decides how many tasks of each category run concurrently."""
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
-        """What holds from now on, for each category of the period; a period without samples only asks for a start."""
+        """Verdict for each category of the period; a period without samples requests only initial values."""
 
     def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """What is known of a category that has not been seen yet, and the number of tasks it begins with."""
+        """Sets the known profile of a category that has not been seen yet, and its initial number of tasks."""
 
     def widen(self, category: str, level: int) -> bool:
-        """Others have left: a category that is still at its beginning may go on with more tasks. Whether it does."""
+        """Raises a category that is still at its initial level after others have ended; returns whether it was
+        raised."""
 
     def profiles(self) -> dict[str, UsageProfile]:
-        """What was learned of the categories, to be kept and shared."""
+        """Learned profiles of the categories, to be stored and shared."""
 
 
 class SlotsController:
-    """A fixed number of places for tasks of all categories, first come first served."""
+    """A fixed number of slots for tasks of all categories, first come, first served."""
 
     def __init__(self, count: int) -> None:
         assert count > 0
@@ -71,17 +72,17 @@ class SlotsController:
         verdicts = {}
         left = self.count
         for category, turnout in period.turnout.items():
-            # Who came first has its places first; all of a category may use what the earlier ones leave.
+            # Earlier categories have priority; each later one may use the remaining slots.
             cap = max(0, left)
             verdicts[category] = ThrottleVerdict(cap, ControllerState.FIXED, reason, rate=rate_of(period, category))
             left -= min(cap, round(turnout.running) + turnout.waiting)
         return verdicts
 
     def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it."""
+        """No effect."""
 
     def widen(self, category: str, level: int) -> bool:
-        """There is no beginning."""
+        """No effect: there is no initial level."""
         return False
 
     def profiles(self) -> dict[str, UsageProfile]:
@@ -89,20 +90,20 @@ class SlotsController:
 
 
 class ContractOnly:
-    """No throttle: what the contract admits runs."""
+    """No throttle: everything that the contract admits runs."""
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
-        reason = "only the contract says how many run"
+        reason = "only the contract limits how many run"
         return {
             category: ThrottleVerdict(None, ControllerState.FIXED, reason, rate=rate_of(period, category))
             for category in period.turnout
         }
 
     def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it."""
+        """No effect."""
 
     def widen(self, category: str, level: int) -> bool:
-        """There is no beginning."""
+        """No effect: there is no initial level."""
         return False
 
     def profiles(self) -> dict[str, UsageProfile]:
@@ -115,5 +116,5 @@ def rate_of(period: Period, category: str) -> float:
 
 
 def most_used(use: Mapping[str, float]) -> str | None:
-    """The resource with the largest share; of equal ones the first."""
+    """The resource with the largest use; on a tie the first."""
     return max(use, key=lambda name: use[name]) if use else None

@@ -1,13 +1,13 @@
-"""Looks for the number of tasks of one category to hold, and holds it.
+"""Hill climber: searches the number of concurrent tasks of one category with the best throughput, and holds it.
 
-With n tasks together, E tasks' worth of work gets done (`effect`): E is n up to the knee, and stays or falls beyond it.
-The climber doubles n until a further task brings little, then holds n = E + room(E), a little beyond the knee. There n
-exceeds E, and that difference shows without any trial whether capacity grows (E rises to n) or shrinks (E falls). It is
-also what makes two runs that share a server end at equal shares: each keeps as many tasks waiting there as the other,
-which is only so if both have the same n. This is how delay-based congestion control does it (Vegas, FAST).
+With n tasks together, the work of E undisturbed tasks gets done (`ThroughputModel`): E equals n up to the knee, and
+stays or falls beyond it. The climber doubles n until a further task brings little, then holds n = E + room(E), slightly
+beyond the knee. There n exceeds E, and this difference shows without any trial whether capacity grows (E rises to n) or
+shrinks (E falls). It also makes two runs that share a server converge to equal shares: each keeps the same number of
+tasks waiting at the server, which requires the same n. Delay-based congestion control (Vegas, FAST) works in this way.
 
-Beyond that it tries, ever more seldom, what n alone does not show: fewer tasks, to see how fast an undisturbed one is
-now, and more tasks, where the node's own resource is the bottleneck or more was bad at one time.
+In addition it tries, at growing intervals, what n alone does not show: fewer tasks, to measure the current speed of an
+undisturbed task, and more tasks, if the bottleneck is the node's own resource or more was worse at an earlier time.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from shoal.core.policies.throttle.controller import ControllerState
 from shoal.core.policies.throttle.readings import Endings
 
 MANY = 8
-"""Fewer endings than this are not compared."""
+"""Minimum number of endings for a comparison."""
 USE_ERROR = 0.012
-"""Uses and times of a period are never better known than this, relative to their size."""
+"""Minimum relative error of use and durations of one period."""
 TIME_ERROR = 0.01
 TAIL_ERROR = 0.2
-"""Of tasks that began lately the short ones end first: the more times differ, the less a few endings say."""
+"""Of recently started tasks the short ones end first: the more durations differ, the less a few endings say."""
 OVERRULE = 0.1
-"""Times overrule use only if they are known with this relative error."""
+"""Durations override use only if their relative error is below this."""
 FAR = 1.15
-"""Times that say so many times as much as use, and more than the doubt of both, overrule it, too."""
+"""Durations also override use if they indicate this many times as much, beyond both errors."""
 KNOWN_SPREAD = 0.15
-"""How much times are thought to differ if only their mean is known."""
+"""Assumed spread of durations if only their mean is known."""
 REMEMBERED = 400
-"""Endings without contention that count: later ones replace earlier ones."""
+"""Maximum number of endings without contention that count; later ones replace earlier ones."""
 
 
 class ThroughputModel(msgspec.Struct, frozen=True):
-    """What n tasks together come to."""
+    """Throughput of n concurrent tasks."""
 
     level: int
     value: float
-    """In undisturbed tasks: at most n, if the undisturbed time is right."""
+    """In units of undisturbed tasks: at most n, if the undisturbed duration is right."""
     error: float
 
     @property
     def share(self) -> float:
-        """Of full speed."""
+        """Fraction of full speed."""
         return self.value / self.level
 
 
 def from_use(level: int, used: float, used_error: float, use: float, use_error: float) -> ThroughputModel | None:
-    """What the use of the dominant resource says; `used` is that of the category, `use` that of one task."""
+    """Throughput from the use of the dominant resource; `used` is that of the category, `use` that of one task."""
     if use <= 0:
         return None
     value = used / use
@@ -62,7 +62,7 @@ def from_use(level: int, used: float, used_error: float, use: float, use_error: 
 
 
 def from_times(level: int, endings: Endings, base: Endings) -> ThroughputModel | None:
-    """What the times of tasks say, compared with those of undisturbed ones."""
+    """Throughput from durations of tasks, compared with undisturbed ones."""
     if endings.count < MANY or base.count < MANY:
         return None
     value = level * math.exp(base.log_mean - endings.log_mean)
@@ -72,7 +72,7 @@ def from_times(level: int, endings: Endings, base: Endings) -> ThroughputModel |
 
 
 def together(use: ThroughputModel | None, times: ThroughputModel | None, vague: bool = False) -> ThroughputModel | None:
-    """Both witnesses in one; `vague`: the resource may be busy all the time and yet serve more."""
+    """Combines both estimates; `vague`: the resource may look fully busy and still have capacity."""
     if use is None or times is None:
         return use if times is None else times
     sure = times.error < OVERRULE * times.value
@@ -87,7 +87,7 @@ def together(use: ThroughputModel | None, times: ThroughputModel | None, vague: 
 
 
 class ThroughputBase:
-    """The times of undisturbed tasks."""
+    """Durations of undisturbed tasks."""
 
     def __init__(self) -> None:
         self.endings = Endings()
@@ -98,12 +98,13 @@ class ThroughputBase:
             self.endings.merge(endings, keep if self.endings.count > REMEMBERED else 1.0)
 
     def know(self, seconds: float) -> None:
-        """Undisturbed tasks took so long in an earlier run; a few endings' worth, so that it is soon outweighed."""
+        """Sets the undisturbed duration from an earlier run, with the weight of a few endings, so that new data
+        dominates soon."""
         log = math.log(seconds)
         self.endings = Endings(2 * MANY, 2 * MANY * seconds, 2 * MANY * log, 2 * MANY * (log * log + KNOWN_SPREAD**2))
 
     def rescale(self, factor: float) -> None:
-        """Undisturbed tasks turn out to be so many times as fast as was thought."""
+        """Corrects the base: undisturbed tasks are `factor` times as fast as assumed."""
         shift = -math.log(factor)
         known = self.endings
         known.squares += 2 * shift * known.logs + known.count * shift * shift
@@ -112,91 +113,91 @@ class ThroughputBase:
 
 
 ENOUGH_GAIN = 0.6
-"""Growing goes on while each further task brings this part of a task."""
+"""Growth continues while each further task adds at least this fraction of a task."""
 FULL_GAIN = 0.8
-"""A level is free of contention if the tasks it added brought at least this, within the error."""
+"""A level is free of contention if the added tasks brought at least this fraction, within the error."""
 SHORT = 0.85
-"""Tasks that go at less than this part of full speed lack something."""
+"""Tasks below this fraction of full speed suffer from contention."""
 GROWS = 1.08
-"""Where the node's own resource is short, twice as many tasks are still better if they get so many times as much done:
-a disk is busy with one task already, and yet serves many at once faster than one after another."""
+"""If the node's own resource is short, twice as many tasks are still better if throughput grows by this factor: one
+task keeps a disk busy, but a disk serves many requests at once faster than one after another."""
 AS_GOOD = 0.97
-"""Of levels that bring about the same, this part of the best at least, the lowest is held."""
+"""Levels with at least this fraction of the best throughput count as equal; the lowest of them is held."""
 WORTH_GAIN = 0.2
-"""A trial of more tasks is kept if each brought this part of a task."""
+"""A trial of more tasks is kept if each added task brought at least this fraction of a task."""
 WORSE = 0.975
-"""A higher level is one too many if less than this part of what a lower one brought gets done."""
+"""A higher level is given up if its throughput is below this fraction of a lower level's."""
 SURE = 0.06
-"""While growing, a level is left when its effect is known with this relative error, or after so many periods."""
+"""While growing, a level ends when its throughput has this relative error, or after the maximum number of periods."""
 PATIENT = 4
 WINDOW = 8
-"""Periods of one level that are averaged while holding."""
+"""Number of periods of one level that are averaged while holding."""
 JUMP = 0.1
 FEWER = 3
-"""A trial of fewer tasks has this part of them."""
+"""A trial of fewer tasks uses 1/N of them."""
 FIRST_MORE, SELDOMER, LAST_MORE = 5, 3, 40
-"""Periods until more tasks are tried; each trial that brings nothing makes it so many times as long."""
+"""Periods before more tasks are tried: initially, factor after each unsuccessful trial, maximum."""
 FIRST_FEWER, NEXT_FEWER, LAST_FEWER = 15, 45, 90
-"""Periods until fewer are tried, which costs more: the first time, the next, and from then on."""
+"""Periods before fewer tasks are tried, which costs more: the first time, the second, and from then on."""
 
 
 def room(effect: float) -> float:
-    """How many more tasks run than get done: grows slowly, so that those who share something get equal shares."""
+    """Number of tasks held beyond the throughput: grows slowly, so that runs that share a server get equal shares."""
     return 0.5 + 0.5 * math.sqrt(max(0.0, effect))
 
 
 class Climber:
-    """The number of tasks of one category, and what is going on with it."""
+    """The number of concurrent tasks of one category and the state of the search for it."""
 
     def __init__(self, start: int, known: bool = False) -> None:
-        """`known`: the start is a level that held still in an earlier run, and there is a measure for it."""
+        """`known`: the start is a stable level of an earlier run, and a base of undisturbed tasks exists."""
         self.level = max(1, start)
         self.state = ControllerState.HOLDING if known else ControllerState.PROFILING
         self.limit: int | None = None
         self.unchallenged = False
-        """The bottleneck is the node's own: nobody else suffers if it is used to the full."""
+        """The bottleneck is the node's own: no other run suffers if it is fully used."""
         self.alone = True
-        """No other category runs: what is gained is taken from nobody here."""
+        """No other category runs: no throughput is taken from others here."""
         self.agile = True
-        """Its tasks are short enough for a trial of fewer to be over soon."""
+        """Its tasks are short enough for a short trial of fewer tasks."""
         self.by_times = False
-        """Only the times of tasks say how much gets done: what is short is outside, and may be shared."""
+        """Only durations indicate throughput: the bottleneck is outside the node and may be shared."""
         self.may_try = True
-        """No other category is trying something at the moment."""
+        """No other category is making a trial at the moment."""
         self.undisturbed = False
-        """The last step found that the level before it was free of contention."""
+        """The last step found that the previous level was free of contention."""
         self.correction = 1.0
-        """How many times as fast as was thought an undisturbed task is, by what the last step found."""
+        """Correction of the undisturbed speed found by the last step: N times as fast as assumed."""
         self.tried: int | None = None
         """The last higher level that brought nothing."""
         self.ceiling: int | None = None
-        """A level that was too high; nothing but a trial goes there."""
+        """A level that was too high; only trials exceed it."""
         self._seen: deque[ThroughputModel] = deque(maxlen=WINDOW)
         self._levels: dict[int, tuple[float, int]] = {}
-        """What levels brought, and at which step that was."""
+        """Throughput of earlier levels, and the step at which it was measured."""
         self._steps = 0
         self._before: ThroughputModel | None = None
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
         """Periods until the next trial of more, and of fewer."""
         self._held = 0
-        """Periods for which the level has been held since it changed or something was tried."""
+        """Periods since the level changed or a trial was made."""
         self._rises = 0
-        """How often in succession the level was raised while holding."""
+        """How many times in succession the level was raised while holding."""
         self._earned = 0
-        """A level that a trial has shown to be worth its tasks: it is not given up for being beyond the knee."""
+        """A level that a trial has shown to be useful: it is kept although it is beyond the knee."""
         self._bends = False
-        """There is no knee: ever more tasks bring ever less more."""
+        """There is no clear knee: each further task brings less than the one before."""
         self.since = 0
         """Periods since the level changed."""
 
     def bound(self, limit: int | None) -> None:
-        """The contract admits so many."""
+        """Sets the number of tasks that the contract admits."""
         self.limit = limit
         if limit is not None and self.level > limit:
             self._go(max(1, limit))
 
     def widen(self, level: int) -> bool:
-        """While nothing is known it may as well begin with more; whether it does."""
+        """Raises the initial level while nothing is known; returns whether it was raised."""
         if self.state is not ControllerState.PROFILING or level <= self.level:
             return False
         self.level = level
@@ -204,7 +205,7 @@ class Climber:
         return True
 
     def step(self, effect: ThroughputModel) -> None:
-        """Takes the effect of a period in which the level really ran."""
+        """Processes the throughput of a period in which the level was really running."""
         self.undisturbed, self.correction = False, 1.0
         if effect.level != self.level:
             return
@@ -218,15 +219,15 @@ class Climber:
             self._on_growth()
 
     def mean(self) -> ThroughputModel:
-        """All that was seen of the current level since it was chosen."""
+        """Mean throughput of the current level since it was chosen."""
         weights = [1 / max(1e-6, each.error) ** 2 for each in self._seen]
         value = sum(weight * each.value for weight, each in zip(weights, self._seen, strict=True)) / sum(weights)
-        # Errors of a period's figures are partly the same in the next: they do not vanish with the number.
+        # Errors of successive periods are partly correlated: they do not vanish with the number of periods.
         error = max(1 / math.sqrt(sum(weights)), 0.005 * self.level)
         return ThroughputModel(self.level, value, error)
 
     def _scatter(self, mean: float) -> float:
-        """How far the mean may be off by chance alone: errors that all periods have in common do not move a level."""
+        """Standard error of the mean by chance alone: errors common to all periods do not change a level."""
         count = len(self._seen)
         spread = sum((each.value - mean) ** 2 for each in self._seen) / max(1, count - 1)
         return math.sqrt(spread / count) if count > 2 else self._seen[-1].error
@@ -259,7 +260,7 @@ class Climber:
                 return
             latest = self._seen[-1]
             self.undisturbed = mean.value + 2 * latest.error >= self.level and gain + min(error, 0.15) >= FULL_GAIN
-        # What is undisturbed becomes the measure: its effect is its level.
+        # An undisturbed level defines the base: its throughput equals its level.
         self._before = ThroughputModel(self.level, self.level, mean.error) if self.undisturbed else mean
         higher = self._bounded(2 * self.level)
         if higher == self.level:
@@ -270,14 +271,14 @@ class Climber:
         self._go(higher)
 
     def _still_grows(self, mean: ThroughputModel, before: ThroughputModel) -> bool:
-        """Whether more tasks get more done although there is too little for them, and nobody else suffers from it."""
+        """Whether more tasks increase throughput although there is contention, and no other run suffers from it."""
         if not (self.unchallenged and self.alone) or mean.value < GROWS * before.value:
             return False
         self._bends = self._bends or before.share < SHORT
         return True
 
     def _come_to_rest(self, mean: ThroughputModel, before: ThroughputModel) -> None:
-        """More tasks do not get more done: holds what does, or a little beyond the knee if there is a clear one."""
+        """Ends growth: holds the best level, or slightly beyond the knee if there is a clear one."""
         if not self._bends:
             self._look_back(max(mean, before, key=lambda each: each.value))
             return
@@ -287,9 +288,9 @@ class Climber:
         self._go(self._bounded(level))
 
     def _look_back(self, best: ThroughputModel) -> None:
-        """The knee is passed: before the level is settled, fewer show how fast an undisturbed task really is.
+        """Measures fewer tasks once after the knee is passed, to see how fast an undisturbed task really is.
 
-        While the number was growing others may have been there already, and what looked undisturbed was not.
+        Other runs may have been active while the level was growing, so that seemingly undisturbed tasks were not.
         """
         fewer = max(1, round(best.value / FEWER))
         if self.unchallenged or not self.agile or not self.may_try or fewer >= best.value:
@@ -307,7 +308,7 @@ class Climber:
             self._go(level)
 
     def _grow(self) -> None:
-        """There is room again: what was tried before counts no more."""
+        """Capacity has grown: results of earlier trials are discarded."""
         self.state, self.tried, self.ceiling, self._rises = ControllerState.GROWING, None, None, 0
         self._bends = False
         self._more, self._fewer = FIRST_MORE, FIRST_FEWER
@@ -344,9 +345,9 @@ class Climber:
             self._try(mean)
 
     def _jumped(self) -> bool:
-        """Whether capacity changed at once: the last periods agree, and differ from those before.
+        """Whether capacity changed suddenly: the last periods agree, and differ from those before.
 
-        Three are needed to believe that there is more: another run that shares a server may have paused for two.
+        Three periods are needed for an increase: another run that shares a server may have paused for two.
         """
         latest: list[ThroughputModel] = []
         for count, sign in ((2, -1), (3, 1)):
@@ -373,7 +374,7 @@ class Climber:
         return True
 
     def _fell_behind(self, mean: ThroughputModel) -> bool:
-        """Goes back if fewer did clearly more: thrashing."""
+        """Goes back if fewer tasks had clearly more throughput (thrashing)."""
         for level, (value, step) in sorted(self._levels.items(), key=lambda pair: (-pair[1][0], pair[0])):
             fresh = step >= self._steps - WINDOW
             if fresh and level < self.level and mean.value + mean.error < WORSE * value:
@@ -384,7 +385,7 @@ class Climber:
         return False
 
     def _try(self, mean: ThroughputModel) -> None:
-        """Tries another level if it is time for that."""
+        """Starts a trial of another level if one is due."""
         upwards = self.unchallenged or self.ceiling is not None
         if self._held < (self._more if upwards else self._fewer):
             return
@@ -428,9 +429,9 @@ class Climber:
 
     def _judge_fewer(self, mean: ThroughputModel, before: ThroughputModel) -> None:
         self.undisturbed = mean.value + 2 * self._seen[-1].error >= self.level
-        # As slow with fewer tasks: that is not their own doing, and no reason to hold any of them back.
+        # As slow with fewer tasks: they do not disturb each other, so there is no reason to run fewer.
         slowed = before.share < 0.93 and 0 < mean.share < 1.07 * before.share
-        # Others may have been there when the base was measured. Uses of bursts differ by more than their error says.
+        # Others may have run when the base was measured. Bursty use varies by more than its error.
         if mean.value - (1.5 if self.by_times else 3.0) * mean.error > mean.level:
             self.correction = mean.share
         if slowed:

@@ -1,8 +1,8 @@
-"""The throttle of one node as its driver sees it: told what happens, asked how many may run.
+"""The throttle of one node (meter and controller), and throttles by name.
 
-The driver gives it a sample every half second and a word about each task that completed, calls `decide` when `due` says
-so or when a category appears, and starts no task of a category that has as many running as `cap` says. The contract is
-asked as well, and has the last word.
+The driver passes a sample every half second and the duration of each completed task. It calls `decide` when `due` is
+true or when a category appears, and starts no task of a category that has `cap` tasks running. The contract applies in
+addition and has the last word.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ class Throttle:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.verdicts: dict[str, ThrottleVerdict] = {}
-        """What was decided last, for each category there is: cap, state, reason, dominant resource, use, rate."""
+        """The latest verdict for each category."""
         self._meter = Meter()
 
     def sample(self, now: float, sample: NodeSample) -> None:
-        """The node was looked at."""
+        """Processes a sample of the node."""
         self._meter.sample(now, sample)
 
     def ended(self, now: float, category: str, seconds: float) -> None:
-        """A task has completed; failed ones are not told of, their times say nothing."""
+        """Processes a completed task; failed tasks are not reported, because their durations say nothing."""
         self._meter.ended(now, category, seconds)
 
     def due(self, now: float) -> bool:
-        """Whether a control period is over."""
+        """Whether the control period is over."""
         return self._meter.due(now)
 
     def cap(self, category: str) -> int | None:
-        """How many tasks of the category may run together; None if only the contract says."""
+        """How many tasks of the category may run concurrently; None if only the contract limits them."""
         verdict = self.verdicts.get(category)
         return None if verdict is None else verdict.cap
 
     def decide(
         self, now: float, waiting: Mapping[str, int], limits: Mapping[str, int | None] | None = None
     ) -> dict[str, ThrottleVerdict]:
-        """Decides anew, and answers with what holds from now on.
+        """Decides again and returns the current verdicts.
 
-        `waiting` has every category with tasks on the node, in the order they came, with the number of its tasks that
-        are ready but not started. `limits` says how many of a category the contract admits together. If no period is
-        over, only categories that are new get a verdict.
+        `waiting` contains every category with tasks on the node, in order of appearance, with its number of ready
+        tasks. `limits` is how many tasks of a category the contract admits. If the control period is not over, only new
+        categories get a verdict.
         """
         limits = limits or {}
         if self.due(now):
@@ -69,7 +69,7 @@ class Throttle:
         return self.verdicts
 
     def profiles(self) -> dict[str, UsageProfile]:
-        """What was learned, to be kept in a store for the next run and for other nodes."""
+        """Learned profiles, to be stored for the next run and for other nodes."""
         return self.controller.profiles()
 
 
@@ -78,7 +78,7 @@ FORMS = "adaptive, weasel, contract or slots=N"
 
 
 def controller(name: str, cores: int, known: Mapping[str, UsageProfile] | None = None) -> Controller:
-    """The controller for what a user wrote; `known` is what was learned of categories before."""
+    """Creates the controller that the user named; `known` are profiles from earlier runs."""
     if name == "adaptive":
         return AdaptiveController(cores, known)
     if name == "weasel":
@@ -95,28 +95,28 @@ SLOTS = "slots"
 
 
 class Regime(msgspec.Struct, frozen=True):
-    """A throttle as admission sees it."""
+    """The properties of a throttle that matter for admission."""
 
     name: str
     learns: bool = False
-    """It looks at the node and changes its mind."""
+    """It measures the node and changes its caps."""
     slots: int = 0
-    """So many tasks together, of all categories; 0 if there is no such number."""
+    """Fixed number of tasks of all categories; 0 if there is none."""
 
     @property
     def limits(self) -> bool:
-        """Whether it says anything at all: then nobody counts cores that were not declared."""
+        """Whether it limits anything: then undeclared cores are not counted."""
         return self.learns or self.slots > 0
 
     def cap_for(self, category: str) -> str:
-        """The name of the cap that tasks of a category are under; empty for none."""
+        """Name of the cap for tasks of a category; empty for none."""
         if self.slots:
             return SLOTS
         return (category or "task") if self.learns else ""
 
 
 def regime(name: str) -> Regime:
-    """The regime for what a user wrote."""
+    """Parses the name of a throttle given by the user."""
     chosen = controller(name, 1)
     if isinstance(chosen, SlotsController):
         return Regime(name, slots=chosen.count)

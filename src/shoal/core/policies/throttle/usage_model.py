@@ -1,9 +1,9 @@
-"""What a task of a category uses of each resource, learned by least squares from periods without contention.
+"""Resource use of one task per category, estimated by least squares from periods without contention.
 
-The use of a node with n tasks of each category is the sum of n times the use of one. Each period in which nothing was
-short is a row of that sum; solved with the errors of the rows, it also says how well each figure is known, so that
-categories which always ran together are simply not known apart yet. No category need run alone for this. Which rows are
-free of contention is for others to say.
+The use of a node with n tasks of each category is the sum of n times the use of one task. Each period without
+contention is one equation. The weighted solution also gives the error of each estimate, so categories that always ran
+together simply have large errors. No category needs to run alone. The caller decides which periods are free of
+contention.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from shoal.core.policies.throttle.readings import COMPRESSIBLE, Figure
 FLOOR = 0.003
 """A task that uses less than this share of every resource has no dominant one."""
 KNOWN = 3.0
-"""A use is known if it is so many times its error."""
+"""Minimum ratio of estimate to error before the estimate is used."""
 PRIOR = 0.25
-"""How large a use may be before anything is known: one standard deviation."""
+"""Prior standard deviation of a use."""
 LEAST_ERROR = 0.003
-"""No period is known better than this, whatever its samples say."""
+"""Minimum error of a period, whatever its samples say."""
 ROWS = 24
 
 
 class UsageProfile(msgspec.Struct, frozen=True):
-    """What is known of the tasks of a category on a kind of node; it may be kept between runs and shared by nodes."""
+    """What is known about tasks of a category on one kind of node; stored between runs and shared by nodes."""
 
     use: dict[str, float]
-    """Per task, as a share of what the node has."""
+    """Use of one task, as a share of the node's capacity."""
     error: dict[str, float]
     seconds: float = 0.0
-    """The time of a task that nothing slows down: a geometric mean, 0 if not known."""
+    """Geometric mean duration of an undisturbed task; 0 if unknown."""
     seconds_error: float = 1.0
-    """Relative."""
+    """Relative error."""
     level: int = 0
-    """How many ran together when it was last seen to hold still; 0 if it never did."""
+    """Number of concurrent tasks at the last stable level; 0 if there was none."""
 
     @property
     def dominant(self) -> str | None:
-        """The resource of which a task uses the largest share, if that is above the floor and known."""
+        """The resource with the largest use by one task, if it is above the floor and known."""
         best = None
         for name, use in self.use.items():
             known = use >= FLOOR and use >= KNOWN * self.error.get(name, 1.0)
@@ -55,7 +55,7 @@ NOTHING_KNOWN = UsageProfile({}, {})
 
 
 def merged(one: UsageProfile, other: UsageProfile) -> UsageProfile:
-    """What two nodes know of a category, each figure weighted by how well it is known."""
+    """Combines the profiles of two nodes, weighting each value by its error."""
     use, error = {}, {}
     for name in [*one.use, *(name for name in other.use if name not in one.use)]:
         weights = [1 / max(1e-6, each.error.get(name, PRIOR)) ** 2 for each in (one, other)]
@@ -67,7 +67,7 @@ def merged(one: UsageProfile, other: UsageProfile) -> UsageProfile:
 
 
 class UsageModel:
-    """The use of one task of each category, of all resources of a node."""
+    """Estimates the use of one task of each category, for all resources of a node."""
 
     def __init__(self) -> None:
         self._rows: dict[str, deque[tuple[dict[str, float], float, float]]] = {
@@ -77,12 +77,12 @@ class UsageModel:
         self._solved: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
 
     def know(self, category: str, profile: UsageProfile) -> None:
-        """Begins with what was learned elsewhere; rows of one's own soon weigh more."""
+        """Sets a prior from another run or node; own measurements soon weigh more."""
         self._priors[category] = profile
         self._solved.clear()
 
     def add(self, running: Mapping[str, float], use: Mapping[str, Figure], contended: Sequence[str] = ()) -> None:
-        """A period in which so many tasks ran and nothing but the resources in `contended` was short."""
+        """Adds a period in which these tasks ran and only the resources in `contended` were short."""
         for name, rows in self._rows.items():
             if name in use and name not in contended:
                 error = max(LEAST_ERROR, use[name].error)
@@ -90,7 +90,7 @@ class UsageModel:
         self._solved.clear()
 
     def rescale(self, category: str, factor: float) -> None:
-        """One task of the category turns out to use so many times as much of everything as was thought."""
+        """Corrects a category: one task uses `factor` times as much of everything as assumed."""
         prior = self._priors.get(category)
         if prior is not None:
             use = {name: factor * value for name, value in prior.use.items()}
@@ -126,7 +126,7 @@ class UsageModel:
         right = [0.0] * len(names)
         for at, name in enumerate(names):
             prior = self._priors.get(name, NOTHING_KNOWN)
-            # What another run learned may not hold here: it weighs no more than an error of a tenth allows.
+            # A value from another run may not apply here: its relative error is at least 10 %.
             value = prior.use.get(resource, 0.0)
             error = max(prior.error.get(resource, PRIOR), 0.1 * value, 1e-4)
             matrix[at][at] += 1 / error**2
@@ -146,7 +146,7 @@ class UsageModel:
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """By elimination; the matrices here are positive definite."""
+    """Matrix inverse by elimination; the matrices here are positive definite."""
     size = len(matrix)
     rows = [[*line, *(1.0 if at == other else 0.0 for other in range(size))] for at, line in enumerate(matrix)]
     for at in range(size):

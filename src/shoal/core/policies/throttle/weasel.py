@@ -1,11 +1,11 @@
-"""Weasel's policy for comparison: its Algorithms 1 to 3, repaired where the printed text cannot work.
+"""Weasel's throttle for comparison: its Algorithms 1 to 3, corrected where the printed text cannot work.
 
-Kept as they are: the mode of the samples, its mean over the last readings at the same number, profiling with one task
-on an otherwise empty node, the dominant resource as the largest use, steps of one that grow while the direction lasts,
-good and bad numbers. Repaired: the direction looks at the number before this one; the step is never below 1; a change
-of use is divided by the change of the number; contention beyond the best number is looked for at larger numbers, not
-smaller; going down ends at 1; the search among good numbers ends. After profiling it goes on from one task. The
-published code starts with as many tasks as processors, and stays there where they are too many already.
+Unchanged: the mode of the samples, its mean over the last readings at the same number, profiling with one task on an
+otherwise empty node, the dominant resource as the largest use, steps of one that grow while the direction lasts, good
+and bad numbers. Corrected: the direction compares with the previous number; the step is never below 1; a change of use
+is divided by the change of the number; contention beyond the best number is searched at larger numbers, not smaller;
+the descent ends at 1; the search among good numbers ends. After profiling it continues from one task. The published
+code starts with as many tasks as processors, and stays there even if they are too many.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from shoal.core.policies.throttle.readings import COMPRESSIBLE, CPU, Period
 from shoal.core.policies.throttle.usage_model import UsageProfile
 
 READINGS = 11
-"""Of one number of tasks that are averaged."""
+"""Number of readings of one level that are averaged."""
 START_AFTER = 2
-"""Steps in one direction before they grow."""
+"""Number of steps in one direction before they grow."""
 THRESHOLD = {CPU: 0.005}
-"""The least change of use per task that is no contention; 0.01 for other resources."""
+"""Minimum change of use per task without contention; 0.01 for other resources."""
 FASTER = 2.0
 LONGEST_JUMP = 4.0
 
@@ -43,7 +43,7 @@ class Adaptation:
         self._increase = 1
 
     def step(self, use: float, limit: int | None) -> None:
-        """Algorithm 1: takes the use of a period in which the level really ran."""
+        """Algorithm 1: processes the use of a period in which the level was really running."""
         level = self.level
         readings = self._readings.setdefault(level, deque(maxlen=READINGS))
         readings.append(use)
@@ -101,7 +101,7 @@ class Adaptation:
 
 
 class Weasel:
-    """All categories of a node: profiled one at a time, then adapted side by side if their resources differ."""
+    """All categories of a node: profiled one at a time, then adapted concurrently if their resources differ."""
 
     def __init__(self, cores: int) -> None:
         self.cores = max(1, cores)
@@ -138,10 +138,10 @@ class Weasel:
         return verdicts
 
     def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it: the published algorithms profile every category anew."""
+        """No effect: the published algorithms profile every category again."""
 
     def widen(self, category: str, level: int) -> bool:
-        """One task is looked at first, whatever else runs."""
+        """No effect: a category is profiled with one task first, whatever else runs."""
         return False
 
     def profiles(self) -> dict[str, UsageProfile]:
