@@ -1,7 +1,7 @@
-"""One run on this machine: the loop around flow, broker, runners and ledger.
+"""One run of a workflow on this machine: the event loop around dependencies, scheduler, launcher, workers and ledger.
 
-It is a driver and decides nothing: what ended is told to the broker, what the broker answers is done. One turn of the
-loop handles everything that arrived together: the events, the starts they lead to, one ledger write.
+It makes no decisions: it passes events to the scheduler and carries out the commands that the scheduler returns. One
+turn of the loop handles everything that arrived together: the events, the starts they lead to, one ledger write.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LocalRun:
         self.ledger = ledger
         self._offset = time.time() - time.monotonic()
         self.now = self.clock()
-        """When the current turn of the loop began; what happens within a turn happens at one moment."""
+        """When the current turn of the loop began. All events of a turn get this one time."""
         self.flow = DagFlow(graph, plan.wanted())
         regime = options.throttle
         self.sizes = LearnedSizes(graph, options.node, options.sizing, read_kept(workspace), regime.limits)
@@ -130,10 +130,10 @@ class LocalRun:
         self.detached = False
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
-        """Memory that running tasks may use, where there is a limit."""
+        """Memory limits of running tasks, where they have one."""
         self._grown: list[TaskGrew] = []
         self._arrived: list[TaskResult] = []
-        """Results that came about while commands were done; they are told at the next turn."""
+        """Results that arose while commands were carried out; the scheduler gets them in the next turn."""
         self._wake_at: float | None = None
         self._next_tick = 0.0
         self._disk_watch = DiskWatch(graph)
@@ -144,11 +144,11 @@ class LocalRun:
         return self.clock()
 
     def clock(self) -> float:
-        """Seconds since the epoch that never jump: a run measures with the monotonic clock."""
+        """Seconds since the epoch without jumps: derived from the monotonic clock."""
         return time.monotonic() + self._offset
 
     def execute(self) -> None:
-        """Runs until every task is over, or the run is stopped."""
+        """Runs until every task has ended, or the run is stopped."""
         become_subreaper()
         self.wakeup = Wakeup(USER_SIGNALS)
         self.wakeup.add(self.launcher.descriptor)
@@ -158,7 +158,7 @@ class LocalRun:
             ready = self.flow.ready(self.plan.up_to_date())
             self._settle(self._tell(self.throttling.begin(ready)))
             self._settle(self._tell(TasksReady(ready)))
-            self._take_requests()  # of those who knocked before anybody listened
+            self._take_requests()  # requests that were made before the signal handler was installed
             while self._goes_on():
                 self._turn()
         finally:
@@ -176,7 +176,7 @@ class LocalRun:
         self.now = now = self.clock()
         results, self._arrived = self._arrived, []
         if results:
-            self._check_disk()  # they could not even start
+            self._check_disk()  # the launcher could not even start them
         for descriptor in readable:
             if descriptor == self.launcher.descriptor:
                 results += self._hear_launcher()
@@ -224,7 +224,7 @@ class LocalRun:
         self.listener.tick(self.statistics, now)
 
     def _tend_sizes(self, now: float) -> None:
-        """Looks at what running tasks have written, and now and then keeps what was learned."""
+        """Measures the outputs of running tasks, and saves learned sizes from time to time."""
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             self._grown += self._disk_watch.look(self.broker.running, self.broker.attempt)
@@ -246,9 +246,10 @@ class LocalRun:
         write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
 
     def _count_running(self, under_way: Iterable[LaneBundle]) -> None:
-        """Places in use: a bundle of short tasks counts as one."""
+        """Counts occupied slots; a bundle of short tasks counts as one."""
         lanes = Counter(bundle.lane for bundle in under_way)
-        profiles, origin = self.graph.profiles, self.broker.origin  # what exceeded its size is in a lane beyond these
+        # tasks that exceeded their size are in lanes with higher numbers
+        profiles, origin = self.graph.profiles, self.broker.origin
         self.statistics.count_running([(profiles[origin(lane)], count) for lane, count in lanes.items()])
 
     def _tell(self, event: Event) -> list[Command]:
@@ -262,9 +263,9 @@ class LocalRun:
         return commands
 
     def _settle(self, commands: list[Command], results_told: bool = False) -> None:
-        """Does what the broker says; what becomes ready by that goes straight back to it.
+        """Carries out the scheduler's commands; tasks that become ready thereby go straight back to the scheduler.
 
-        Starting comes before bookkeeping, so that a free core waits for as little as possible; all of it is written
+        Starts come before ledger and statistics, so that a free core waits as little as possible. Everything is written
         before the turn ends.
         """
         verdicts: list[Accept | Retry | GiveUp] = []
@@ -296,7 +297,7 @@ class LocalRun:
             self._settle_outputs(verdicts)
 
     def _settle_outputs(self, verdicts: list[Accept | Retry | GiveUp]) -> None:
-        """What was put aside for these attempts goes, now that their results are recorded, or comes back."""
+        """Removes or restores files that were moved aside for these attempts, now that their results are recorded."""
         for verdict in verdicts:
             if type(verdict) is Accept:
                 self.backups.settle(verdict.task)
@@ -387,7 +388,7 @@ class LocalRun:
         return results
 
     def _take_growth(self) -> None:
-        """Tasks use more than was expected; the broker reckons with it, or has them ended."""
+        """Reports memory and disk growth of tasks; the scheduler then reserves more, or has the task killed."""
         grown, self._grown = self._grown, []
         for event in grown:
             if event.task in self._limits and event.resource == "memory":
@@ -401,8 +402,8 @@ class LocalRun:
         return f"used {show_amount(name, used)} of {name}, for which there was no room in {there}"
 
     def _replace_launcher(self) -> list[TaskResult]:
-        """The launcher was killed: what it had under way is lost, and goes on in a new one."""
-        self.listener.note("the launcher process was killed; starting another")
+        """Starts a new launcher after the old one was killed; its attempts are lost and run again."""
+        self.listener.note("the launcher process was killed; starting a new one")
         self.wakeup.discard(self.launcher.descriptor)
         lost = self.launcher.replace()
         self.throttling.exclude(self.launcher.pid)
@@ -452,14 +453,14 @@ class LocalRun:
         return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
 
     def _take_away(self, attempt: EndedAttempt) -> None:
-        """Nothing half-made stays under its final name."""
+        """Removes half-written outputs, so that none stays under its final name."""
         if attempt.outcome not in (AttemptOutcome.OK, AttemptOutcome.UNBEGUN):
             where = self.backups.take_away(attempt.task)
             if where:
                 attempt.message = f"{attempt.message}; {where}" if attempt.message else where
 
     def _check_disk(self) -> None:
-        """A task that fails on a full disk is not the task's fault: stop before all the others fail too."""
+        """Stops the run if the disk is full: otherwise all remaining tasks would fail through no fault of their own."""
         try:
             room = os.statvfs(self.workspace.base)
         except OSError:
@@ -468,7 +469,7 @@ class LocalRun:
             self.stop("the disk is full")
 
     def stop(self, reason: str, *, end_running: bool = False) -> None:
-        """Starts nothing more; what runs may finish unless it is to be ended."""
+        """Starts nothing more. Running tasks may finish, unless `end_running`."""
         if not self.stop_reason:
             self.stop_reason = reason
             self.books.stopping = True
@@ -484,7 +485,7 @@ class LocalRun:
             if number == signal.SIGUSR1:
                 self._take_requests()
             elif self.stop_signal:
-                self.listener.note("killing what still runs")
+                self.listener.note("killing running tasks")
                 for task in list(self.broker.running):
                     self.launcher.kill(task, AttemptOutcome.CANCELLED, "cancelled", at_once=True)
                     self.calls.kill(task, self.broker.attempt[task])
@@ -493,8 +494,9 @@ class LocalRun:
                 self.stop(why_stopped(self.workspace, number), end_running=True)
 
     def _take_requests(self) -> None:
-        """Tasks that `shoal cancel` named: those that wait are lost at once, the others are the broker's; questions."""
-        from shoal.execution.requests import answer_questions  # seldom needed, and a run should start quickly
+        """Handles the requests of `shoal cancel` and `shoal why`. Waiting tasks are cancelled at once, running ones by
+        the scheduler."""
+        from shoal.execution.requests import answer_questions  # rarely needed, and a run should start quickly
 
         reasons, order = self.throttling.governor.reasons(), self.options.order
         books = (self.workspace, self.graph, self.flow.status, self.broker, self.now, self.books.unbegun)
@@ -511,7 +513,8 @@ class LocalRun:
             self._lose(waiting)
 
     def _close(self) -> None:
-        """Ends everything that was started, also what escaped from its task, and writes the last records."""
+        """Kills all processes that were started, also those that escaped from their task, and writes the last
+        records."""
         self.calls.close()
         self.wakeup.discard(self.launcher.descriptor)
         self.launcher.close()

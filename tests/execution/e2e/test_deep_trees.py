@@ -122,7 +122,7 @@ def test_file_that_was_changed_at_the_bottom_is_not_lost(project: Path, name: st
     act(project, DEEP, name)
     run(project, "run", "flow.py", "--check", check)
     write_at_the_bottom(project / "made", "bottom", "mine\n")
-    assert "was changed since it was made" in run(project, "clean", "flow.py")
+    assert "has changed since it was made" in run(project, "clean", "flow.py")
     assert at_the_bottom(project / "made") == "mine\n"
 
 

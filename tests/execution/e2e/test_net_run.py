@@ -366,7 +366,7 @@ NET = "from shoal import Net, rule, take\nnet = Net('a')\nnet.place('p')\n"
         (NET + "net.task(x=take(net.place('q', [1])), gpus=77)(abs)\n", [], "can never run"),
         (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that its function lacks"),
         (NET + "net.place('q', [1], type=str)\n", [], "takes tokens of type str, not 1 of type int"),
-        (NET, ["--dry-run"], "defines the net 'a', which has no tasks that are known beforehand"),
+        (NET, ["--dry-run"], "defines the net 'a', whose tasks are not known in advance"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(
