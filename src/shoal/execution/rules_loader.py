@@ -320,7 +320,7 @@ class _Loader:
         net = next(iter(nets.values()), None)
         if net is not None and (self._rules.names or self._rules.rules):
             raise InputError(
-                f"the file defines the net {net.name!r} and rules", file=self._path, remedy="move one of them to another file"
+                f"the file defines the net {net.name!r} and rules", file=self._path, remedy="move one to another file"
             )
         return net
 

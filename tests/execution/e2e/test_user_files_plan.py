@@ -248,7 +248,7 @@ def test_adopt_does_not_invent_what_functions_returned(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FUNCTIONS.replace("t.needs[0].value", "read(t.needs[0])") + helper)
     shoal(tmp_path, "adopt", "flow.py", "b")
     said = shoal(tmp_path, "run", "flow.py", "c", expect=1).stderr
-    assert "what 'b' returned is not known: its files were taken as made by 'shoal adopt'" in said
+    assert "the return value of 'b' is unknown: its files were recorded by 'shoal adopt'" in said
     (tmp_path / "b").unlink()
     shoal(tmp_path, "run", "flow.py", "c")
     assert (tmp_path / "c").read_text() == "None\n"

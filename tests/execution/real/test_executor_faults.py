@@ -382,7 +382,7 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_workers(tmp_path: Path
     )
     out, err = ended(process)
     assert out.splitlines() == [
-        "this executor belongs to the process that made it; make one in this process",
+        "this executor belongs to another process; create one in this process",
         "1",
         "0",
         "True",

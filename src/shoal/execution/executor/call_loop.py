@@ -1,12 +1,12 @@
-"""The engine of an executor: a thread that runs flow, broker and crew, fed through an inbox.
+"""The event loop of an executor: a thread that runs dependencies, scheduler and call pool, fed through an inbox.
 
-Theory of operation. Callers' threads number and pickle calls and post them; only the engine's thread touches flow,
-broker, crew and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
-of workers, then messages, then what became ready, then cancellations. Results are handed to futures after the next
-calls have been started, so that workers do not wait for callbacks. Of a call that is over nothing stays behind; results
-that other calls need are kept by the futures these hold.
+Theory of operation. Callers' threads number and pickle calls and post them. Only the loop's thread touches
+dependencies, scheduler, call pool and open calls. One turn of the loop handles as a batch what has arrived since the
+last turn: results of workers, then messages, then calls that became ready, then cancellations. Results are passed to
+futures after the next calls have been started, so that workers do not wait for callbacks. Nothing is kept of a call
+that has ended; the futures keep the results that other calls need.
 
-Scheduling is up to the broker; what calls are, to `shoal.execution.executor.calls`; where they run, to the crew.
+The scheduler decides; `shoal.execution.executor.calls` represents the calls; the call pool runs them.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from shoal.execution.executor.future import CallFuture, failure_of, has_failed
 from shoal.execution.executor.tally import CallTally
 
 Message: TypeAlias = tuple[Callable[[Any], None], Any]
-"""What the engine calls, and with what."""
+"""A method of the loop, and its argument."""
 
 
 class Inbox:
-    """Messages in the order of their arrival; posting never waits for the engine."""
+    """Messages in the order of their arrival; posting never waits for the loop."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
         self.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable when the engine was asleep and something has come."""
+        """Becomes readable when a message arrives while the loop sleeps."""
         self._messages: deque[Message] = deque()
         self._asleep = False
 
@@ -68,7 +68,7 @@ class Inbox:
         return len(self._messages)
 
     def post(self, handler: Callable[[Any], None], argument: Any) -> None:
-        """Leave a message; one to an engine that has ended is dropped."""
+        """Posts a message; drops it if the loop has ended."""
         with self._lock:
             if self.wakeup < 0:
                 return
@@ -78,11 +78,11 @@ class Inbox:
                 os.eventfd_write(self.wakeup, 1)
 
     def take(self) -> Message | None:
-        """The oldest message, if there is one."""
+        """Returns the oldest message, or None."""
         return self._messages.popleft() if self._messages else None
 
     def fall_asleep(self) -> bool:
-        """Announce that the engine will poll; false if it must not wait, because there are messages."""
+        """Announces that the loop will poll; returns False if it must not wait, because there are messages."""
         self._asleep = True
         if self._messages:
             self._asleep = False
@@ -90,7 +90,7 @@ class Inbox:
         return True
 
     def wake(self) -> None:
-        """Announce that the engine is awake, and empty the descriptor."""
+        """Announces that the loop is awake, and empties the descriptor."""
         self._asleep = False
         try:
             os.eventfd_read(self.wakeup)
@@ -98,7 +98,7 @@ class Inbox:
             pass  # something else woke it
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Closes the inbox: later messages are dropped."""
         with self._lock:
             if self.wakeup >= 0:
                 os.close(self.wakeup)
@@ -106,31 +106,32 @@ class Inbox:
 
 
 ADDED_AT_ONCE = 2048
-"""How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
+"""Maximum number of calls added per turn, so that results do not wait while a long `map` arrives."""
 MOST_NOTED = 4096
-"""Beginnings of bundles; when there are more, those that are over are forgotten."""
+"""Maximum number of recorded start times of bundles; above it, those of ended bundles are removed."""
 GRACE = 2.0
-"""How long idle workers may take to end by themselves."""
+"""Seconds that idle workers have to exit by themselves."""
 
 _NO_RESULTS: Mapping[int, CallResult] = {}
 
 
 class ExecutorLoop:
-    """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
+    """The state of the loop's thread; `run` is the thread function, the other public methods handle messages."""
 
     def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
         self.tally = CallTally()
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
-        # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
+        # The scheduler only looks up lanes of tasks that it holds, and entries of a dict can be removed with their
+        # task.
         columns = TaskColumns(self._lane_of)
         self._broker = Scheduler(node, columns, [], order="fifo")
         self._flow = DynamicFlow()
         self._under_way: dict[int, PendingCalls] = {}
         self._since: dict[int, float] = {}
-        """When bundles were given to workers, by the first call of each; some of these are over."""
+        """When bundles were passed to workers, by the first call of each; some of them have ended."""
         self._returned: list[tuple[str, CallResult]] = []
-        """Calls that are done and not counted yet, with the names of their functions."""
+        """Calls that have returned and are not counted yet, with the names of their functions."""
         self._poll = select.poll()
         self._poll.register(inbox.wakeup, select.POLLIN)
         self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
@@ -138,7 +139,7 @@ class ExecutorLoop:
         self._ready: list[int] = []
         self._unwanted: list[int] = []
         self._unsent: list[CallResult] = []
-        """Attempts that ended before they reached a worker."""
+        """Results of attempts that ended before they reached a worker."""
         self._wake_at: float | None = None
         self._added = 0
         self._tokens = 0
@@ -149,11 +150,11 @@ class ExecutorLoop:
     # Messages.
 
     def open_lane(self, lane: Lane) -> None:
-        """Lanes are numbered in the order of their messages."""
+        """Adds a lane; lanes are numbered in the order of these messages."""
         self._broker.add_lane(lane)
 
     def add(self, message: tuple[int, int, SingleCall]) -> None:
-        """A single call: its task and lane."""
+        """Adds a single call: its task number, lane and call."""
         task, lane, call = message
         self._added += 1
         if not self._take_in(call, range(task, task + 1), lane):
@@ -173,34 +174,34 @@ class ExecutorLoop:
             self._make_ready([task])
 
     def add_stretch(self, message: tuple[int, MapStretch]) -> None:
-        """A stretch of a `map`."""
+        """Adds a stretch of a `map`."""
         lane, stretch = message
         self._added += len(stretch.tasks)
         if self._take_in(stretch, stretch.tasks, lane):
             self._ready.extend(stretch.tasks)
 
     def cancel(self, tasks: Iterable[int]) -> None:
-        """These calls are not wanted any more; those that are over are left alone."""
+        """Cancels these calls, except those that have ended."""
         self._unwanted.extend(tasks)
 
     def cancel_unbegun(self, _: object) -> None:
-        """Cancel everything that no worker has been given."""
+        """Cancels all calls that no worker has received."""
         self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
 
     def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
-        """Somebody wants to know when none of these calls runs; what was asked before is done first."""
+        """Completes the future when none of these calls runs any more; earlier messages are handled first."""
         self._awaited.append(message)
 
     def finish(self, _: object) -> None:
-        """End when nothing is under way."""
+        """Ends the loop when no call is open."""
         self._finishing = True
 
     def stop(self, _: object) -> None:
-        """End now."""
+        """Ends the loop at once."""
         self._stopping = True
 
     def _settled(self, message: tuple[int, Future[Any]]) -> None:
-        """A future of another executor is done."""
+        """Handles the end of a future of another executor."""
         token, future = message
         if has_failed(future):
             self._fail_for(future, self._flow.fail(token))
@@ -210,12 +211,12 @@ class ExecutorLoop:
     # The thread.
 
     def run(self, on_end: Callable[[], None]) -> None:
-        """Work until told to end; `on_end` is called when nothing more can be submitted."""
+        """Runs the loop until it is told to end; calls `on_end` when nothing more can be submitted."""
         failure: BaseException | None = None
         try:
             while not self._stopping and (self._under_way or self._inbox or not self._finishing):
                 self._turn()
-        except Exception as error:  # the thread's top loop: whoever waits for a future must not wait for ever
+        except Exception as error:  # top level of the thread: nobody may wait for a future for ever
             failure = error
         on_end()
         self._let_go(failure)
@@ -223,7 +224,7 @@ class ExecutorLoop:
         self._inbox.close()
 
     def _let_go(self, failure: BaseException | None) -> None:
-        """Settle what is left, including what was posted last."""
+        """Settles the remaining calls, including those posted last."""
         while (message := self._inbox.take()) is not None:
             handler, argument = message
             handler(argument)
@@ -237,7 +238,7 @@ class ExecutorLoop:
                 work.break_off(task, error)
         self._under_way.clear()
         for _, over in self._awaited:
-            over.cancel()  # they are being ended, and nobody will tell us when they have
+            over.cancel()  # they are being killed, and their ends will not be reported
 
     def _turn(self) -> None:
         results = self._wait()
@@ -260,7 +261,7 @@ class ExecutorLoop:
             self._tell_ends()
 
     def _tell_ends(self) -> None:
-        """What was cancelled is under way until a worker has ended it."""
+        """Reports calls as ended. A cancelled call is open until a worker has ended it."""
         awaited, self._awaited = self._awaited, []
         for tasks, over in awaited:
             if any(task in self._under_way for task in tasks):
@@ -274,7 +275,7 @@ class ExecutorLoop:
                 self.tally.fail(self._under_way[result.task].name, result)
 
     def _wait(self) -> list[CallResult]:
-        """What the workers report, after waiting for something to do."""
+        """Waits for something to do; returns the results that workers report."""
         results, self._unsent = self._unsent, []
         limit: float | None = 0.0
         if not results and not self._ready and self._inbox.fall_asleep():
@@ -294,7 +295,7 @@ class ExecutorLoop:
         return results
 
     def _patience(self) -> float | None:
-        """How many milliseconds the poll may take."""
+        """Returns the poll timeout in milliseconds."""
         due = self._crew.next_deadline()
         if self._wake_at is not None and (due is None or self._wake_at < due):
             due = self._wake_at
@@ -307,7 +308,7 @@ class ExecutorLoop:
             handler(argument)
 
     def _take_in(self, work: PendingCalls, tasks: range, lane: int) -> bool:
-        """Note calls as under way; false if they ended at once, because the function cannot be sent."""
+        """Registers open calls; returns False if they ended at once because the function cannot be pickled."""
         self.tally.accept(work.name, len(tasks))
         try:
             work.number = self._functions.take(work.function, len(tasks))
@@ -321,15 +322,15 @@ class ExecutorLoop:
         return True
 
     def _task_of(self, future: Future[Any]) -> int:
-        """The flow's number for a future that is not done: its task, or a token if it belongs to others."""
+        """Returns the dependency number of an open future: its task, or a token if it belongs to another executor."""
         if isinstance(future, CallFuture) and future.owner is self:
             return future.task
         self._tokens -= 1
-        token = self._tokens  # below zero, where no task is
+        token = self._tokens  # negative numbers are not used by tasks
         future.add_done_callback(lambda done: self._inbox.post(self._settled, (token, done)))
         return token
 
-    # What the broker says.
+    # Commands of the scheduler.
 
     def _tell(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
         commands = self._broker.handle(time.monotonic(), event)
@@ -413,19 +414,19 @@ class ExecutorLoop:
         self.tally.end(work.name, "cancelled")
         work.cancel(task)
 
-    # For those who look on, from any thread.
+    # Read by displays, from any thread.
 
     def running(self) -> dict[str, int]:
-        """How many calls workers have been given, by function."""
+        """Returns the number of calls that workers have received, by function."""
         return dict(Counter(work.name for task in list(self._broker.running) if (work := self._under_way.get(task))))
 
     def working_since(self) -> list[tuple[str, float]]:
-        """Which functions workers are busy with, and since when; in seconds since the epoch."""
+        """Returns the functions that workers run, with their start times in seconds since the epoch."""
         began = list(self._since.items())
         return [(work.name, since) for task, since in began if (work := self._under_way.get(task))]
 
     def cores(self) -> float:
-        """What there is to run calls with."""
+        """Returns the cores available for calls."""
         return self._broker.contract.capacity("cores") / FRACTION
 
     # Dependencies.
@@ -435,7 +436,7 @@ class ExecutorLoop:
             call = cast(SingleCall, self._under_way[task])
             try:
                 call.fill()
-            except Exception as error:  # the result of a foreign future may raise anything when it is pickled
+            except Exception as error:  # pickling the result of a future of another library may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
                 self._over(task).break_off(task, said)
@@ -445,7 +446,7 @@ class ExecutorLoop:
                 self._ready.append(task)
 
     def _fail_for(self, future: Future[Any], tasks: Iterable[int]) -> None:
-        """All these calls need, directly or not, a future that has failed or was cancelled."""
+        """Fails all calls that depend, directly or not, on a failed or cancelled future."""
         error = failure_of(future)
         needed = future.name if isinstance(future, CallFuture) else "another future"
         for task in tasks:
@@ -475,9 +476,9 @@ class ExecutorLoop:
 
 
 def _show(output: bytes) -> None:
-    """What a call printed appears where the program prints."""
+    """Prints the output of a call where the program prints."""
     try:
         sys.stdout.write(output.decode(errors="replace"))
         sys.stdout.flush()
-    except Exception:  # there is none, it was closed, or the program put something in its place that may raise anything
+    except Exception:  # there is none, it was closed, or the program replaced it by an object that may raise anything
         pass

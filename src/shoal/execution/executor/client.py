@@ -1,8 +1,8 @@
-"""The callers' side of an engine: numbers and pickles calls, starts the engine's thread with the first, ends it.
+"""The callers' side of an executor: numbers and pickles calls, starts the loop's thread at the first call, ends it.
 
-Everything here may be called from any thread. An engine outlives neither its program nor its process: when the
-interpreter ends, calls of an executor that was not shut down are dropped and the workers ended; what was accepted
-before a `shutdown(wait=False)` is finished first. A forked child has no part in its parent's engine.
+All methods may be called from any thread. The loop does not outlive its process: when the interpreter ends, open calls
+of an executor that was not shut down are dropped and its workers killed; after `shutdown(wait=False)`, accepted calls
+are finished first. A forked child cannot use its parent's executor.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from shoal.execution.executor.worker_side import apply
 from shoal.ledger.cluster_notes import NetClusterNote
 
 STRETCH = 1024
-"""Calls of a `map` that are pickled and posted together, so that the first run while the last are being pickled."""
+"""Number of calls of a `map` that are pickled and posted together, so that the first calls run while later ones are
+being pickled."""
 MOST_LANES = 512
-"""Functions beyond these share what is learned about how long calls take."""
+"""Functions above this number share the estimate of how long calls take."""
 
 _clients: weakref.WeakSet[ExecutorClient] = weakref.WeakSet()
 
@@ -50,25 +51,26 @@ class ExecutorClient:
     def __init__(
         self, node: Resources, hire: Hire = hire_locally, *, far: str = "", farmed: NetClusterNote | None = None
     ) -> None:
-        """`far`: the cluster where calls run, for messages; nothing: this machine. `farmed` is how to find them."""
+        """`cluster` is the name of the cluster where calls run, for messages; empty for this machine. `note` tells how
+        to find them there."""
         self.node = node
         self.far = far
         self.farmed = farmed
         self._hire = hire
-        # Reentrant: a finalizer may need it wherever the garbage collector happens to run.
+        # Reentrant: the garbage collector may run a finalizer that needs the lock at any point.
         self._lock = threading.RLock()
         self._inbox = Inbox(self._lock)
         self._engine: ExecutorLoop | None = None
         self._thread: threading.Thread | None = None
         self._gone = threading.Event()
-        """Set when the engine's thread has ended; joining it would not survive a Ctrl-C (CPython issue 90882)."""
+        """Set when the loop's thread has ended. Joining the thread would not survive a Ctrl-C (CPython issue 90882)."""
         self._next_task = 0
         self._lanes: dict[tuple[CallOptions, str], int] = {}
         self._closed = False
         self._ended = False
         self._forked = False
         self.live: object = None
-        """What keeps its pictures in a notebook up to date, once there is one."""
+        """Keeps the executor's display in a notebook up to date, once there is one."""
         _clients.add(self)
 
     def submit(
@@ -79,7 +81,7 @@ class ExecutorClient:
         options: CallOptions,
         heard: Callable[[CallResult], None] | None = None,
     ) -> CallFuture:
-        """Post one call; `heard` is told of each attempt that ends, see `CallFuture.heard`."""
+        """Posts one call; `on_attempt` is called with each ended attempt, see `CallFuture.on_attempt`."""
         if is_shippable(function):
             return self._submit(name_of(function), function, arguments, keywords, options, heard)
         return self._submit(name_of(function), apply, (function, *arguments), keywords, options, heard)
@@ -116,7 +118,7 @@ class ExecutorClient:
     def map(
         self, function: Callable[..., Any], calls: list[tuple[Any, ...]], timeout: float | None, options: CallOptions
     ) -> Generator[Any, None, None]:
-        """Post many calls, those with plain arguments without a future each; returns their results in order."""
+        """Posts many calls, without a future for calls with plain arguments; returns their results in order."""
         deadline = None if timeout is None else time.monotonic() + timeout
         name = name_of(function)
         shipped = function
@@ -131,12 +133,12 @@ class ExecutorClient:
             if payloads is not None:
                 stretches.append(self._post_stretch(shipped, payloads, results, options))
                 continue
-            # One has a future in it, or cannot be sent: each gets its own dependencies and its own failure.
+            # One call contains a future, or cannot be pickled: each call gets its own dependencies and its own failure.
             for arguments in some:
                 futures.append(self._submit(name, shipped, arguments, {}, options))
                 futures[-1].add_done_callback(partial(results.put_future, results.add_place()))
         with self._lock:
-            self._ready_engine()  # where there are no calls, this alone tells that the executor was shut down
+            self._ready_engine()  # even without calls, this raises an error if the executor was shut down
 
         def give_up() -> None:
             for stretch in stretches:
@@ -167,7 +169,7 @@ class ExecutorClient:
             self._inbox.post(self._engine.cancel, tasks)
 
     def _lane(self, engine: ExecutorLoop, options: CallOptions, name: str) -> int:
-        """Calls alike in what they ask for and how long they may take; opened in the order of the numbers."""
+        """Returns the lane of calls with the same options and function; opens lanes in the order of their numbers."""
         key = (options, options.category or name)
         lane = self._lanes.get(key)
         if lane is None:
@@ -175,16 +177,16 @@ class ExecutorClient:
                 key = (options, "")
             lane = self._lanes.setdefault(key, len(self._lanes))
             if lane == len(self._lanes) - 1:
-                # A call with a time limit travels alone, so that its limit is about it and nothing else.
+                # A call with a time limit is never bundled, so that its limit concerns no other call.
                 bundled = options.timeout is None
-                # What is far away gets more before it has nothing left: the next bundle takes a while to arrive.
+                # A cluster gets new calls before it runs out of them, because the next bundle takes a while to arrive.
                 refilled = bundled and bool(self.far)
                 self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled, refilled))
         return lane
 
     def _ready_engine(self) -> ExecutorLoop:
         if self._forked:
-            raise RuntimeError("this executor belongs to the process that made it; make one in this process")
+            raise RuntimeError("this executor belongs to another process; create one in this process")
         if self._ended and not self._closed:
             raise BrokenExecutor("the executor has stopped after an internal error")
         if self._closed:
@@ -206,7 +208,7 @@ class ExecutorClient:
             self._ended = True
 
     def close(self, *, cancel_unbegun: bool = False, stop: bool = False) -> None:
-        """Take no more calls and end when those accepted are over, or at once if told to stop."""
+        """Accepts no more calls; ends when the accepted calls have ended, or at once if `stop` is set."""
         if self._forked:
             return
         with self._lock:
@@ -220,7 +222,7 @@ class ExecutorClient:
             self._inbox.post(engine.stop if stop else engine.finish, None)
 
     def join(self) -> None:
-        """Wait until the workers have ended; a Ctrl-C while waiting ends them at once."""
+        """Waits until the workers have ended; a Ctrl-C while waiting kills them at once."""
         if self._engine is None or self._forked:
             return
         if threading.current_thread() is self._thread:
@@ -232,25 +234,26 @@ class ExecutorClient:
             raise
 
     def end_with_program(self) -> None:
-        """The interpreter ends: finish what was accepted before a shutdown, drop everything else."""
+        """The interpreter ends: finishes calls that were accepted before a shutdown, drops all others."""
         if not self._closed:
             self.close(stop=True)
         self.join()
 
     @property
     def engine(self) -> ExecutorLoop | None:
-        """For those who look on; None before the first call."""
+        """The loop, for displays; None before the first call."""
         return self._engine
 
     def told(self) -> str:
-        """Where calls run and what has become of them, in a line."""
+        """Returns where calls run and how many ended how, in one line."""
         cores = show_amount("cores", self.node.get("cores"))
         where = f"cluster {self.far}" if self.far else f"{cores} core{'s' * (cores != '1')}"
         calls = "no calls yet" if self._engine is None else self._engine.tally.told()
         return f"{where}, {calls}{', shut down' if self._closed else ''}"
 
     def ends_of(self, tasks: Sequence[int]) -> Future[None]:
-        """Done when none of these calls runs anywhere; cancelled when that will not be known any more."""
+        """Returns a future that is done when none of these calls runs anywhere; cancelled if that cannot be known any
+        more."""
         over: Future[None] = Future()
         with self._lock:
             if self._engine is None:
@@ -262,11 +265,11 @@ class ExecutorClient:
         return over
 
     def is_over(self) -> bool:
-        """Whether no call will end any more."""
+        """Whether all calls have ended for good."""
         return self._gone.is_set() or self._forked or (self._closed and self._engine is None)
 
     def disown(self) -> None:
-        """This is a forked child: there is no engine here."""
+        """Forgets the loop in a forked child, which has no thread for it."""
         self._forked = True
 
 
