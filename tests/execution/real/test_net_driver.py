@@ -211,7 +211,7 @@ def test_a_net_whose_executor_is_shut_down_says_so_and_can_be_gone_on_with(tmp_p
         with pytest.raises(RunError):
             run.put("todo", 2)  # it is written down or refused; either way the run is over
             run.result(PATIENCE)
-    with pytest.raises(RunError, match="the executor was shut down before the net 'orphan' had come to its end"):
+    with pytest.raises(RunError, match="the executor was shut down before the net 'orphan' had finished"):
         run.result(PATIENCE)
     past = read_past(Workspace("orphan"))
     assert past.outcome.startswith("the executor was shut down") and past.begun is not None
@@ -268,7 +268,7 @@ def test_another_net_cannot_go_on_from_the_ledger(ex: shoal.Executor, tmp_path: 
     run.stop()
     finished(run)
     other = one_task(abs, 2)
-    with pytest.raises(InputError, match="is another one than when its run was cut short"):
+    with pytest.raises(InputError, match="has changed since its run was interrupted"):
         ex.start(other, ledger="changed")
     assert finished(ex.start(other, ledger="changed", afresh=True)).tokens("done") == [2]
 

@@ -1,7 +1,7 @@
-"""Time series on request, for the launcher in Python: a file per task that was looked at, a row per look.
+"""Time series of tasks: the optional file per task with a row per measurement, and the compact series in the ledger.
 
-The columns are those of `shoal monitor` (`shoal.compat.resource_monitor.series`); their names come from the engine.
-`native/series.c` does the same.
+The files have the columns of `shoal monitor` (`shoal.compat.resource_monitor.series`); the run sends their header.
+`native/series.c` and `native/course.c` do the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MEBIBYTE = 1 << 20
 
 
 def row(now: float, look: TreeLook, cores: float, load: float) -> str:
-    """The columns that every series has; memory is rounded up to whole mebibytes, traffic down."""
+    """Formats the columns that every file has; memory is rounded up to whole MiB, I/O down."""
     sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
     words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{cores:.3f}", look.processes, *sizes]
     words += [look.read // _MEBIBYTE, look.written // _MEBIBYTE, 0, 0, "0.000", int(load)]
@@ -47,7 +47,7 @@ def row(now: float, look: TreeLook, cores: float, load: float) -> str:
 
 
 class Series:
-    """All series of one launcher."""
+    """All files of one launcher."""
 
     def __init__(self, directory: str, header: str) -> None:
         self._directory = directory
@@ -57,11 +57,11 @@ class Series:
         self._open: dict[int, int] = {}
 
     def start(self, pid: int, task: int, attempt: int, command: str) -> None:
-        """A task was started; its file is made when it is looked at."""
+        """Registers a started task; its file is created at the first measurement."""
         self._titles[pid] = (task, attempt, command)
 
     def add(self, pid: int, now: float, peaks: Peaks, read: int, written: int) -> None:
-        """A row: how the tree is at this moment, with what it has read and written."""
+        """Writes a row: the current state of the tree, with its I/O so far."""
         descriptor = self._open.get(pid)
         if descriptor is None:
             descriptor = self._open[pid] = self._begin(*self._titles[pid])
@@ -80,7 +80,7 @@ class Series:
         return descriptor
 
     def end(self, pid: int) -> None:
-        """The task is over."""
+        """Closes the file of an ended task."""
         self._titles.pop(pid, None)
         descriptor = self._open.pop(pid, -1)
         if descriptor >= 0:
@@ -88,7 +88,7 @@ class Series:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """A disk without room costs rows, not the run."""
+    """Writes text; on a full disk rows are dropped, and the run continues."""
     try:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     except OSError:
@@ -107,7 +107,7 @@ _KIBIBYTE = 1024
 
 
 class UsagePoint(NamedTuple):
-    """Seconds and bytes."""
+    """Times in seconds, amounts in bytes."""
 
     age: float
     memory: int
@@ -117,7 +117,7 @@ class UsagePoint(NamedTuple):
 
 
 def pack(points: Iterable[UsagePoint]) -> bytes:
-    """As they stand in the ledger."""
+    """Encodes points for the ledger."""
     return b"".join(_POINT.pack(*map(_cut, _figures(point))) for point in points)
 
 
@@ -131,8 +131,8 @@ def _cut(value: float) -> int:
 
 
 def unpack(data: bytes) -> list[UsagePoint]:
-    """What stands there; what is no whole point is left out. What was used so far never becomes less: of processes that
-    were killed together the last look sees only a part."""
+    """Decodes points, without an incomplete one at the end. Makes cumulative values non-decreasing: when processes are
+    killed together, the last measurement sees only some of them."""
     whole = data[: len(data) // _POINT.size * _POINT.size]
     found: list[UsagePoint] = []
     cpu = read = written = 0
@@ -143,15 +143,15 @@ def unpack(data: bytes) -> list[UsagePoint]:
 
 
 LEAST_SPACING = 0.2
-"""Seconds between two points; it doubles when there are too many of them."""
+"""Minimum seconds between two points; doubles when there are too many points."""
 FIRST_AGE = 0.1
-"""At the first point: whatever is shorter costs nothing."""
+"""Age at the first point: shorter attempts cost nothing."""
 LEAST_AGE = 1.0
-"""Of an attempt whose course is told."""
+"""Minimum age of an attempt whose series is reported."""
 
 
 class UsageSeries:
-    """One attempt."""
+    """The series of one attempt."""
 
     def __init__(self) -> None:
         self._points: list[UsagePoint] = []
@@ -159,7 +159,7 @@ class UsageSeries:
         self._memory = 0
 
     def is_due(self, age: float, memory: int) -> bool:
-        """Takes note of the memory at a look; whether there is to be another point."""
+        """Records the memory at a measurement; returns whether a new point is due."""
         if not self._points:
             self._memory = memory
             return age >= FIRST_AGE
@@ -167,7 +167,7 @@ class UsageSeries:
         return age - self._points[-1].age >= 0.9 * self._spacing
 
     def add(self, age: float, cpu: float, read: int, written: int) -> None:
-        """Adds a point; its memory is the most since the one before."""
+        """Adds a point; its memory is the maximum since the previous point."""
         points = self._points
         if len(points) == MOST_POINTS:
             pairs = zip(points[::2], points[1::2], strict=True)
@@ -177,7 +177,7 @@ class UsageSeries:
         self._memory = 0
 
     def end(self, age: float, cpu: float, read: int, written: int) -> bytes:
-        """What is told of it; nothing if it was short. Its memory at the end is not known any more."""
+        """Returns the encoded series; empty for short attempts. The memory at the end is unknown by then."""
         if not self._points or age < LEAST_AGE:
             return b""
         self._memory = max(self._memory, self._points[-1].memory)
