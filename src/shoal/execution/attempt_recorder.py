@@ -82,7 +82,7 @@ class EndedAttempt(msgspec.Struct):
 class AttemptHooks(Protocol):
     """Called around every attempt; stand-ins for other programs use it to do what those programs do."""
 
-    def dress(self, task: int, command: str) -> str:
+    def wrap_command(self, task: int, command: str) -> str:
         """Returns the command line to start instead of the task's own."""
 
     def started(self, task: int, attempt: int) -> None:
@@ -128,7 +128,7 @@ class AttemptRecorder:
         self.ledger = ledger
         self.statistics = statistics
         self.listener = listener
-        self.tell_all = False
+        self.report_all = False
         """Report every attempt to the listener, not only unsuccessful ones."""
         self.stopping = False
         """The run is stopping: no more tasks are started."""
@@ -246,7 +246,7 @@ class AttemptRecorder:
         identity = place_of(graph, task), content_of(graph, task)
         self._record(attempt, attempt.record(True, *identity, inputs, outputs, versions.check))
         self.statistics.task_done(self._totals[graph.profile[task]], attempt.ended - attempt.started)
-        if self.tell_all:
+        if self.report_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
 
     def retry(self, command: Retry) -> None:

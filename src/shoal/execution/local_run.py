@@ -61,7 +61,7 @@ from shoal.execution.processes.output import OutputStream
 from shoal.execution.processes.process_table import become_subreaper, children_of_ours, kill_process
 from shoal.execution.processes.time_series import header
 from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
-from shoal.execution.requests import take_requests, told_cancelled, why_stopped
+from shoal.execution.requests import cancelled_summary, take_requests, why_stopped
 from shoal.execution.run_options import RunOptions
 from shoal.execution.throttle import MachineThrottle, cores_needed
 from shoal.ledger.file import LedgerWriter
@@ -105,7 +105,7 @@ class LocalRun:
         self.flow = DagFlow(graph, plan.wanted())
         regime = options.throttle
         self.sizes = LearnedSizes(graph, options.node, options.sizing, read_kept(workspace), regime.limits)
-        self.broker = Scheduler(
+        self.scheduler = Scheduler(
             options.node,
             columns_for(graph, versions, options.order),
             lanes_for(graph, self.sizes, regime),
@@ -113,12 +113,12 @@ class LocalRun:
             retry_pause=options.retry_pause,
         )
         known, needs = self.sizes.kept.throttle, cores_needed(self.sizes)
-        self.throttling = MachineThrottle(regime, self.broker, options.node, known, needs)
+        self.throttling = MachineThrottle(regime, self.scheduler, options.node, known, needs)
         self.throttling.exclude(launcher.pid)
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
-        self.books = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
+        self.recorder = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
         self.calls = GraphCalls(run, graph, Values(graph, workspace, past), self.output, self.clock)
@@ -156,20 +156,20 @@ class LocalRun:
         self._settle_launcher()
         try:
             ready = self.flow.ready(self.plan.up_to_date())
-            self._settle(self._tell(self.throttling.begin(ready)))
-            self._settle(self._tell(TasksReady(ready)))
+            self._settle(self._handle(self.throttling.begin(ready)))
+            self._settle(self._handle(TasksReady(ready)))
             self._take_requests()  # requests that were made before the signal handler was installed
             while self._goes_on():
                 self._turn()
         finally:
             self._close()
-            self._keep_what_was_learned()
+            self._save_sizes()
             self.statistics.ended = self.clock()
 
     def _goes_on(self) -> bool:
-        if self.broker.draining:
-            return bool(self.broker.running)
-        return not self.broker.idle()
+        if self.scheduler.draining:
+            return bool(self.scheduler.running)
+        return not self.scheduler.idle()
 
     def _turn(self) -> None:
         readable = self.wakeup.wait(self._patience())
@@ -179,11 +179,11 @@ class LocalRun:
             self._check_disk()  # the launcher could not even start them
         for descriptor in readable:
             if descriptor == self.launcher.descriptor:
-                results += self._hear_launcher()
+                results += self._collect_launcher()
             else:
                 results += map(self._call_ended, self.calls.collect(descriptor))
         if self._grown:
-            self._take_growth()
+            self._report_growth()
         if self.wakeup.signals:
             self._on_signals()
         deadline = self.calls.next_deadline()
@@ -191,10 +191,10 @@ class LocalRun:
             results += map(self._call_ended, self.calls.enforce())
         if results:
             self.throttling.ended(now, results)
-            self._settle(self._tell(TasksEnded(results, ready_follows=True)), results_told=True)
+            self._settle(self._handle(TasksEnded(results, ready_follows=True)), results_handled=True)
         if self._wake_at is not None and now >= self._wake_at:
             self._wake_at = None
-            self._settle(self._tell(TimePassed()))
+            self._settle(self._handle(TimePassed()))
         if now >= self._next_tick:
             self._tick(now)
 
@@ -211,65 +211,65 @@ class LocalRun:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
-        under_way = bundles(self.broker)
+        under_way = bundles(self.scheduler)
         self._count_running(under_way.values())
-        self.books.look(now)
-        self.books.tick(under_way)
+        self.recorder.look(now)
+        self.recorder.tick(under_way)
         self.ledger.flush()
-        self._tend_sizes(now)
-        self._tend_throttle(now)
+        self._update_sizes(now)
+        self._update_throttle(now)
         self.backups.tidy()
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
 
-    def _tend_sizes(self, now: float) -> None:
+    def _update_sizes(self, now: float) -> None:
         """Measures the outputs of running tasks, and saves learned sizes from time to time."""
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
-            self._grown += self._disk_watch.look(self.broker.running, self.broker.attempt)
+            self._grown += self._disk_watch.look(self.scheduler.running, self.scheduler.attempt)
             if self._grown:
-                self._take_growth()
+                self._report_growth()
         if now >= self._next_keep and self.sizes.parts:
             self._next_keep = now + KEEP_SECONDS
-            self._keep_what_was_learned()
+            self._save_sizes()
 
-    def _tend_throttle(self, now: float) -> None:
+    def _update_throttle(self, now: float) -> None:
         caps = self.throttling.tick(now)
         if caps is not None:
-            self._settle(self._tell(caps))
+            self._settle(self._handle(caps))
         for record in self.throttling.records(now):
             self.ledger.add(record)
             self.statistics.throttled(record)
 
-    def _keep_what_was_learned(self) -> None:
-        write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
+    def _save_sizes(self) -> None:
+        write_kept(self.workspace, self.sizes.learned(self.throttling.controller.profiles()))
 
     def _count_running(self, under_way: Iterable[LaneBundle]) -> None:
         """Counts occupied slots; a bundle of short tasks counts as one."""
         lanes = Counter(bundle.lane for bundle in under_way)
         # tasks that exceeded their size are in lanes with higher numbers
-        profiles, origin = self.graph.profiles, self.broker.origin
+        profiles, origin = self.graph.profiles, self.scheduler.origin
         self.statistics.count_running([(profiles[origin(lane)], count) for lane, count in lanes.items()])
 
-    def _tell(self, event: Event) -> list[Command]:
-        commands = self.broker.handle(self.now, event)
+    def _handle(self, event: Event) -> list[Command]:
+        commands = self.scheduler.handle(self.now, event)
         if self._trace is not None:
             self._trace.write(msgspec.json.encode((self.now, event, commands)) + b"\n")
         if self.options.paranoid:
             from shoal.core.invariants import check_broker
 
-            check_broker(self.broker)
+            check_broker(self.scheduler)
         return commands
 
-    def _settle(self, commands: list[Command], results_told: bool = False) -> None:
+    def _settle(self, commands: list[Command], results_handled: bool = False) -> None:
         """Carries out the scheduler's commands; tasks that become ready thereby go straight back to the scheduler.
 
         Starts come before ledger and statistics, so that a free core waits as little as possible. Everything is written
         before the turn ends.
         """
         verdicts: list[Accept | Retry | GiveUp] = []
-        while commands or results_told:
+        while commands or results_handled:
             accepted: list[int] = []
             lost: list[int] = []
             for command in commands:
@@ -281,14 +281,14 @@ class LocalRun:
                     verdicts.append(command)  # type: ignore[arg-type]
                 else:
                     self._do(command, verdicts, lost)
-            if not (accepted or lost or results_told):
+            if not (accepted or lost or results_handled):
                 break
             if lost:
                 self._lose(lost)
-            results_told = False
-            commands = self._tell(TasksReady(self.flow.complete(accepted)))
+            results_handled = False
+            commands = self._handle(TasksReady(self.flow.complete(accepted)))
         if verdicts:
-            self.books.enter(verdicts)
+            self.recorder.enter(verdicts)
             if self.options.attendant is not None:
                 gone = self.options.attendant.collect()
                 if gone:
@@ -338,14 +338,14 @@ class LocalRun:
             if isinstance(action, str):
                 if self.options.attendant is not None:
                     self.options.attendant.started(task, attempt)
-                    action = self.options.attendant.dress(task, action)
+                    action = self.options.attendant.wrap_command(task, action)
                 order = self.orders.make(task, attempt, action, command.sizes)
                 if order[6]:
                     self._limits[task] = abs(order[6])
                 orders.append(order)
             else:
                 calls.append((task, attempt))
-                self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
+                self.recorder.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
         if orders:
             self.launcher.start(command.place, orders)
         if calls:
@@ -353,13 +353,13 @@ class LocalRun:
                 self._could_not_start(*refused)
 
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
-        self.books.ended(EndedAttempt(task, attempt, AttemptOutcome.FAILED, 127, self.now, self.now, message=why))
+        self.recorder.ended(EndedAttempt(task, attempt, AttemptOutcome.FAILED, 127, self.now, self.now, message=why))
         self._arrived.append(TaskResult(task, attempt, AttemptOutcome.FAILED))
 
     def _settle_launcher(self) -> None:
         places = self.workspace
         options = self.options
-        self.launcher.settle_in(
+        self.launcher.configure(
             places.running,
             places.output,
             places.processes,
@@ -369,34 +369,34 @@ class LocalRun:
             series_header=header(with_footprint=False) if options.series else "",
         )
 
-    def _hear_launcher(self) -> list[TaskResult]:
-        told = self.launcher.collect()
-        if told is None:
+    def _collect_launcher(self) -> list[TaskResult]:
+        rows = self.launcher.collect()
+        if rows is None:
             return self._replace_launcher()
         results: list[TaskResult] = []
-        for row in told:
+        for row in rows:
             if row[0] == "ended":
                 results.append(self._process_ended(row))
             elif row[0] == "grew":
                 self._grown.append(TaskGrew(*row[1:]))
             elif row[0] == "running":
-                self.books.started(TaskStarted(*row[1:]))
+                self.recorder.started(TaskStarted(*row[1:]))
             elif row[0] == "course":
-                self.books.course(TaskCourse(*row[1:]))
+                self.recorder.course(TaskCourse(*row[1:]))
             else:
                 self.stop("the disk is full")
         return results
 
-    def _take_growth(self) -> None:
+    def _report_growth(self) -> None:
         """Reports memory and disk growth of tasks; the scheduler then reserves more, or has the task killed."""
         grown, self._grown = self._grown, []
         for event in grown:
             if event.task in self._limits and event.resource == "memory":
                 self._limits[event.task] = max(self._limits[event.task], event.amount)
-            self._settle(self._tell(event))
+            self._settle(self._handle(event))
 
     def _why_no_room(self, task: int) -> str:
-        bundle = self.broker.running[task]
+        bundle = self.scheduler.running[task]
         name, used = SIZED[bundle.condemned], bundle.sizes[bundle.condemned]
         there = show_amount(name, self.options.node.get(name))
         return f"used {show_amount(name, used)} of {name}, for which there was no room in {there}"
@@ -411,14 +411,14 @@ class LocalRun:
         for task, attempt in lost:
             ended = EndedAttempt(task, attempt, AttemptOutcome.LOST, 0, self.now, self.now, message="lost")
             self._take_away(ended)
-            self.books.ended(ended)
+            self.recorder.ended(ended)
         return [TaskResult(task, attempt, AttemptOutcome.LOST) for task, attempt in lost]
 
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
         _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
         outcome, listing = OUTCOMES[ended_as], b""
         if outcome is AttemptOutcome.OK:
-            missing, listing = self.preparer.take_stock(task, self.options.by_content, self.backups.stood_in)
+            missing, listing = self.preparer.check_outputs(task, self.options.by_content, self.backups.entries_before)
             if missing is not None:
                 outcome, message = AttemptOutcome.FAILED, missing
         if outcome is AttemptOutcome.FAILED:
@@ -431,7 +431,7 @@ class LocalRun:
         if self.options.attendant is not None and outcome is not AttemptOutcome.UNBEGUN:
             self.options.attendant.ended(ended_attempt)
         self._take_away(ended_attempt)
-        self.books.ended(ended_attempt)
+        self.recorder.ended(ended_attempt)
         sized = self.sizes.of_profile[self.graph.profile[task]] is not None
         amounts = amounts_used(ended_attempt) if sized else NOTHING
         if not sized:
@@ -440,7 +440,7 @@ class LocalRun:
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is AttemptOutcome.OK:
-            stock = self.preparer.take_stock(attempt.task, self.options.by_content, self.backups.stood_in)
+            stock = self.preparer.check_outputs(attempt.task, self.options.by_content, self.backups.entries_before)
             missing, attempt.listing = stock
             if missing is not None:
                 attempt.outcome = AttemptOutcome.FAILED
@@ -448,7 +448,7 @@ class LocalRun:
         if attempt.outcome is not AttemptOutcome.OK:
             self._check_disk()
         self._take_away(attempt)
-        self.books.ended(attempt)
+        self.recorder.ended(attempt)
         self.throttling.weigh(attempt.task, attempt.max_rss)
         return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
 
@@ -472,12 +472,12 @@ class LocalRun:
         """Starts nothing more. Running tasks may finish, unless `end_running`."""
         if not self.stop_reason:
             self.stop_reason = reason
-            self.books.stopping = True
+            self.recorder.stopping = True
             self.listener.note(f"stopping: {reason}")
-        if not self.broker.draining:
-            self._settle(self._tell(DrainRequested()))
+        if not self.scheduler.draining:
+            self._settle(self._handle(DrainRequested()))
         if end_running:
-            self._settle(self._tell(CancelRequested(sorted(self.broker.running))))
+            self._settle(self._handle(CancelRequested(sorted(self.scheduler.running))))
 
     def _on_signals(self) -> None:
         signals, self.wakeup.signals = self.wakeup.signals, []
@@ -486,9 +486,9 @@ class LocalRun:
                 self._take_requests()
             elif self.stop_signal:
                 self.listener.note("killing running tasks")
-                for task in list(self.broker.running):
+                for task in list(self.scheduler.running):
                     self.launcher.kill(task, AttemptOutcome.CANCELLED, "cancelled", at_once=True)
-                    self.calls.kill(task, self.broker.attempt[task])
+                    self.calls.kill(task, self.scheduler.attempt[task])
             else:
                 self.stop_signal = number
                 self.stop(why_stopped(self.workspace, number), end_running=True)
@@ -498,18 +498,18 @@ class LocalRun:
         the scheduler."""
         from shoal.execution.requests import answer_questions  # rarely needed, and a run should start quickly
 
-        reasons, order = self.throttling.governor.reasons(), self.options.order
-        books = (self.workspace, self.graph, self.flow.status, self.broker, self.now, self.books.unbegun)
-        answer_questions(*books, reasons=reasons, order=order, stopping=self.stop_reason)
+        reasons, order = self.throttling.controller.reasons(), self.options.order
+        known = (self.workspace, self.graph, self.flow.status, self.scheduler, self.now, self.recorder.unbegun)
+        answer_questions(*known, reasons=reasons, order=order, stopping=self.stop_reason)
         tasks = [
             task for task in take_requests(self.workspace, self.graph) if self.flow.status[task] <= TaskStatus.READY
         ]
         if tasks:
-            self.listener.note(told_cancelled(self.graph, tasks))
-        self._settle(self._tell(CancelRequested(tasks)))
+            self.listener.note(cancelled_summary(self.graph, tasks))
+        self._settle(self._handle(CancelRequested(tasks)))
         waiting = [task for task in tasks if self.flow.status[task] == TaskStatus.WAITING]
         if waiting:
-            self.books.cancelled(waiting)
+            self.recorder.cancelled(waiting)
             self._lose(waiting)
 
     def _close(self) -> None:

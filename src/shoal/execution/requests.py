@@ -60,8 +60,8 @@ def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
 
 def ask_to_put(workspace: Workspace, tokens: TokensPut) -> None:
     """Puts tokens into the net that runs here; returns when they are in its ledger."""
-    told = ask_and_wait(workspace, ".put", msgspec.json.encode(tokens), ANSWER_SECONDS, "put them there")
-    answer = msgspec.json.decode(told, type=RequestResult)
+    reply = ask_and_wait(workspace, ".put", msgspec.json.encode(tokens), ANSWER_SECONDS, "put them there")
+    answer = msgspec.json.decode(reply, type=RequestResult)
     if answer.message:
         raise InputError(answer.message, remedy=answer.remedy)
 
@@ -84,9 +84,9 @@ def ask_and_wait(
             raise SilentRunError(f"process {pid} does not answer", remedy="see 'shoal status' for the state of its run")
         time.sleep(_PAUSE)
     with open(answered, "rb") as file:
-        told = file.read()
+        reply = file.read()
     _remove(answered)
-    return told
+    return reply
 
 
 def ask_to_close(workspace: Workspace) -> None:
@@ -108,7 +108,7 @@ def _pid_of_run(workspace: Workspace, elsewhere: str) -> int:
     return holder.pid
 
 
-def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, knock: int = signal.SIGUSR1) -> str:
+def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, signal_number: int = signal.SIGUSR1) -> str:
     """Writes the request and signals the run; returns the path without its extension."""
     path = os.path.join(workspace.requests, f"{os.getpid()}")
     try:
@@ -118,7 +118,7 @@ def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, knock: int =
     except OSError as error:
         raise InputError(f"cannot write in {workspace.requests!r}: {error.strerror}") from None
     try:
-        _signal(pid, knock)
+        _signal(pid, signal_number)
     except InputError:
         _remove(path + kind)
         raise
@@ -168,13 +168,13 @@ def names_to_cancel(workspace: Workspace) -> list[str]:
 def why_stopped(workspace: Workspace, number: int) -> str:
     """Returns the reason to show for a signal that stops a run: `shoal cancel` leaves a file to show that it sent the
     signal."""
-    asked = _requests(workspace, ".stop") if number == signal.SIGTERM else []
-    for path in asked:
+    requests = _requests(workspace, ".stop") if number == signal.SIGTERM else []
+    for path in requests:
         _remove(path)
-    return "it was cancelled" if asked else f"received {signal.Signals(number).name}"
+    return "it was cancelled" if requests else f"received {signal.Signals(number).name}"
 
 
-def told_cancelled(graph: Graph, tasks: Sequence[int]) -> str:
+def cancelled_summary(graph: Graph, tasks: Sequence[int]) -> str:
     """`cancelled: a, b, c and 12 more`."""
     more = f" and {len(tasks) - MOST_NAMED:,} more" if len(tasks) > MOST_NAMED else ""
     return f"cancelled: {', '.join(graph.names[task] for task in tasks[:MOST_NAMED])}{more}"
@@ -208,15 +208,15 @@ def _taken(workspace: Workspace, kind: str) -> Iterator[tuple[str, bytes]]:
 
 def answer(path: str, error: InputError | None) -> None:
     """Writes the outcome of a request."""
-    told = RequestResult(error.message, error.remedy) if error is not None else RequestResult()
-    write_answer(path, msgspec.json.encode(told))
+    reply = RequestResult(error.message, error.remedy) if error is not None else RequestResult()
+    write_answer(path, msgspec.json.encode(reply))
 
 
-def write_answer(path: str, told: bytes) -> None:
+def write_answer(path: str, reply: bytes) -> None:
     """Writes a reply to the path where the other process waits for it; on a full disk there is none."""
     try:
         with open(path + ".part", "wb") as file:
-            file.write(told)
+            file.write(reply)
         os.rename(path + ".part", path + ".answer")
     except OSError:
         _remove(path + ".part")
@@ -258,15 +258,15 @@ def ask_why(workspace: Workspace, question: ExplainQuestion) -> ExplainReply:
     does not reply."""
     if question.task is not None:
         question = msgspec.structs.replace(question, task=decodable(question.task))
-    told = ask_and_wait(workspace, ".why", msgspec.json.encode(question), EXPLAIN_SECONDS)
-    return msgspec.json.decode(told, type=ExplainReply)
+    reply = ask_and_wait(workspace, ".why", msgspec.json.encode(question), EXPLAIN_SECONDS)
+    return msgspec.json.decode(reply, type=ExplainReply)
 
 
 def answer_questions(
     workspace: Workspace,
     graph: Graph,
     statuses: Sequence[int],
-    broker: Scheduler,
+    scheduler: Scheduler,
     now: float,
     unbegun: Mapping[int, int],
     *,
@@ -278,16 +278,16 @@ def answer_questions(
     for path, request in take_questions(workspace):
         try:
             question = msgspec.json.decode(request, type=ExplainQuestion)
-            since = {task: moment for task, moment in question.since.items() if task in broker.running}
-            known = (graph, statuses, broker, now, unbegun)
+            since = {task: moment for task, moment in question.since.items() if task in scheduler.running}
+            known = (graph, statuses, scheduler, now, unbegun)
             source = SingleNodeSource(*known, since=since, reasons=reasons, order=order, stopping=stopping)
-            told = msgspec.json.encode(_told(source, graph, question.task))
+            reply = msgspec.json.encode(_reply_to(source, graph, question.task))
         except _NO_ANSWER:
-            told = msgspec.json.encode(ExplainReply())  # a question must not harm the run
-        write_answer(path, told)
+            reply = msgspec.json.encode(ExplainReply())  # a question must not harm the run
+        write_answer(path, reply)
 
 
-def _told(source: SingleNodeSource, graph: Graph, wanted: str | None) -> ExplainReply:
+def _reply_to(source: SingleNodeSource, graph: Graph, wanted: str | None) -> ExplainReply:
     if wanted is None:
         whole = source.whole()
         mentioned = [task for group in whole.groups for task in group.example.mentions()]

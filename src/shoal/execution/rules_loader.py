@@ -296,7 +296,7 @@ class _Loader:
         self._rules.check_parameters()
         net = self._find_net()
         if self._rules.has_functions or net is not None:
-            self._let_functions_travel()
+            self._send_functions_by_value()
         if net is not None:
             raise NetFoundError(self._path, net)
         return self._rules
@@ -365,7 +365,7 @@ class _Loader:
                 remedy="write a pattern that excludes the deepest ones, or name the files",
             ) from None
 
-    def _let_functions_travel(self) -> None:
+    def _send_functions_by_value(self) -> None:
         """Makes workers receive the functions of these files as code, because no worker can import a rules file."""
         # cloudpickle has no stubs, and its import costs 20 ms that a workflow of commands need not pay.
         import cloudpickle  # type: ignore[import-untyped]

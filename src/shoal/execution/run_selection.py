@@ -58,7 +58,7 @@ def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
 
 def refuse_unreadable(path: str, ledger: str) -> None:
     """Raises an error if a ledger in which no run was found is damaged."""
-    records, damaged = how_whole(ledger)
+    records, damaged = count_records(ledger)
     if damaged:
         what = "no run" if records else "nothing"
         raise InputError(
@@ -67,7 +67,7 @@ def refuse_unreadable(path: str, ledger: str) -> None:
         )
 
 
-def how_whole(ledger: str) -> tuple[int, int]:
+def count_records(ledger: str) -> tuple[int, int]:
     """Returns the number of records of a ledger, and the number of bytes that belong to none; its end may be being
     written."""
     records = covered = 0
@@ -86,11 +86,11 @@ def numbered_run(workspace: Workspace, path: str, number: int | None) -> int | N
     runs = count_runs(workspace.ledger)
     wanted = number if number > 0 else runs + number
     if number == 0 or not 1 <= wanted <= runs:  # runs are counted from 1, and -1 is the one before the last
-        raise InputError(f"there is no run {number} of {path!r}", remedy=_what_there_is(runs))
+        raise InputError(f"there is no run {number} of {path!r}", remedy=_available_runs(runs))
     return wanted
 
 
-def _what_there_is(runs: int) -> str:
+def _available_runs(runs: int) -> str:
     if runs < 2:
         return "its ledger has one run, @1" if runs else "its ledger has none"
     return f"its ledger has {runs} runs: the first is @1, the one before the last @-1"

@@ -167,10 +167,10 @@ def enter(path: str) -> Workspace:
 
 def load(workspace: Workspace, words: Sequence[str]) -> Workflow:
     """Loads the workflow; the current directory is its own."""
-    return undisturbed(lambda: load_workflow(os.path.basename(workspace.workflow), words))
+    return without_collection(lambda: load_workflow(os.path.basename(workspace.workflow), words))
 
 
-def undisturbed(read: Callable[[], Workflow]) -> Workflow:
+def without_collection(read: Callable[[], Workflow]) -> Workflow:
     """Loads with the garbage collector off: a graph consists of many small objects without garbage."""
     gc.disable()
     try:
@@ -302,7 +302,7 @@ def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = M
     return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 
 
-def look_back(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
+def recover(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
     """Recovers from a killed run, under the lock and before any file is examined; returns where existing outputs were
     moved."""
     ended = end_leftovers(workspace, history)
@@ -322,7 +322,7 @@ class RunDriver(Protocol):
     @property
     def statistics(self) -> Statistics: ...
     @property
-    def books(self) -> AttemptRecorder: ...
+    def recorder(self) -> AttemptRecorder: ...
     @property
     def graph(self) -> Graph: ...
     @property
@@ -360,7 +360,7 @@ class Session:
         current directory is the workspace's base."""
         self.options = options
         self.listener = listener
-        self.tell_all = False
+        self.report_all = False
         """Report every attempt to the listener, not only unsuccessful ones."""
         raise_limit()  # each worker process needs some descriptors
         self.identity = os.urandom(6).hex()
@@ -396,7 +396,7 @@ class Session:
             if before is not None:
                 before(self.workflow)
             self.history = read_history(self.workspace)
-            self._look_back()
+            self._recover()
             if afresh and self.history.bytes_read:
                 os.truncate(self.workspace.ledger, 0)
                 self.history = read_history(self.workspace)
@@ -436,8 +436,8 @@ class Session:
         self._unboot()
         self.workspace.release()
 
-    def _look_back(self) -> None:
-        look_back(self.workspace, self.history, self.listener.note)
+    def _recover(self) -> None:
+        recover(self.workspace, self.history, self.listener.note)
 
     def _make_run(self, ledger: LedgerWriter) -> RunDriver:
         return LocalRun(
@@ -461,7 +461,7 @@ class Session:
         try:
             self._write_head(ledger)
             run = self._make_run(ledger)
-            run.books.tell_all = self.tell_all
+            run.recorder.report_all = self.report_all
             try:
                 run.execute()
             finally:

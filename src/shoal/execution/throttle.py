@@ -43,12 +43,12 @@ class MachineThrottle:
     def __init__(
         self,
         regime: Regime,
-        broker: Scheduler,
+        scheduler: Scheduler,
         node: Resources,
         known: Mapping[str, UsageProfile],
         needs: Mapping[str, int] | None = None,
     ) -> None:
-        self.governor = ThrottleController(regime, broker, whole_cores(node), known, needs)
+        self.controller = ThrottleController(regime, scheduler, whole_cores(node), known, needs)
         self.learns = regime.learns
         self._sensor: NodeSensor | None = None
         self._own: list[int] = [os.getpid()]
@@ -68,28 +68,28 @@ class MachineThrottle:
             self._sensor.exclude(pid)
 
     def begin(self, ready: Iterable[int]) -> CapsChanged:
-        return self.governor.begin(ready)
+        return self.controller.begin(ready)
 
     def ended(self, now: float, results: Iterable[TaskResult]) -> None:
         """Must be called before the scheduler gets the results, because the scheduler forgets ended tasks."""
         if self.learns:
-            self.governor.ended(now, results)
+            self.controller.ended(now, results)
 
     def weigh(self, task: int, memory: int) -> None:
         """Reports the memory of an attempt whose memory size is not learned."""
         if self.learns and memory:
-            self.governor.weigh(task, memory)
+            self.controller.weigh(task, memory)
 
     def tick(self, now: float) -> CapsChanged | None:
         """Samples the node if it is time; returns new caps for the scheduler, if any."""
         if not self.learns:
             return None
-        if self.governor.wants_sample(now):
+        if self.controller.wants_sample(now):
             if self._sensor is None:
                 self._sensor = NodeSensor(now, self._own)
-            sample = self._sensor.sense(now).sample(self.governor.running())
-            self.governor.sample(now, self._without_others(now, sample))
-        return self.governor.look(now)
+            sample = self._sensor.sense(now).sample(self.controller.running())
+            self.controller.sample(now, self._without_others(now, sample))
+        return self.controller.look(now)
 
     def _without_others(self, now: float, sample: NodeSample) -> NodeSample:
         """Returns the sample with the CPU time of tasks only."""
@@ -117,12 +117,14 @@ class MachineThrottle:
     def records(self, now: float, node: str = "") -> list[ThrottleDecided]:
         """Returns the new decisions as ledger records."""
         found = []
-        for told in self.governor.news():
-            verdict = told.verdict
+        for report in self.controller.news():
+            verdict = report.verdict
             cap = -1 if verdict.cap is None else verdict.cap
             figures = (verdict.dominant or "", verdict.use, verdict.rate, verdict.reason)
             state = verdict.state.value
-            found.append(ThrottleDecided(now, node, told.category, cap, told.running, told.waiting, state, *figures))
+            found.append(
+                ThrottleDecided(now, node, report.category, cap, report.running, report.waiting, state, *figures)
+            )
         return found
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def test_retries_that_come_to_nothing_are_given_up(tmp_path: Path, inside: Insid
 # ---- again, anew, changed -------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_ended_tells_its_result_and_force_runs_it_again(tmp_path: Path, inside: Inside) -> None:
+def test_a_run_that_ended_shows_its_result_and_force_runs_it_again(tmp_path: Path, inside: Inside) -> None:
     flow = example(tmp_path, "tree")
     assert "91 tasks done (expand 46, add 45)" in inside("run", "tree.py").stdout
     again = inside("run", "tree.py").stdout
@@ -332,7 +332,7 @@ def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None
     assert "no transition 'nobody'" in inside("why", "nobody", "newton.py", expect=2).stderr
 
 
-def test_json_lines_tell_tasks_marks_and_the_end(tmp_path: Path, inside: Inside) -> None:
+def test_json_lines_contain_tasks_markings_and_the_end(tmp_path: Path, inside: Inside) -> None:
     example(tmp_path, "tree")
     lines = [json.loads(line) for line in inside("run", "tree.py", "--json").stdout.splitlines()]
     events = Counter(line["event"] for line in lines)

@@ -102,7 +102,7 @@ def test_shell_of_a_decorated_function_is_refused(tmp_path: Path) -> None:
     assert "shell= is for commands, and this runs a function" in shoal(tmp_path, "run", "flow.py", expect=2).stderr
 
 
-def test_without_bash_commands_are_strict_as_far_as_sh_is_and_that_is_told_once(tmp_path: Path) -> None:
+def test_without_bash_commands_are_strict_as_far_as_sh_is_and_that_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("sh", "cat", "true", "env", "mkdir", "rm"):
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
@@ -123,7 +123,7 @@ task("plain", run="true")
 
 
 @NEEDS_BASH
-def test_sh_and_capture_are_strict_unless_they_are_told_otherwise(tmp_path: Path) -> None:
+def test_sh_and_capture_are_strict_unless_given_another_shell(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("""
 from shoal import CommandFailed, capture, sh, task
 
@@ -182,7 +182,7 @@ file("c", run="touch {out}")
     assert "\ttouch c\n" in text
 
 
-def test_memory_of_functions_is_told_not_to_be_held(tmp_path: Path) -> None:
+def test_memory_limits_of_functions_are_reported_as_not_enforced(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(
         "from shoal import task\n@task(memory='50M')\ndef f(): pass\n@task(memory='60M')\ndef g(): pass\n"
     )

@@ -77,7 +77,7 @@ class RandomUser:
 
         engine = self.executor._client._engine
         if engine is not None:
-            self.executor._client._inbox.post(check, engine._broker)
+            self.executor._client._inbox.post(check, engine._scheduler)
 
     def check(self, future: CallFuture) -> None:
         needs = self.needs[future]
@@ -109,4 +109,4 @@ def test_every_future_is_settled_rightly(seed: int) -> None:
     assert not user.broken
     for future in user.futures:
         user.check(future)
-    assert engine is not None and not engine._under_way and not engine._flow and engine._broker.idle()
+    assert engine is not None and not engine._under_way and not engine._dependencies and engine._scheduler.idle()

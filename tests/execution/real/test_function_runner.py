@@ -691,7 +691,7 @@ def test_a_program_that_ignores_its_children_still_learns_of_a_crash(tmp_path: P
     assert (done.stdout, done.stderr) == ("crashed 0\n", "")
 
 
-def test_nothing_survives_when_the_runner_s_process_is_killed(tmp_path: Path) -> None:
+def test_nothing_survives_when_the_pool_s_process_is_killed(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         """

@@ -128,7 +128,7 @@ def test_a_command_that_takes_too_long_leaves_no_process_behind(ex: shoal.Execut
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the command is ended with its worker")
 
 
-def test_a_failed_command_tells_its_status_and_last_words(ex: shoal.Executor) -> None:
+def test_a_failed_command_reports_its_status_and_last_output(ex: shoal.Executor) -> None:
     net = Net("commands")
     net.task(name="try", x=take(net.place("todo", [3])), command="echo sorry; exit {x}")
     run = finished(ex.start(net))
@@ -288,7 +288,7 @@ def test_the_digest_is_about_steps_guards_and_first_tokens_and_not_about_tasks()
     assert digest_of(net_of(3), ["n=1"]) != same
 
 
-def test_damage_in_the_ledger_is_told_and_does_not_crash(ex: shoal.Executor) -> None:
+def test_damage_in_the_ledger_is_reported_and_does_not_crash(ex: shoal.Executor) -> None:
     net = one_task(abs, *range(-300, 0), keep_open=True)
     run = ex.start(net, ledger="damaged")
     wait_until(lambda: sum(run.done_tasks().values()) >= 200, "much is done")

@@ -80,7 +80,7 @@ class GraphCalls:
         self.values = values
         self.output = output
         self.clock = clock
-        self.runner: WorkerPool | None = None
+        self.pool: WorkerPool | None = None
         self._wakeup: Wakeup | None = None
 
     def attach(self, wakeup: Wakeup) -> None:
@@ -91,14 +91,14 @@ class GraphCalls:
         reason."""
         from shoal.execution.calls.messages import CallRequest
 
-        runner = self._runner()
+        pool = self._make_pool()
         requests: list[CallRequest] = []
         refused: list[tuple[int, int, str]] = []
         for task, attempt in calls:
             action = self.graph.actions[task]
             assert isinstance(action, Call)
             try:
-                number, payload = runner.register(action.function), self._payload(task, action)
+                number, payload = pool.register(action.function), self._payload(task, action)
             except Exception as error:  # pickling the user's own objects may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 refused.append((task, attempt, f"its function cannot be sent to a worker process ({reason})"))
@@ -106,7 +106,7 @@ class GraphCalls:
             timeout = self.graph.profile_of(task).timeout
             requests.append(CallRequest(task, attempt, number, payload, timeout))
         if requests:
-            runner.start(requests)
+            pool.start(requests)
         return refused
 
     def _payload(self, task: int, action: Call) -> bytes:
@@ -146,12 +146,12 @@ class GraphCalls:
             needs.append((graph.names[other], value))
         return needs
 
-    def _runner(self) -> WorkerPool:
-        if self.runner is None:
+    def _make_pool(self) -> WorkerPool:
+        if self.pool is None:
             from shoal.execution.calls.worker_pool import WorkerPool
 
             assert self._wakeup is not None
-            self.runner = WorkerPool(
+            self.pool = WorkerPool(
                 directory=os.getcwd(),
                 environment=os.environ,
                 sys_path=sys.path,
@@ -159,27 +159,27 @@ class GraphCalls:
                 on_open=self._wakeup.add,
                 on_close=self._wakeup.discard,
             )
-        return self.runner
+        return self.pool
 
     def collect(self, descriptor: int) -> list[EndedAttempt]:
-        assert self.runner is not None
-        return self._attempts(self.runner.collect(descriptor))
+        assert self.pool is not None
+        return self._attempts(self.pool.collect(descriptor))
 
     def next_deadline(self) -> float | None:
         """Returns when `enforce` is due, by the monotonic clock."""
-        return self.runner.next_deadline() if self.runner is not None else None
+        return self.pool.next_deadline() if self.pool is not None else None
 
     def enforce(self) -> list[EndedAttempt]:
-        return self._attempts(self.runner.enforce(time.monotonic())) if self.runner is not None else []
+        return self._attempts(self.pool.enforce(time.monotonic())) if self.pool is not None else []
 
     def kill(self, task: int, attempt: int) -> None:
         """Kills a call; its end is reported like any other."""
-        if self.runner is not None:
-            self.runner.kill(task, attempt)
+        if self.pool is not None:
+            self.pool.kill(task, attempt)
 
     def close(self) -> None:
-        if self.runner is not None:
-            self.runner.close(0.5)
+        if self.pool is not None:
+            self.pool.close(0.5)
 
     def _attempts(self, results: Iterable[CallResult]) -> list[EndedAttempt]:
         return [self._attempt(result) for result in results]

@@ -135,7 +135,7 @@ class CallCancelledError(CallError):
     """The call was cancelled while it waited or ran."""
 
 
-class _Travelling:
+class _PicklableError:
     """Pickles an exception as a function call that joins exception and traceback again."""
 
     __slots__ = ("error", "text")
@@ -184,7 +184,7 @@ def _pickled(error: BaseException, text: str) -> bytes:
     reasons = []
     for dumps in (_dumps, dumps_by_value):
         try:
-            data = dumps(_Travelling(error, text))
+            data = dumps(_PicklableError(error, text))
             # Many exceptions pickle but do not unpickle (an `__init__` with more arguments): test it here.
             pickle.loads(data)
             return data
@@ -192,7 +192,7 @@ def _pickled(error: BaseException, text: str) -> bytes:
             reasons.append(f"{type(reason).__name__}: {reason}")
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     stand_in = CallError(f"the call raised {kind}, which cannot be sent back ({reasons[0]}): {_message(text)}")
-    return pickle.dumps(_Travelling(stand_in, text), 5)
+    return pickle.dumps(_PicklableError(stand_in, text), 5)
 
 
 def _dumps(value: object) -> bytes:

@@ -88,7 +88,7 @@ def _settle(directory: str) -> None:
     for descriptor in (BELL_FD, MEMORY_FD, LIFELINE_FD, OUTPUT_FD):
         os.set_inheritable(descriptor, False)
     # A child that a call forks must not use the pool's page and bell.
-    os.register_at_fork(after_in_child=_part_from_runner)
+    os.register_at_fork(after_in_child=_detach_from_pool)
     # Output is written line by line, so a crash loses no whole line and the two streams stay in order. Standard error
     # is unbuffered: otherwise a message without a line end would come after later output of the call's child processes.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -96,12 +96,12 @@ def _settle(directory: str) -> None:
     os.chdir(directory)
 
 
-_parted: list[bool] = []
+_detached: list[bool] = []
 """Not empty in a child that a call forked: it shares the page, and must not touch it."""
 
 
-def _part_from_runner() -> None:
-    _parted.append(True)
+def _detach_from_pool() -> None:
+    _detached.append(True)
     os.close(BELL_FD)
 
 
@@ -118,7 +118,7 @@ def run_bundle(page: Page, calls: WorkerCalls, usage: CallUsage) -> None:
         times[STARTED] = began
         words[RUNNING] = slot + 1
         outcome, body = (SKIPPED, b"") if memory[FLAGS + slot] else perform(function, payload)
-        if _parted:  # a forked child returned from the call as well
+        if _detached:  # a forked child returned from the call as well
             os._exit(0)
         ended = monotonic()
         user, system, peak = usage.of_call(ended - began)

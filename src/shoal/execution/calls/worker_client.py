@@ -202,14 +202,14 @@ _FIRST_FREE = 16  # descriptors to pass on are moved above the numbers that they
 _not_for_children: set[int] = set()
 
 
-def _let_go() -> None:
+def _close_inherited() -> None:
     """In a child forked by the user's program: closes what would keep workers alive after the program has ended."""
     for descriptor in _not_for_children:
         os.close(descriptor)
     _not_for_children.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class Lifeline:
@@ -475,7 +475,7 @@ class CallWorker:
             self.look_at = None
             self.process.signal_group(signal.SIGKILL)
 
-    def bury(self) -> list[CallResult]:
+    def settle_death(self) -> list[CallResult]:
         """Settles the calls of a dead worker, then reaps it."""
         bundle = self.bundle
         if bundle is None:

@@ -162,7 +162,7 @@ class WorkerPool:
             return []
         if descriptor == worker.process.death:
             self._forget(worker)
-            results = worker.bury()
+            results = worker.settle_death()
             self._give_waiting()
             return results
         now = time.monotonic()
@@ -228,13 +228,13 @@ class WorkerPool:
                 self._hang_up(worker)
             else:
                 worker.process.signal_group(signal.SIGTERM)
-        self._bury_until(time.monotonic() + grace)
+        self._wait_for_deaths(time.monotonic() + grace)
         for worker in self._workers.values():
             worker.process.signal_group(signal.SIGKILL)
-        self._bury_until(time.monotonic() + _KILLED_BY)
+        self._wait_for_deaths(time.monotonic() + _KILLED_BY)
         self._lifeline.close()
 
-    def _bury_until(self, deadline: float) -> None:
+    def _wait_for_deaths(self, deadline: float) -> None:
         poll = select.poll()
         for worker in self._workers.values():
             poll.register(worker.process.death, select.POLLIN)

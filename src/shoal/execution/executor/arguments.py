@@ -20,7 +20,7 @@ from shoal.execution.calls.protocol import PLAIN, ValueOf
 from shoal.execution.executor.call_pool import CallPool
 from shoal.execution.executor.worker_side import Definition, fill
 
-_NOT_THERE = (b"__main__", b"shoal_rules")
+_NOT_IMPORTABLE = (b"__main__", b"shoal_rules")
 """Pickle refers to definitions of the main program or a rules file by name. A worker cannot import these modules, so
 such values are pickled by value."""
 
@@ -63,12 +63,12 @@ def encode(name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -
     request = (PLAIN, arguments, keywords)
     for argument in arguments:
         if isinstance(argument, Future):
-            return _noting(name, request)
+            return _encode_with_futures(name, request)
     try:
         data = pickle.dumps(request, 5)
     except Exception:  # a future at some depth, or a value that needs pickling by value; reducers may raise anything
-        return _noting(name, request)
-    return _noting(name, request) if _must_travel(data) else data
+        return _encode_with_futures(name, request)
+    return _encode_with_futures(name, request) if _needs_by_value(data) else data
 
 
 def encode_all(calls: Sequence[tuple[Any, ...]]) -> list[bytes] | None:
@@ -79,7 +79,7 @@ def encode_all(calls: Sequence[tuple[Any, ...]]) -> list[bytes] | None:
         payloads = [dumps((PLAIN, arguments, nothing), 5) for arguments in calls]
     except Exception:  # as above
         return None
-    return None if any(map(_must_travel, payloads)) else payloads
+    return None if any(map(_needs_by_value, payloads)) else payloads
 
 
 def dumps(value: object) -> bytes:
@@ -88,14 +88,14 @@ def dumps(value: object) -> bytes:
         data = pickle.dumps(value, 5)
     except PICKLING_ERRORS:
         return dumps_by_value(value)
-    return dumps_by_value(value) if _must_travel(data) else data
+    return dumps_by_value(value) if _needs_by_value(data) else data
 
 
-def _must_travel(pickled: bytes) -> bool:
-    return _NOT_THERE[0] in pickled or _NOT_THERE[1] in pickled
+def _needs_by_value(pickled: bytes) -> bool:
+    return _NOT_IMPORTABLE[0] in pickled or _NOT_IMPORTABLE[1] in pickled
 
 
-class _Noted:
+class _FutureCollector:
     """The futures found while pickling, each once, in the order of their first appearance."""
 
     def __init__(self) -> None:
@@ -116,37 +116,37 @@ class _Dumper(Protocol):
     def dump(self, value: object, /) -> None: ...
 
 
-def _plain_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
+def _plain_dumper(file: io.BytesIO, collector: _FutureCollector) -> _Dumper:
     class Plain(pickle.Pickler):
         def persistent_id(self, value: object) -> int | None:
-            return noted.persistent_id(value)
+            return collector.persistent_id(value)
 
     return Plain(file, 5)
 
 
-def _by_value_dumper(file: io.BytesIO, noted: _Noted) -> _Dumper:
+def _by_value_dumper(file: io.BytesIO, collector: _FutureCollector) -> _Dumper:
     class ByValue(by_value_pickler()):  # type: ignore[misc]  # its base has no stubs
         def persistent_id(self, value: object) -> int | None:
-            return noted.persistent_id(value)
+            return collector.persistent_id(value)
 
     dumper: _Dumper = ByValue(file, 5)
     return dumper
 
 
-def _noting(name: str, request: tuple[Any, ...]) -> bytes | Unfilled:
+def _encode_with_futures(name: str, request: tuple[Any, ...]) -> bytes | Unfilled:
     reason = ""
     for make in (_plain_dumper, _by_value_dumper):
         file = io.BytesIO()
-        noted = _Noted()
+        collector = _FutureCollector()
         try:
-            make(file, noted).dump(request)
+            make(file, collector).dump(request)
         except Exception as error:  # users' reducers may raise anything
             reason = f"{type(error).__name__}: {error}"
             continue
         data = file.getvalue()
-        if make is _plain_dumper and _must_travel(data):
+        if make is _plain_dumper and _needs_by_value(data):
             continue
-        return Unfilled(data, noted.futures) if noted.futures else data
+        return Unfilled(data, collector.futures) if collector.futures else data
     raise UnpicklableArgumentError(f"an argument of {name} cannot be sent to a worker process ({reason})")
 
 
@@ -168,7 +168,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return name if isinstance(name, str) else type(function).__qualname__
 
 
-class _Known:
+class _Registered:
     __slots__ = ("calls", "function", "number")
 
     def __init__(self, function: Callable[..., Any], number: int) -> None:
@@ -180,9 +180,9 @@ class _Known:
 class FunctionTable:
     """Counts the open calls per function; releases unused functions when there are too many."""
 
-    def __init__(self, crew: CallPool) -> None:
-        self._crew = crew
-        self._known: dict[int, _Known] = {}
+    def __init__(self, pool: CallPool) -> None:
+        self._pool = pool
+        self._known: dict[int, _Registered] = {}
         """By identity of the function, oldest first. The table holds the function, so that its id is not reused."""
         self._room = KEPT
 
@@ -193,12 +193,12 @@ class FunctionTable:
             if len(self._known) >= self._room:
                 self._make_room()
             try:
-                number = self._crew.register(function)
+                number = self._pool.register(function)
             except Exception as error:  # users' reducers may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 name = name_of(function)
                 raise UnpicklableArgumentError(f"{name} cannot be sent to a worker process ({reason})") from error
-            known = self._known[id(function)] = _Known(function, number)
+            known = self._known[id(function)] = _Registered(function, number)
         known.calls += calls
         return known.number
 
@@ -209,7 +209,7 @@ class FunctionTable:
     def _make_room(self) -> None:
         for identity, known in list(self._known.items()):
             if not known.calls:
-                self._crew.release(known.number)
+                self._pool.release(known.number)
                 del self._known[identity]
         # If all functions are in use, repeating this for each new function would take quadratic time.
         self._room = max(KEPT, 2 * len(self._known))

@@ -45,7 +45,7 @@ from shoal.errors import RunError
 from shoal.execution.calls.messages import CallRequest, CallResult
 from shoal.execution.calls.pickling import CallCancelledError, CallError
 from shoal.execution.executor.arguments import FunctionTable
-from shoal.execution.executor.call_pool import Hire, hire_locally, not_run
+from shoal.execution.executor.call_pool import PoolFactory, make_local_pool, not_run
 from shoal.execution.executor.calls import MapStretch, PendingCalls, SingleCall
 from shoal.execution.executor.future import CallFuture, failure_of, has_failed
 from shoal.execution.executor.tally import CallTally
@@ -107,7 +107,7 @@ class Inbox:
 
 ADDED_AT_ONCE = 2048
 """Maximum number of calls added per turn, so that results do not wait while a long `map` arrives."""
-MOST_NOTED = 4096
+MOST_START_TIMES = 4096
 """Maximum number of recorded start times of bundles; above it, those of ended bundles are removed."""
 GRACE = 2.0
 """Seconds that idle workers have to exit by themselves."""
@@ -118,15 +118,15 @@ _NO_RESULTS: Mapping[int, CallResult] = {}
 class ExecutorLoop:
     """The state of the loop's thread; `run` is the thread function, the other public methods handle messages."""
 
-    def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
+    def __init__(self, node: Resources, inbox: Inbox, make_pool: PoolFactory = make_local_pool) -> None:
         self.tally = CallTally()
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
         # The scheduler only looks up lanes of tasks that it holds, and entries of a dict can be removed with their
         # task.
         columns = TaskColumns(self._lane_of)
-        self._broker = Scheduler(node, columns, [], order="fifo")
-        self._flow = DynamicFlow()
+        self._scheduler = Scheduler(node, columns, [], order="fifo")
+        self._dependencies = DynamicFlow()
         self._under_way: dict[int, PendingCalls] = {}
         self._since: dict[int, float] = {}
         """When bundles were passed to workers, by the first call of each; some of them have ended."""
@@ -134,8 +134,8 @@ class ExecutorLoop:
         """Calls that have returned and are not counted yet, with the names of their functions."""
         self._poll = select.poll()
         self._poll.register(inbox.wakeup, select.POLLIN)
-        self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
-        self._functions = FunctionTable(self._crew)
+        self._pool = make_pool(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
+        self._functions = FunctionTable(self._pool)
         self._ready: list[int] = []
         self._unwanted: list[int] = []
         self._unsent: list[CallResult] = []
@@ -151,13 +151,13 @@ class ExecutorLoop:
 
     def open_lane(self, lane: Lane) -> None:
         """Adds a lane; lanes are numbered in the order of these messages."""
-        self._broker.add_lane(lane)
+        self._scheduler.add_lane(lane)
 
     def add(self, message: tuple[int, int, SingleCall]) -> None:
         """Adds a single call: its task number, lane and call."""
         task, lane, call = message
         self._added += 1
-        if not self._take_in(call, range(task, task + 1), lane):
+        if not self._register(call, range(task, task + 1), lane):
             return
         needs = call.needs
         if not needs:
@@ -170,14 +170,14 @@ class ExecutorLoop:
             elif has_failed(future):
                 self._fail_for(future, [task])
                 return
-        if self._flow.add(task, waits_for):
+        if self._dependencies.add(task, waits_for):
             self._make_ready([task])
 
     def add_stretch(self, message: tuple[int, MapStretch]) -> None:
         """Adds a stretch of a `map`."""
         lane, stretch = message
         self._added += len(stretch.tasks)
-        if self._take_in(stretch, stretch.tasks, lane):
+        if self._register(stretch, stretch.tasks, lane):
             self._ready.extend(stretch.tasks)
 
     def cancel(self, tasks: Iterable[int]) -> None:
@@ -186,7 +186,7 @@ class ExecutorLoop:
 
     def cancel_unbegun(self, _: object) -> None:
         """Cancels all calls that no worker has received."""
-        self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
+        self._unwanted.extend(task for task in self._under_way if task not in self._scheduler.running)
 
     def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
         """Completes the future when none of these calls runs any more; earlier messages are handled first."""
@@ -204,9 +204,9 @@ class ExecutorLoop:
         """Handles the end of a future of another executor."""
         token, future = message
         if has_failed(future):
-            self._fail_for(future, self._flow.fail(token))
+            self._fail_for(future, self._dependencies.fail(token))
         else:
-            self._make_ready(self._flow.complete([token]))
+            self._make_ready(self._dependencies.complete([token]))
 
     # The thread.
 
@@ -219,11 +219,11 @@ class ExecutorLoop:
         except Exception as error:  # top level of the thread: nobody may wait for a future for ever
             failure = error
         on_end()
-        self._let_go(failure)
-        self._crew.close(0.0 if self._stopping else GRACE)
+        self._settle_rest(failure)
+        self._pool.close(0.0 if self._stopping else GRACE)
         self._inbox.close()
 
-    def _let_go(self, failure: BaseException | None) -> None:
+    def _settle_rest(self, failure: BaseException | None) -> None:
         """Settles the remaining calls, including those posted last."""
         while (message := self._inbox.take()) is not None:
             handler, argument = message
@@ -243,24 +243,24 @@ class ExecutorLoop:
     def _turn(self) -> None:
         results = self._wait()
         self._take_messages()
-        capacity = self._crew.take_capacity()
+        capacity = self._pool.take_capacity()
         if capacity is not None:
-            self._tell(CapacityChanged(capacity))
+            self._handle(CapacityChanged(capacity))
         if results:
             self._note_failures([result for result in results if result.error is not None])
             ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
-            self._tell(TasksEnded(ended), {result.task: result for result in results})
+            self._handle(TasksEnded(ended), {result.task: result for result in results})
         if self._ready:
             ready, self._ready = self._ready, []
-            self._tell(TasksReady(ready))
+            self._handle(TasksReady(ready))
         if self._unwanted:
             self._drop_unwanted()
         if self._wake_at is not None and time.monotonic() >= self._wake_at:
-            self._tell(TimePassed())
+            self._handle(TimePassed())
         if self._awaited:
-            self._tell_ends()
+            self._report_ends()
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         """Reports calls as ended. A cancelled call is open until a worker has ended it."""
         awaited, self._awaited = self._awaited, []
         for tasks, over in awaited:
@@ -284,19 +284,19 @@ class ExecutorLoop:
             if descriptor == self._inbox.wakeup:
                 self._inbox.wake()
             else:
-                results += self._crew.collect(descriptor)
-        results += self._crew.enforce(time.monotonic())
+                results += self._pool.collect(descriptor)
+        results += self._pool.enforce(time.monotonic())
         for result in results:
             work = self._under_way.get(result.task)
-            if isinstance(work, SingleCall) and work.future.heard is not None:
-                work.future.heard(result)
+            if isinstance(work, SingleCall) and work.future.on_attempt is not None:
+                work.future.on_attempt(result)
             if result.output:
                 _show(result.output)
         return results
 
     def _patience(self) -> float | None:
         """Returns the poll timeout in milliseconds."""
-        due = self._crew.next_deadline()
+        due = self._pool.next_deadline()
         if self._wake_at is not None and (due is None or self._wake_at < due):
             due = self._wake_at
         return None if due is None else max(0.0, due - time.monotonic()) * 1000
@@ -307,7 +307,7 @@ class ExecutorLoop:
             handler, argument = message
             handler(argument)
 
-    def _take_in(self, work: PendingCalls, tasks: range, lane: int) -> bool:
+    def _register(self, work: PendingCalls, tasks: range, lane: int) -> bool:
         """Registers open calls; returns False if they ended at once because the function cannot be pickled."""
         self.tally.accept(work.name, len(tasks))
         try:
@@ -332,8 +332,8 @@ class ExecutorLoop:
 
     # Commands of the scheduler.
 
-    def _tell(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
-        commands = self._broker.handle(time.monotonic(), event)
+    def _handle(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
+        commands = self._scheduler.handle(time.monotonic(), event)
         self._wake_at = None
         for command in commands:
             if type(command) is Start:
@@ -344,12 +344,12 @@ class ExecutorLoop:
             if kind is Accept:
                 self._accept(cast(Accept, command).task, results, done)
             elif kind is not Start:
-                self._obey(command, results)
+                self._carry_out(command, results)
         if self._returned:
             self.tally.add_done(self._returned)
             self._returned = []
-        if done and self._flow:
-            self._make_ready(self._flow.complete(done))
+        if done and self._dependencies:
+            self._make_ready(self._dependencies.complete(done))
 
     def _accept(self, task: int, results: Mapping[int, CallResult], done: list[int]) -> None:
         work, result = self._over(task), results[task]
@@ -360,11 +360,11 @@ class ExecutorLoop:
             self.tally.end(work.name, "cancelled")
             self._cancel_followers(task)
 
-    def _obey(self, command: Command, results: Mapping[int, CallResult]) -> None:
+    def _carry_out(self, command: Command, results: Mapping[int, CallResult]) -> None:
         if isinstance(command, GiveUp):
             self._give_up(command, results.get(command.task))
         elif isinstance(command, Kill):
-            self._crew.kill(command.task, command.attempt)
+            self._pool.kill(command.task, command.attempt)
         elif isinstance(command, WakeAt):
             self._wake_at = command.when
 
@@ -379,14 +379,14 @@ class ExecutorLoop:
         if not requests:
             return
         try:
-            needs = self._broker.lanes[self._lane_of[requests[0].task]].resources
-            self._crew.put(requests, command.place, needs)
-            self._note_begin(requests[0].task)
+            needs = self._scheduler.lanes[self._lane_of[requests[0].task]].resources
+            self._pool.put(requests, command.place, needs)
+            self._note_start(requests[0].task)
         except RunError as error:
             self._unsent += [not_run(call.task, call.attempt, CallError(str(error))) for call in requests]
 
-    def _note_begin(self, task: int) -> None:
-        if len(self._since) >= MOST_NOTED:
+    def _note_start(self, task: int) -> None:
+        if len(self._since) >= MOST_START_TIMES:
             self._since = {task: since for task, since in self._since.items() if task in self._under_way}
         self._since[task] = time.time()
 
@@ -400,8 +400,8 @@ class ExecutorLoop:
             return
         self.tally.end(work.name, "failed", result)
         work.fail(task, result)
-        if self._flow and isinstance(work, SingleCall):
-            self._fail_for(work.future, self._flow.fail(task))
+        if self._dependencies and isinstance(work, SingleCall):
+            self._fail_for(work.future, self._dependencies.fail(task))
 
     def _over(self, task: int) -> PendingCalls:
         work = self._under_way.pop(task)
@@ -418,7 +418,7 @@ class ExecutorLoop:
 
     def running(self) -> dict[str, int]:
         """Returns the number of calls that workers have received, by function."""
-        return dict(Counter(work.name for task in list(self._broker.running) if (work := self._under_way.get(task))))
+        return dict(Counter(work.name for task in list(self._scheduler.running) if (work := self._under_way.get(task))))
 
     def working_since(self) -> list[tuple[str, float]]:
         """Returns the functions that workers run, with their start times in seconds since the epoch."""
@@ -427,7 +427,7 @@ class ExecutorLoop:
 
     def cores(self) -> float:
         """Returns the cores available for calls."""
-        return self._broker.contract.capacity("cores") / FRACTION
+        return self._scheduler.contract.capacity("cores") / FRACTION
 
     # Dependencies.
 
@@ -441,7 +441,7 @@ class ExecutorLoop:
                 said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
                 self._over(task).break_off(task, said)
                 self.tally.end(call.name, "failed")
-                self._fail_for(call.future, self._flow.fail(task))
+                self._fail_for(call.future, self._dependencies.fail(task))
             else:
                 self._ready.append(task)
 
@@ -458,21 +458,21 @@ class ExecutorLoop:
                 call.doom(needed, error)
 
     def _cancel_followers(self, task: int) -> None:
-        if not self._flow:
+        if not self._dependencies:
             return
-        for follower in self._flow.fail(task):
+        for follower in self._dependencies.fail(task):
             self._cancel(follower)
 
     def _drop_unwanted(self) -> None:
         unwanted, self._unwanted = self._unwanted, []
         held = []
         for task in unwanted:
-            if self._flow.waits(task):
+            if self._dependencies.waits(task):
                 self._cancel(task)
                 self._cancel_followers(task)
             else:
                 held.append(task)
-        self._tell(CancelRequested(held))
+        self._handle(CancelRequested(held))
 
 
 def _show(output: bytes) -> None:

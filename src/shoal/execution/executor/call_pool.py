@@ -36,7 +36,7 @@ class CallPool(Protocol):
     def close(self, grace: float) -> None: ...
 
 
-Hire: TypeAlias = Callable[[Watch, Watch], CallPool]
+PoolFactory: TypeAlias = Callable[[Watch, Watch], CallPool]
 """Creates a call pool; the arguments tell the loop which descriptors to poll and which not to poll any more."""
 
 
@@ -52,7 +52,7 @@ class LocalCallPool(WorkerPool):
         return None
 
 
-def hire_locally(on_open: Watch, on_close: Watch) -> CallPool:
+def make_local_pool(on_open: Watch, on_close: Watch) -> CallPool:
     """Creates a pool of local workers that run in the current directory."""
     return LocalCallPool(
         directory=os.getcwd(),

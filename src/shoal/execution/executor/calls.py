@@ -95,7 +95,7 @@ class SingleCall:
 
     def cancel(self, task: int) -> None:
         """Marks the future as cancelled, if it is not already."""
-        self.future.tell_cancelled()
+        self.future.notify_cancelled()
 
 
 class _Failure:

@@ -29,7 +29,7 @@ from shoal.execution.executor.arguments import (
     name_of,
 )
 from shoal.execution.executor.call_loop import ExecutorLoop, Inbox
-from shoal.execution.executor.call_pool import Hire, hire_locally
+from shoal.execution.executor.call_pool import PoolFactory, make_local_pool
 from shoal.execution.executor.calls import MapResults, MapStretch, SingleCall
 from shoal.execution.executor.future import CallFuture
 from shoal.execution.executor.options import CallOptions
@@ -49,14 +49,19 @@ class ExecutorClient:
     """What executors, their configured views and decorated functions submit to."""
 
     def __init__(
-        self, node: Resources, hire: Hire = hire_locally, *, far: str = "", farmed: NetClusterNote | None = None
+        self,
+        node: Resources,
+        make_pool: PoolFactory = make_local_pool,
+        *,
+        cluster: str = "",
+        note: NetClusterNote | None = None,
     ) -> None:
         """`cluster` is the name of the cluster where calls run, for messages; empty for this machine. `note` tells how
         to find them there."""
         self.node = node
-        self.far = far
-        self.farmed = farmed
-        self._hire = hire
+        self.cluster = cluster
+        self.note = note
+        self._hire = make_pool
         # Reentrant: the garbage collector may run a finalizer that needs the lock at any point.
         self._lock = threading.RLock()
         self._inbox = Inbox(self._lock)
@@ -79,12 +84,12 @@ class ExecutorClient:
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         options: CallOptions,
-        heard: Callable[[CallResult], None] | None = None,
+        on_attempt: Callable[[CallResult], None] | None = None,
     ) -> CallFuture:
         """Posts one call; `on_attempt` is called with each ended attempt, see `CallFuture.on_attempt`."""
         if is_shippable(function):
-            return self._submit(name_of(function), function, arguments, keywords, options, heard)
-        return self._submit(name_of(function), apply, (function, *arguments), keywords, options, heard)
+            return self._submit(name_of(function), function, arguments, keywords, options, on_attempt)
+        return self._submit(name_of(function), apply, (function, *arguments), keywords, options, on_attempt)
 
     def _submit(
         self,
@@ -93,7 +98,7 @@ class ExecutorClient:
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         options: CallOptions,
-        heard: Callable[[CallResult], None] | None = None,
+        on_attempt: Callable[[CallResult], None] | None = None,
     ) -> CallFuture:
         request: bytes | Unfilled = b""
         error = None
@@ -107,7 +112,7 @@ class ExecutorClient:
             task = self._next_task
             self._next_task += 1
             future = CallFuture(task, name, engine, self._cancel)
-            future.heard = heard
+            future.on_attempt = on_attempt
             if error is None:
                 call = SingleCall(shipped, request, options.timeout, future)
                 self._inbox.post(engine.add, (task, lane, call))
@@ -180,7 +185,7 @@ class ExecutorClient:
                 # A call with a time limit is never bundled, so that its limit concerns no other call.
                 bundled = options.timeout is None
                 # A cluster gets new calls before it runs out of them, because the next bundle takes a while to arrive.
-                refilled = bundled and bool(self.far)
+                refilled = bundled and bool(self.cluster)
                 self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled, refilled))
         return lane
 
@@ -244,11 +249,11 @@ class ExecutorClient:
         """The loop, for displays; None before the first call."""
         return self._engine
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Returns where calls run and how many ended how, in one line."""
         cores = show_amount("cores", self.node.get("cores"))
-        where = f"cluster {self.far}" if self.far else f"{cores} core{'s' * (cores != '1')}"
-        calls = "no calls yet" if self._engine is None else self._engine.tally.told()
+        where = f"cluster {self.cluster}" if self.cluster else f"{cores} core{'s' * (cores != '1')}"
+        calls = "no calls yet" if self._engine is None else self._engine.tally.summary()
         return f"{where}, {calls}{', shut down' if self._closed else ''}"
 
     def ends_of(self, tasks: Sequence[int]) -> Future[None]:

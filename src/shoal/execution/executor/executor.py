@@ -41,7 +41,7 @@ active: ContextVar[tuple[Submitter, ...]] = ContextVar("shoal_active_executors",
 class DefinitionWithOptions(Definition):
     """A definition with options for its calls."""
 
-    wishes: CallOptionValues
+    overrides: CallOptionValues
     options: CallOptions
 
 
@@ -49,7 +49,7 @@ class Submitter(concurrent.futures.Executor):
     """Base class of executors and their configured views: `submit`, `map` and `with_options`."""
 
     _client: ExecutorClient
-    _wishes: CallOptionValues
+    _overrides: CallOptionValues
     _options: CallOptions
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
@@ -77,13 +77,13 @@ class Submitter(concurrent.futures.Executor):
         """Returns the options of a call: `with_options` overrides the function's decorator."""
         if not isinstance(fn, DefinitionWithOptions):
             return self._options
-        options = CallOptions().changed({**fn.wishes, **self._wishes}) if self._wishes else fn.options
-        options.check_fits(self._client.node, self._client.far)
+        options = CallOptions().changed({**fn.overrides, **self._overrides}) if self._overrides else fn.options
+        options.check_fits(self._client.node, self._client.cluster)
         return options
 
-    def with_options(self, **wishes: Unpack[CallOptionValues]) -> ConfiguredExecutor:
+    def with_options(self, **overrides: Unpack[CallOptionValues]) -> ConfiguredExecutor:
         """Returns a view of this executor whose calls have these options."""
-        return ConfiguredExecutor(self, {**self._wishes, **wishes})
+        return ConfiguredExecutor(self, {**self._overrides, **overrides})
 
     def start(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> NetRun:
         """Starts a run of a net whose tasks are calls of this executor.
@@ -92,7 +92,7 @@ class Submitter(concurrent.futures.Executor):
         """
         from shoal.execution.nets.run import start
 
-        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh, wishes=self._wishes)
+        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh, defaults=self._overrides)
 
     def run(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> Any:
         """Runs a net to its end and returns its result."""
@@ -118,7 +118,7 @@ class Submitter(concurrent.futures.Executor):
         self.shutdown()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._client.told()}>"
+        return f"<{type(self).__name__}: {self._client.summary()}>"
 
     def _repr_html_(self) -> str:
         return str(load_extension("executor_html")(self._client))
@@ -153,7 +153,7 @@ class Executor(Submitter):
             raise InputError("an executor on a cluster has the resources of its agents", remedy="give only cluster=…")
         else:
             self._client = cluster_client(cluster)
-        self._wishes = {}
+        self._overrides = {}
         self._options = CallOptions()
         # A program that drops an executor without shutting it down does not need its workers any more.
         weakref.finalize(self, self._client.close).atexit = False
@@ -162,12 +162,12 @@ class Executor(Submitter):
 class ConfiguredExecutor(Submitter):
     """An executor with other options; shutting it down shuts down the executor."""
 
-    def __init__(self, of: Submitter, wishes: CallOptionValues) -> None:
+    def __init__(self, of: Submitter, overrides: CallOptionValues) -> None:
         self._of = of  # keeps the executor alive: a dropped executor ends its workers
         self._client = of._client
-        self._wishes = wishes
-        self._options = CallOptions().changed(wishes)
-        self._options.check_fits(self._client.node, self._client.far)
+        self._overrides = overrides
+        self._options = CallOptions().changed(overrides)
+        self._options.check_fits(self._client.node, self._client.cluster)
 
 
 def cluster_client(cluster: str) -> ExecutorClient:
@@ -181,8 +181,8 @@ def cluster_client(cluster: str) -> ExecutorClient:
     return ExecutorClient(
         largest,
         partial(load_extension("ClusterCallPool"), access, nodes, largest, note.client),
-        far=access.name,
-        farmed=note,
+        cluster=access.name,
+        note=note,
     )
 
 
@@ -198,9 +198,9 @@ class DecoratedFunction(DefinitionWithOptions):
     __qualname__: str
     __module__: str
 
-    def __init__(self, function: Callable[..., Any], wishes: CallOptionValues) -> None:
-        self.wishes = wishes
-        self.options = CallOptions().changed(wishes)
+    def __init__(self, function: Callable[..., Any], overrides: CallOptionValues) -> None:
+        self.overrides = overrides
+        self.options = CallOptions().changed(overrides)
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
 
@@ -225,17 +225,17 @@ class DecoratedFunction(DefinitionWithOptions):
         found: Any = sys.modules.get(self.__module__) if self.__module__ != "__main__" else None
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
-        return self.__qualname__ if found is self else (DecoratedFunction, (self.__wrapped__, self.wishes))
+        return self.__qualname__ if found is self else (DecoratedFunction, (self.__wrapped__, self.overrides))
 
 
 @overload
 def function(of: Callable[..., Any], /) -> DecoratedFunction: ...
 @overload
-def function(**wishes: Unpack[CallOptionValues]) -> Callable[[Callable[..., Any]], DecoratedFunction]: ...
+def function(**overrides: Unpack[CallOptionValues]) -> Callable[[Callable[..., Any]], DecoratedFunction]: ...
 
 
-def function(of: Callable[..., Any] | None = None, /, **wishes: Unpack[CallOptionValues]) -> Any:
+def function(of: Callable[..., Any] | None = None, /, **overrides: Unpack[CallOptionValues]) -> Any:
     """Makes calls of a function return futures: `@shoal.function`, or `@shoal.function(cores=2, retries=1, …)`."""
     if of is None:
-        return lambda of: DecoratedFunction(of, wishes)
-    return DecoratedFunction(of, wishes)
+        return lambda of: DecoratedFunction(of, overrides)
+    return DecoratedFunction(of, overrides)

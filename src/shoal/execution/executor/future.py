@@ -80,7 +80,7 @@ class CallFuture(Future[Any]):
         self.name = name
         self.owner = owner
         """The executor loop that runs the call."""
-        self.heard: Callable[[CallResult], None] | None = None
+        self.on_attempt: Callable[[CallResult], None] | None = None
         """Called with each ended attempt, in the loop's thread and before the future is done."""
         self._ask_to_cancel = ask_to_cancel
         self._begun = False
@@ -157,7 +157,7 @@ class CallFuture(Future[Any]):
         try:
             self.set_result(None)
         except InvalidStateError:
-            self.tell_cancelled()
+            self.notify_cancelled()
             return False
         return True
 
@@ -166,9 +166,9 @@ class CallFuture(Future[Any]):
         try:
             self.set_exception(error)
         except InvalidStateError:
-            self.tell_cancelled()
+            self.notify_cancelled()
 
-    def tell_cancelled(self) -> None:
+    def notify_cancelled(self) -> None:
         """Cancels the future if it is not yet cancelled, and notifies `wait` and `as_completed`. Called once, when the
         loop removes the call."""
         if super().cancel():

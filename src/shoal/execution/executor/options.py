@@ -48,23 +48,25 @@ class CallOptions(msgspec.Struct, frozen=True, cache_hash=True):
     category: str = ""
     """Key under which the duration of calls is learned; if empty, the function's name."""
 
-    def changed(self, wishes: CallOptionValues) -> CallOptions:
+    def changed(self, overrides: CallOptionValues) -> CallOptions:
         """Returns these options with some of them replaced; raises `InputError` for invalid values."""
         known = CallOptionValues.__annotations__
-        for name in wishes:
+        for name in overrides:
             if name not in known:
                 raise TypeError(f"unknown option {name!r}; known are {', '.join(known)}")
         return CallOptions(
-            self._changed_resources(wishes),
-            _retries(wishes.get("retries", self.retries)),
-            _timeout(wishes.get("timeout", self.timeout)),
-            _category(wishes.get("category", self.category)),
+            self._changed_resources(overrides),
+            _retries(overrides.get("retries", self.retries)),
+            _timeout(overrides.get("timeout", self.timeout)),
+            _category(overrides.get("category", self.category)),
         )
 
-    def _changed_resources(self, wishes: CallOptionValues) -> Resources:
-        declared = _declared(wishes.get("cores"), wishes.get("memory"), wishes.get("gpus"), wishes.get("resources"))
-        labels = parse_labels(wishes.get("requires", required_labels(self.resources)), "requires")
-        if not declared and "requires" not in wishes:
+    def _changed_resources(self, overrides: CallOptionValues) -> Resources:
+        declared = _declared(
+            overrides.get("cores"), overrides.get("memory"), overrides.get("gpus"), overrides.get("resources")
+        )
+        labels = parse_labels(overrides.get("requires", required_labels(self.resources)), "requires")
+        if not declared and "requires" not in overrides:
             return self.resources
         amounts = dict(without_labels(self.resources).amounts)
         for name in declared:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from shoal.execution.calls.messages import CallResult
 
-End: TypeAlias = Literal["done", "failed", "cancelled", "not run"]
+CallEnd: TypeAlias = Literal["done", "failed", "cancelled", "not run"]
 BUCKETS = 96
 FINEST = 1 / 16
 """Initial width of a bucket in seconds."""
@@ -26,7 +26,7 @@ OTHER_MESSAGE = "other causes"
 _NAME = itemgetter(0)
 
 
-class Busy:
+class WorkerTime:
     """Worker time by function, in buckets since the start of the first call."""
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class Busy:
         self.width = FINEST
         self.rows: dict[str, list[float]] = {}
 
-    def copy(self) -> Busy:
+    def copy(self) -> WorkerTime:
         """Returns a copy."""
-        other = Busy()
+        other = WorkerTime()
         other.began, other.last, other.width = self.began, self.last, self.width
         other.rows = {name: list(row) for name, row in list(self.rows.items())}
         return other
@@ -84,7 +84,7 @@ class FunctionTally:
 
     def __init__(self) -> None:
         self.accepted = 0
-        self.ends: dict[End, int] = {"done": 0, "failed": 0, "cancelled": 0, "not run": 0}
+        self.ends: dict[CallEnd, int] = {"done": 0, "failed": 0, "cancelled": 0, "not run": 0}
         self.seconds = 0.0
         self.squares = 0.0
         self.longest = 0.0
@@ -112,11 +112,11 @@ class CallTally:
     def __init__(self) -> None:
         self.lines: dict[str, FunctionTally] = {}
         self.messages: dict[str, FailureMessage] = {}
-        self.busy = Busy()
+        self.busy = WorkerTime()
         self.version = 0
         """Changes with every change of this object."""
 
-    def count(self, how: End) -> int:
+    def count(self, how: CallEnd) -> int:
         """Returns the number of calls that ended this way, over all functions."""
         return sum(line.ends[how] for line in list(self.lines.values()))
 
@@ -124,7 +124,7 @@ class CallTally:
         """Returns the number of calls that have not ended, over all functions."""
         return sum(line.open() for line in list(self.lines.values()))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """`9 calls done, 1 failed, 2 under way`."""
         done = self.count("done")
         others = [(self.count(how), how) for how in ("failed", "not run", "cancelled")]
@@ -167,7 +167,7 @@ class CallTally:
             line.longest = max(line.longest, longest)
             self.busy.add(name, first, last, seconds)
 
-    def end(self, name: str, how: End, result: CallResult | None = None) -> None:
+    def end(self, name: str, how: CallEnd, result: CallResult | None = None) -> None:
         """Counts a call that ended without a result, with the result of its last attempt if it had one."""
         self.lines[name].ends[how] += 1
         self.version += 1
@@ -176,10 +176,10 @@ class CallTally:
 
     def fail(self, name: str, result: CallResult) -> None:
         """Counts an unsuccessful attempt, whether it is retried or not."""
-        said = self._message(result)
-        said.attempts += 1
-        if len(said.functions) < 3:
-            said.functions[name] = None
+        failure = self._message(result)
+        failure.attempts += 1
+        if len(failure.functions) < 3:
+            failure.functions[name] = None
         self.version += 1
         if result.started:
             self.busy.add(name, result.started, result.ended)

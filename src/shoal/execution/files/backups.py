@@ -216,7 +216,7 @@ class Backups:
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         return f"what it had made is kept as {places[0]}{more}"
 
-    def stood_in(self, task: int, at: int) -> Container[str]:
+    def entries_before(self, task: int, at: int) -> Container[str]:
         """Returns what existed in the directory at this position of the task's outputs before the attempt."""
         entry = self._begun.get(task)
         return frozenset(map(os.fsdecode, entry.outputs[at].stood)) if entry is not None and entry.outputs else ()
@@ -409,10 +409,10 @@ def is_any_aside(before: OutputBefore) -> bool:
 
 
 def _what_was_restored(back: int, away: list[str]) -> str:
-    told = []
+    actions = []
     if back:
-        told.append(f"put {back} output{'s' * (back > 1)} back")
+        actions.append(f"put {back} output{'s' * (back > 1)} back")
     if away:
         more = f" and {len(away) - 1} more" if len(away) > 1 else ""
-        told.append(f"moved partial outputs to {away[0]}{more}")
-    return f"a run was killed: {' and '.join(told)}"
+        actions.append(f"moved partial outputs to {away[0]}{more}")
+    return f"a run was killed: {' and '.join(actions)}"

@@ -25,7 +25,7 @@ from shoal.ledger.records import BY_CONTENT
 _LISTED = 3
 _PLAIN: Listing = {}
 _NONE: Container[str] = ()
-StoodIn: TypeAlias = Callable[[int, int], Container[str]]
+EntriesBefore: TypeAlias = Callable[[int, int], Container[str]]
 """Maps a task and the index of an output directory to the entries that existed there before the attempt."""
 
 
@@ -248,9 +248,11 @@ class Preparer:
                 self._made.add(parent)
         return None
 
-    def take_stock(self, task: int, by_content: bool, stood_in: StoodIn | None = None) -> tuple[str | None, bytes]:
+    def check_outputs(
+        self, task: int, by_content: bool, entries_before: EntriesBefore | None = None
+    ) -> tuple[str | None, bytes]:
         """Reads the signatures of what a task made. Returns an error if an output is missing, and the listings for the
-        ledger. `stood_in` returns what existed in a directory before, which is not the task's."""
+        ledger. `entries_before` returns what existed in a directory before, which is not the task's."""
         graph = self.graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
         listings: dict[int, Listing] = {}
@@ -259,7 +261,7 @@ class Preparer:
             if listing is None:
                 return f"exit status 0, but it did not make {graph.file_names[file]!r}", b""
             if listing:
-                stood = stood_in(task, at) if stood_in is not None else _NONE
+                stood = entries_before(task, at) if entries_before is not None else _NONE
                 listings[at] = {name: entry for name, entry in listing.items() if name not in stood}
         return None, encode_listings(listings)
 

@@ -49,11 +49,11 @@ class NetTaskSender:
     """Submits the tasks of one net to one executor."""
 
     def __init__(
-        self, net: Net, client: ExecutorClient, directory: str | None = None, wishes: CallOptionValues | None = None
+        self, net: Net, client: ExecutorClient, directory: str | None = None, defaults: CallOptionValues | None = None
     ) -> None:
-        """`wishes` are the options of tasks that do not set their own."""
+        """`defaults` are the options of tasks that do not set their own."""
         self.client = client
-        self._wishes: CallOptionValues = wishes or {}
+        self._wishes: CallOptionValues = defaults or {}
         self.directory = directory or os.getcwd()
         self.performance = Performance()
         self._ways: dict[str, list[TransitionImplementation]] = {}
@@ -83,7 +83,7 @@ class NetTaskSender:
         found, problem = [], None
         for way in ways:
             try:
-                way.options.check_fits(self.client.node, self.client.far)
+                way.options.check_fits(self.client.node, self.client.cluster)
                 found.append(way)
             except InputError as error:
                 problem = error
@@ -95,7 +95,7 @@ class NetTaskSender:
             raise InputError(message, remedy=remedy)
         return found
 
-    def send(self, task: r.Task, heard: Callable[[CallResult], None] | None = None) -> Future[Any]:
+    def send(self, task: r.Task, on_attempt: Callable[[CallResult], None] | None = None) -> Future[Any]:
         """Submits a task; the result is a `TimedResult`, or the exception of the user's function. `on_attempt` is
         called with each of its attempts, in another thread."""
         spec = task.transition
@@ -103,10 +103,10 @@ class NetTaskSender:
         if spec.command is not None:
             place = os.path.join(self.directory, spec.profile.directory or "")
             arguments = (task.command_line(), dict(spec.profile.environment), place, spec.profile.shell)
-            return self.client.submit(way.function, arguments, {}, way.options, heard)
+            return self.client.submit(way.function, arguments, {}, way.options, on_attempt)
         if spec.by_keyword:
-            return self.client.submit(way.function, (), task.arguments, way.options, heard)
-        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options, heard)
+            return self.client.submit(way.function, (), task.arguments, way.options, on_attempt)
+        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options, on_attempt)
 
     def _choose(self, task: r.Task) -> TransitionImplementation:
         ways = self._ways[task.transition.name]
@@ -131,19 +131,19 @@ class NetTaskSender:
             self.performance.lost(task.transition.name, name)
 
 
-def options_of(spec: Transition, wishes: CallOptionValues) -> CallOptions:
-    """Returns the options of a task's calls; `wishes` fill in what it does not set."""
+def options_of(spec: Transition, defaults: CallOptionValues) -> CallOptions:
+    """Returns the options of a task's calls; `defaults` fill in what it does not set."""
     profile = spec.profile
     base = CallOptions(profile.resources, profile.retries, profile.timeout, profile.category)
-    if not wishes:
+    if not defaults:
         return base
-    wished = CallOptions().changed(wishes)
+    default = CallOptions().changed(defaults)
     said = {name: amount for name, amount in profile.resources.amounts if name != "cores" or profile.cores_declared}
     return CallOptions(
-        Resources.of(dict(wished.resources.amounts) | said),
-        profile.retries or wished.retries,
-        profile.timeout or wished.timeout,
-        wished.category if wished.category and profile.category == spec.name else profile.category,
+        Resources.of(dict(default.resources.amounts) | said),
+        profile.retries or default.retries,
+        profile.timeout or default.timeout,
+        default.category if default.category and profile.category == spec.name else profile.category,
     )
 
 
@@ -290,7 +290,7 @@ class NetDriver:
         except BaseException as error:  # top level of the thread: nobody may wait for the result for ever
             failure = error if isinstance(error, ShoalError) else RunError(told(error))
             try:
-                self._let_go()
+                self._answer_rest()
                 if self.journal is not None:
                     self.journal.give_up(str(failure), len(self.flow.in_flight()))
             finally:
@@ -307,8 +307,8 @@ class NetDriver:
                 break
             self._look_at_calls(time.monotonic())
             self._take(wait=not (self.flow.is_busy and self._wants_more()))
-        self._let_go()
-        self._tell_mark()
+        self._answer_rest()
+        self._report_marking()
         if self.journal is not None:
             self.journal.flush(self.flow.state)
             problems = bool(self.flow.problems()) and not self.flow.has_result
@@ -359,7 +359,7 @@ class NetDriver:
 
     def _start(self, task: r.Task) -> None:
         try:
-            future = self.sender.send(task, partial(self._heard, task.id) if self.journal is not None else None)
+            future = self.sender.send(task, partial(self._attempt_ended, task.id) if self.journal is not None else None)
         # no implementation fits, or it cannot be pickled: this task fails, the net continues
         except ShoalError as error:
             future = Future()
@@ -374,7 +374,7 @@ class NetDriver:
             self.journal.handed_out(task)
         future.add_done_callback(partial(self._call_ended, task))
 
-    def _heard(self, task: int, result: CallResult) -> None:
+    def _attempt_ended(self, task: int, result: CallResult) -> None:
         """Called in the executor's thread, before the call has ended."""
         if result.outcome not in ("lost", "cancelled"):
             self._tried.setdefault(task, []).append(msgspec.structs.replace(result, value=b"", error=None))
@@ -451,7 +451,7 @@ class NetDriver:
     def _write(self, now: float) -> None:
         if now >= self._next_mark:
             self._next_mark = now + MARKED_EVERY
-            self._tell_mark()
+            self._report_marking()
         if self.journal is not None:
             self.journal.flush(self.flow.state)
             if self.journal.is_full:
@@ -467,7 +467,7 @@ class NetDriver:
             else:
                 answer.set_exception(failure)
 
-    def _tell_mark(self) -> None:
+    def _report_marking(self) -> None:
         """Reports the marking, if it has changed."""
         running = {name: number for name, number in self._running.items() if number}
         marking, problems = self.flow.marking(), self.flow.problems()
@@ -487,7 +487,7 @@ class NetDriver:
         given = sum(kind.running for kind in self._kinds.values())
         return min(given, len(self._under_way), max(1, round(self._cores)))
 
-    def _let_go(self) -> None:
+    def _answer_rest(self) -> None:
         """Ends the loop: answers earlier requests as long as that is possible."""
         with self._lock:
             self._gone = True

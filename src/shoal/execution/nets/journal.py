@@ -66,7 +66,7 @@ def transition_of(name: str) -> str:
     return name.rpartition(" ")[0]
 
 
-class _Told:
+class _LedgerFold:
     """The fold over a ledger; values stay pickled."""
 
     def __init__(self) -> None:
@@ -117,18 +117,18 @@ class _Told:
 
 def read_past(workspace: Workspace) -> PastNetRun:
     """Reads the last run; unpickles values only from the last whole state on."""
-    told = _Told()
+    fold = _LedgerFold()
     reader = LedgerReader(workspace.ledger)
     for payload in reader.payloads():
-        told.take(decode(payload))
-    told.past.damaged = bool(reader.damage)
-    if told.past.begun is None:
-        return told.past
+        fold.take(decode(payload))
+    fold.past.damaged = bool(reader.damage)
+    if fold.past.begun is None:
+        return fold.past
     try:
-        return told.opened()
+        return fold.opened()
     except Exception as error:  # users' classes may raise anything, or no longer exist
         raise InputError(
-            f"the ledger of the net {told.past.begun.name!r} contains a token that can no longer be read "
+            f"the ledger of the net {fold.past.begun.name!r} contains a token that can no longer be read "
             f"({type(error).__name__}: {error})",
             remedy="undo the change that removed its class, or start again with --force (afresh=True)",
         ) from error

@@ -33,12 +33,12 @@ def digest_of(net: Net, words: Sequence[str] = ()) -> str:
     """Returns the digest of a net made with these command-line words; an interrupted run resumes only under the same
     digest."""
     seen: dict[int, None] = {}
-    told: list[object] = [net.name, net.keep_open, list(words)]
+    parts: list[object] = [net.name, net.keep_open, list(words)]
     for name, spec in net.places.items():
-        told += [name, repr(spec.type), [_plain(token) for token in spec.tokens]]
+        parts += [name, repr(spec.type), [_plain(token) for token in spec.tokens]]
     for transition in net.transitions.values():
-        told += [_arcs(transition), [_function(function, seen) for function in _repeated(transition)]]
-    return hashlib.sha256(repr(told).encode(errors="replace")).hexdigest()[:16]
+        parts += [_arcs(transition), [_function(function, seen) for function in _repeated(transition)]]
+    return hashlib.sha256(repr(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def _arcs(transition: Transition) -> list[object]:
@@ -115,11 +115,11 @@ class NetRun:
         directory: str | None = None,
         words: Sequence[str] = (),
         listener: NetListener | None = None,
-        wishes: CallOptionValues | None = None,
+        defaults: CallOptionValues | None = None,
     ) -> None:
         """With a workspace the ledger is kept there, and an interrupted run is resumed unless `afresh`.
 
-        `words` are the parameters with which the net was made, `wishes` the options of tasks that do not set their own.
+        `words` are the parameters with which the net was made, `defaults` the options of tasks without their own.
         """
         self.net = net
         self.resumed = False
@@ -129,7 +129,7 @@ class NetRun:
         self._client = client
         self._workspace = workspace
         self._words = list(words)
-        sender = NetTaskSender(net, client, directory, wishes)
+        sender = NetTaskSender(net, client, directory, defaults)
         identity = os.urandom(6).hex()
         journal = None
         if workspace is not None:
@@ -142,7 +142,7 @@ class NetRun:
                 self.resumed = past.begun is not None
                 begin = run_started(identity, words, client.node.amounts)
                 journal = NetJournal(workspace, net.name, begin, past.done)
-                flow = self._gone_on(past, journal) if self.resumed else self._begun(seed, journal)
+                flow = self._resume(past, journal) if self.resumed else self._begun(seed, journal)
                 self._note_where(workspace)
             else:
                 flow = NetFlow(net, seed)
@@ -161,7 +161,7 @@ class NetRun:
         note = read_farmed(workspace) if is_farmed(workspace) else None
         if note is None:
             return ""
-        if note == self._client.farmed and not self._client.is_over():
+        if note == self._client.note and not self._client.is_over():
             raise InputError(
                 f"cancelled tasks of the last run of the net {self.net.name!r} have not ended on the cluster yet",
                 remedy="start it with another executor",
@@ -170,10 +170,10 @@ class NetRun:
 
     def _note_where(self, workspace: Workspace) -> None:
         """Records the cluster before the first task is submitted, so that a later client finds it."""
-        if self._client.farmed is None:
+        if self._client.note is None:
             return
         try:
-            write_farmed(workspace, self._client.farmed)
+            write_farmed(workspace, self._client.note)
         except OSError as error:
             raise InputError(
                 f"cannot note in {workspace.farmed!r} where the net runs: {error.strerror}",
@@ -185,7 +185,7 @@ class NetRun:
         journal.begin(digest_of(self.net, self._words), seed, flow.state())
         return flow
 
-    def _gone_on(self, past: PastNetRun, journal: NetJournal) -> NetFlow:
+    def _resume(self, past: PastNetRun, journal: NetJournal) -> NetFlow:
         flow = replayed(self.net, past, journal.note)
         if past.outcome == "failed":
             flow.retry()
@@ -196,7 +196,7 @@ class NetRun:
             self._driver.run()
         finally:
             if self._workspace is not None:
-                if self._client.farmed is not None and self._is_ended():
+                if self._client.note is not None and self._is_ended():
                     drop_farmed(self._workspace)
                 self._workspace.release()
 
@@ -334,7 +334,7 @@ def start(
     ledger: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     afresh: bool = False,
-    wishes: CallOptionValues | None = None,
+    defaults: CallOptionValues | None = None,
 ) -> NetRun:
     """Starts a run; `ledger` is the name under which it is kept in the directory `.shoal`."""
     if not isinstance(net, Net):
@@ -343,7 +343,7 @@ def start(
     if name is not None and (not isinstance(name, str) or not name or name[0] == "." or {os.sep, "\0"} & set(name)):
         raise InputError(f"{name!r} cannot be the name of a ledger", remedy="use a plain file name")
     workspace = Workspace(name) if name is not None else None
-    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, wishes=wishes)
+    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, defaults=defaults)
 
 
 def problems_in_words(problems: Sequence[str]) -> list[str]:

@@ -113,12 +113,12 @@ def _target(path: str) -> str:
 
 def _birth(path: str, found: os.stat_result) -> float:
     """Returns when a file was created; when it was changed, if the system does not know."""
-    told = ctypes.create_string_buffer(_STATX_BYTES)
+    status = ctypes.create_string_buffer(_STATX_BYTES)
     try:
-        if ctypes.CDLL(None).statx(_HERE, os.fsencode(path), 0, _BIRTH, told):
+        if ctypes.CDLL(None).statx(_HERE, os.fsencode(path), 0, _BIRTH, status):
             return found.st_ctime
     except AttributeError:
         return found.st_ctime
-    (mask,) = struct.unpack_from("=I", told)
-    seconds, nanoseconds = struct.unpack_from("=qI", told, _BIRTH_AT)
+    (mask,) = struct.unpack_from("=I", status)
+    seconds, nanoseconds = struct.unpack_from("=qI", status, _BIRTH_AT)
     return float(seconds + nanoseconds / 1e9) if mask & _BIRTH else found.st_ctime

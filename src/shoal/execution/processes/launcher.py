@@ -67,7 +67,7 @@ class Launcher:
         self._results: list[tuple[Any, ...]] = []
         self._oldest_result = 0.0
         self._urgent = False
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         """Running tasks that were reported as running."""
         self._next_tick = 0.0
 
@@ -80,7 +80,7 @@ class Launcher:
         while True:
             readable = wakeup.wait(self._patience(now))
             now = self.clock()
-            if readable and not self._hear(now):
+            if readable and not self._receive(now):
                 return
             if wakeup.child_exited:
                 wakeup.child_exited = False
@@ -109,7 +109,7 @@ class Launcher:
             nearest = now + 0.001
         return nearest - now
 
-    def _hear(self, now: float) -> bool:
+    def _receive(self, now: float) -> bool:
         """Handles messages from the run; returns False when it is gone."""
         messages = self.link.receive()
         if messages is None:
@@ -177,7 +177,7 @@ class Launcher:
                 tail = b""
         self.slots.give_back(running.slot)
         task = running.task
-        self._told.discard(task)
+        self._reported.discard(task)
         self._next(now, self.place_of.pop(task))
         self._start_starved(now)
         outcome = end.outcome.value
@@ -227,8 +227,8 @@ class Launcher:
             self._add(now, ("full",))
         for running in self.runner.running.values():
             task = running.task
-            if task not in self._told:
-                self._told.add(task)
+            if task not in self._reported:
+                self._reported.add(task)
                 what = (task, running.attempt, running.started, running.pid, running.boot_time, running.slot)
                 self._add(now, ("running", *what))
             waiting = self.places[self.place_of[task]]

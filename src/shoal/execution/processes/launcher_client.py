@@ -128,7 +128,7 @@ class LauncherClient:
     def descriptor(self) -> int:
         return self.link.descriptor
 
-    def settle_in(
+    def configure(
         self,
         running: str,
         output: str,
@@ -167,13 +167,13 @@ class LauncherClient:
         messages = self.link.receive()
         if messages is None:
             return None
-        told = [row for message in messages for row in message]
-        for row in told:
+        rows = [row for message in messages for row in message]
+        for row in rows:
             if row[0] == "ended":
                 self.in_flight.pop(row[1], None)
                 if self.seating is not None:
                     self.seating.give(row[1])
-        return told
+        return rows
 
     def replace(self) -> list[tuple[int, int]]:
         """Kills what the dead launcher left behind and starts another; returns the lost attempts."""
@@ -195,11 +195,11 @@ class LauncherClient:
         if self.link.descriptor >= 0:
             os.close(self.link.descriptor)
             self.link.descriptor = -1
-            self._bury()
+            self._wait_for_end()
             if self.seating is not None:
                 self.seating.close()
 
-    def _bury(self) -> None:
+    def _wait_for_end(self) -> None:
         """Waits for the end of the launcher; one that waits for an unkillable process is left to the system."""
         try:
             death = os.pidfd_open(self.pid)

@@ -32,7 +32,7 @@ class Orders:
     def __init__(self, graph: Graph, *, enforced: bool) -> None:
         """Unless `enforced`, declared resources are not limits."""
         self._graph = graph
-        self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
+        self._settings = [settings_of(profile) for profile in graph.profiles]
         self._shell = [shell_of(profile) for profile in graph.profiles]
         self._memory = [profile.resources.get("memory") if enforced else 0 for profile in graph.profiles]
         self._disk = [profile.resources.get("disk") if enforced else 0 for profile in graph.profiles]
@@ -43,7 +43,7 @@ class Orders:
         profile = self._graph.profile[task]
         memory = self._memory[profile] or -sizes[_MEMORY]
         disk = self._disk[profile]
-        plain = (task, attempt, os.fsencode(command), *self._circumstances[profile], memory, self._shell[profile])
+        plain = (task, attempt, os.fsencode(command), *self._settings[profile], memory, self._shell[profile])
         return (*plain, disk, self._paths(task)) if disk else plain
 
     def _paths(self, task: int) -> bytes:
@@ -51,7 +51,7 @@ class Orders:
         return b"".join(os.fsencode(names[file]) + b"\0" for file in self._graph.outputs_of(task))
 
 
-def circumstances_of(profile: Profile) -> tuple[float, bytes, bytes]:
+def settings_of(profile: Profile) -> tuple[float, bytes, bytes]:
     """Returns time limit, variables and directory of an order."""
     variables = "".join(f"{name}={value}\0" for name, value in profile.environment)
     limit = NO_LIMIT if profile.timeout is None else profile.timeout
@@ -183,7 +183,7 @@ class Seats:
             names = names_of(places)
             if self._claims.take(names):
                 self._held[task] = ticket, names
-                variables = self._told(places)
+                variables = self._variables(places)
                 break
             taken_by_others.append(ticket)
         for ticket in taken_by_others:
@@ -218,7 +218,7 @@ class Seats:
             return None
         return ticket.number
 
-    def _told(self, places: Sequence[GrantedPart]) -> bytes:
+    def _variables(self, places: Sequence[GrantedPart]) -> bytes:
         variables = environment_of(places, gpus=self._has_gpus)
         # A number of threads that the user has set is kept.
         chosen = [(name, value) for name, value in variables if name != THREADS or THREADS not in os.environ]
@@ -249,8 +249,8 @@ class SeatedOrders:
         cores, gpus = self._needs[self._kind_of(order[0])]
         if not cores and not gpus:
             return orders
-        told = self._seats.take(order[0], cores, gpus)
-        variables = without(told, order[4]) + order[4]
+        added = self._seats.take(order[0], cores, gpus)
+        variables = without(added, order[4]) + order[4]
         seated = (*order[:4], variables, *order[5:])
         return [cast(Order, seated)]
 
@@ -261,12 +261,12 @@ class SeatedOrders:
         self._seats.close()
 
 
-def without(told: bytes, own: bytes) -> bytes:
+def without(added: bytes, own: bytes) -> bytes:
     """Returns the variables of a seat except those that the user has set for the task."""
     if not own:
-        return told
+        return added
     names = {entry.partition(b"=")[0] for entry in own.split(b"\0")}
-    kept = [entry for entry in told.split(b"\0") if entry and entry.partition(b"=")[0] not in names]
+    kept = [entry for entry in added.split(b"\0") if entry and entry.partition(b"=")[0] not in names]
     return b"".join(entry + b"\0" for entry in kept)
 
 

@@ -264,7 +264,7 @@ class ProcessRunner:
         while (pid := dead_child()) is not None:
             running = self.running.get(pid)
             if running is None:
-                self._bury_orphan(pid)
+                self._reap_orphan(pid)
                 continue
             spent = self._spent.pop((running.task, running.attempt), None) or ReapedTime()
             is_worth_it = self.measures and now - running.started > _WORTH_ASKING
@@ -282,7 +282,7 @@ class ProcessRunner:
         )
         return self._trees.scan(self._leaders(), self._peaks, signs, thoroughly=thoroughly)
 
-    def _bury_orphan(self, pid: int) -> None:
+    def _reap_orphan(self, pid: int) -> None:
         owner = self._trees.owner_of_orphan(pid, self._leaders())
         spent = ReapedTime() if owner is None else self._spent.setdefault(owner, ReapedTime())
         reap_child(pid, spent, self._own_peak)
@@ -300,7 +300,7 @@ class ProcessRunner:
                 return False
             dead = dead_child(pid)
             if dead is not None:
-                self._bury_orphan(dead)
+                self._reap_orphan(dead)
             else:
                 sleep(0.0002)
         return True
@@ -329,7 +329,7 @@ class ProcessRunner:
         age = now - running.started
         if disk is not None and disk.last_look() and killed is None:
             killed = (AttemptOutcome.EXHAUSTED, disk.excess(age))
-        outcome, message = killed or judged(code)
+        outcome, message = killed or classify_status(code)
         cpu = spent.user + spent.system
         cores = cpu / age if age > 0 else 0.0
         tree = (spent.peak, 0, 0, 0, 0)
@@ -340,8 +340,8 @@ class ProcessRunner:
         flows = (spent.read, spent.written, spent.switches, spent.faults)
         rest = (round(cores * 1000), *((disk.bytes, disk.files) if disk is not None else (0, 0)))
         used = (spent.user, spent.system, spent.peak, message, flows + tree + rest)
-        told = course.end(age, cpu, spent.read, spent.written) if course is not None else b""
-        return ProcessEnd(running, outcome, code, now, *used, told)
+        series = course.end(age, cpu, spent.read, spent.written) if course is not None else b""
+        return ProcessEnd(running, outcome, code, now, *used, series)
 
     def next_look(self) -> float | None:
         """Returns when a tree with a limit must be measured; others can be measured at any time."""
@@ -488,7 +488,7 @@ def peak_of_ours() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def judged(code: int) -> tuple[AttemptOutcome, str]:
+def classify_status(code: int) -> tuple[AttemptOutcome, str]:
     """Returns outcome and message of a task that was not killed by us, from its exit status or the negated signal."""
     if code < 0:
         return AttemptOutcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"

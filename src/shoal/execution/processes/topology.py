@@ -210,10 +210,10 @@ def _ask_for_devices() -> list[str] | None:
         return None
     command = [program, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return [line.strip() for line in told.splitlines() if line.strip().isdigit()]
+    return [line.strip() for line in listing.splitlines() if line.strip().isdigit()]
 
 
 def _number(root: str, path: str) -> int:

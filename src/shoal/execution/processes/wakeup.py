@@ -20,7 +20,7 @@ USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _SIGNAL_SET_BYTES = 128
 
 
-def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+def catchable(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
     """Returns those of these signals that this process may catch.
 
     A program that is started with an ignored hang-up (`nohup`) or interrupt (background job of a shell without job
@@ -55,8 +55,8 @@ class Interrupted(BaseException):  # like KeyboardInterrupt
 
 @contextmanager
 def signals_raise(numbers: Iterable[signal.Signals]) -> Iterator[None]:
-    """Inside the block, those of these signals that are `heeded` raise `Interrupted`, during any wait."""
-    old = {number: signal.signal(number, _interrupt) for number in heeded(numbers)}
+    """Inside the block, those of these signals that are `catchable` raise `Interrupted`, during any wait."""
+    old = {number: signal.signal(number, _interrupt) for number in catchable(numbers)}
     try:
         yield
     finally:
@@ -72,11 +72,11 @@ class Wakeup:
     """One `poll` over signals and any number of other descriptors. Main thread only.
 
     With `children`, SIGCHLD may be blocked in this process: child processes must have their mask reset. Of `caught`
-    only signals that are `heeded` are caught.
+    only signals that are `catchable` are caught.
     """
 
     def __init__(self, caught: Iterable[signal.Signals], *, children: bool = False) -> None:
-        caught = heeded(caught)
+        caught = catchable(caught)
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)

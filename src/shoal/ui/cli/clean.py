@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
     from shoal.execution.recovery import Recovery, recovery_ahead
     from shoal.execution.removal import find_what_was_made, forget, remove
-    from shoal.execution.session import look_back
+    from shoal.execution.session import recover
     from shoal.ledger.history import read_history
 
     history = read_history(workspace)
@@ -70,7 +70,7 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
         moved = ahead.moved
     else:
         ahead = Recovery()
-        moved = look_back(workspace, history, print)
+        moved = recover(workspace, history, print)
     cleaning = find_what_was_made(workflow.graph, history, workspace, arguments.force, only=only, ahead=ahead)
     stuck = [] if arguments.dry_run else remove(cleaning, frozenset(moved.values()))
     if stuck:

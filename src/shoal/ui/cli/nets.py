@@ -24,7 +24,7 @@ from shoal.execution.executor.executor import cluster_client
 from shoal.execution.nets.journal import read_past
 from shoal.execution.nets.run import NetRun, digest_of, problems_in_words, replayed
 from shoal.execution.processes.shell import NO_BASH, program
-from shoal.execution.processes.wakeup import heeded
+from shoal.execution.processes.wakeup import catchable
 from shoal.execution.requests import answer, names_to_cancel, take_puts, why_stopped
 from shoal.ledger.records import NetMarked, decodable, decodable_parts
 from shoal.ledger.status import Follower, RunPhase, RunStatus
@@ -475,7 +475,7 @@ class Signals:
     def __init__(self) -> None:
         self.stopping = 0
         self.knocked = False
-        caught = heeded((*STOPPING, signal.SIGUSR1))
+        caught = catchable((*STOPPING, signal.SIGUSR1))
         self._old: dict[int, Any] = {number: signal.signal(number, self._note) for number in caught}
 
     def _note(self, number: int, frame: FrameType | None) -> None:

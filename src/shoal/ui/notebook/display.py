@@ -25,7 +25,7 @@ from shoal.core.quantities import show_bytes, show_cores
 from shoal.core.resources import FRACTION
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.future import CallFuture, failure_of, in_a_line
-from shoal.execution.executor.tally import Busy, CallTally
+from shoal.execution.executor.tally import CallTally, WorkerTime
 from shoal.ledger.views.failures import Causes
 from shoal.ui.notebook.card import Card, executor_card, futures_card
 from shoal.ui.notebook.rendering import html_of, text_of
@@ -200,7 +200,7 @@ class ExecutorSource:
         engine = client.engine
         over = client.is_over()
         if engine is None:
-            return executor_card(_facts(client, 0.0), CallTally(), Busy(), {}, 1.0, over=over)
+            return executor_card(_facts(client, 0.0), CallTally(), WorkerTime(), {}, 1.0, over=over)
         cores, now, busy = engine.cores(), time.time(), engine.tally.busy.copy()
         if over:
             return executor_card(_facts(client, cores), engine.tally, busy, {}, cores, over=True)
@@ -233,8 +233,8 @@ class ExecutorSource:
 
 
 def _facts(client: ExecutorClient, cores: float) -> list[str]:
-    if client.far:
-        return [f"cluster {client.far}", *([show_cores(cores)] if cores else [])]
+    if client.cluster:
+        return [f"cluster {client.cluster}", *([show_cores(cores)] if cores else [])]
     own = client.node.get("cores") / FRACTION
     memory = client.node.get("memory")
     return [show_cores(own), *([show_bytes(memory)] if memory else []), "on this machine"]
