@@ -289,10 +289,11 @@ class LocalRun:
             commands = self._handle(TasksReady(self.flow.complete(accepted)))
         if verdicts:
             self.recorder.enter(verdicts)
-            if self.options.attendant is not None:
-                gone = self.options.attendant.collect()
+            if self.options.hooks is not None:
+                gone = self.options.hooks.collect()
                 if gone:
                     self.ledger.add(OutputsCollected(gone))
+            # Flushed first: if this process dies before the record is written, the next run still finds the backups.
             self.ledger.flush()
             self._settle_outputs(verdicts)
 
@@ -336,9 +337,9 @@ class LocalRun:
                 continue
             action = graph.actions[task]
             if isinstance(action, str):
-                if self.options.attendant is not None:
-                    self.options.attendant.started(task, attempt)
-                    action = self.options.attendant.wrap_command(task, action)
+                if self.options.hooks is not None:
+                    self.options.hooks.started(task, attempt)
+                    action = self.options.hooks.wrap_command(task, action)
                 order = self.orders.make(task, attempt, action, command.sizes)
                 if order[6]:
                     self._limits[task] = abs(order[6])
@@ -428,8 +429,8 @@ class LocalRun:
         limit = self._limits.pop(task, 0) if self._limits else 0
         ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail, None, usage, limit)
         ended_attempt.listing = listing
-        if self.options.attendant is not None and outcome is not AttemptOutcome.UNBEGUN:
-            self.options.attendant.ended(ended_attempt)
+        if self.options.hooks is not None and outcome is not AttemptOutcome.UNBEGUN:
+            self.options.hooks.ended(ended_attempt)
         self._take_away(ended_attempt)
         self.recorder.ended(ended_attempt)
         sized = self.sizes.of_profile[self.graph.profile[task]] is not None

@@ -42,7 +42,7 @@ class Recovery(msgspec.Struct):
     replaced: bool = False
     """Whether something will go to `replaced`, because the result that takes its place is accepted."""
 
-    def now(self, name: str) -> str:
+    def current_path(self, name: str) -> str:
         """Returns the current path of what will be at `name`, or an empty string if it will have been moved away."""
         if not self.moved and not self.back:
             return name
@@ -60,14 +60,14 @@ class Recovery(msgspec.Struct):
     def look(self, name: str) -> os.stat_result | None:
         """Returns the status of what will be at `name`."""
         try:
-            return os.lstat(self.now(name))
+            return os.lstat(self.current_path(name))
         except OSError:
             # Parent directories of restored files are created.
             return os.lstat(os.curdir) if any(each.startswith(f"{name}/") for each in self.back) else None
 
     def below(self, directory: str) -> dict[str, DirectoryEntry]:
         """Returns everything that will be below a directory; directories come before their entries."""
-        now = self.now(directory)
+        now = self.current_path(directory)
         found = everything_below(now) if os.path.isdir(now) else {}
         if now != directory or not (self.moved or self.back):
             return found
@@ -93,7 +93,7 @@ def _with_parents(name: str, place: str) -> dict[str, DirectoryEntry]:
     return found
 
 
-def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
+def predict_recovery(workspace: Workspace, history: History) -> Recovery:
     """Predicts what `restore_all` would do. `history` must have been read while the journal of the killed run
     existed."""
     asides = OutputMoves(workspace, after_kill=True)
@@ -107,14 +107,14 @@ def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
                 ahead.replaced |= any(_kept(before))
                 continue
             if place not in ended or is_any_aside(before):
-                _foresee(ahead, asides, before)
+                _predict(ahead, asides, before)
     for before in asides.strays():
         if os.fsdecode(before.units[0].aside) not in known:
-            _foresee(ahead, asides, before)
+            _predict(ahead, asides, before)
     return ahead
 
 
-def _foresee(ahead: Recovery, asides: OutputMoves, before: OutputBefore) -> None:
+def _predict(ahead: Recovery, asides: OutputMoves, before: OutputBefore) -> None:
     output = os.fsdecode(before.path)
     ahead.moved |= {name: asides.place_after_kill(output, name) for name in asides.half_made(before)}
     for unit in before.units:
@@ -146,14 +146,14 @@ def end_leftovers(workspace: Workspace, history: History) -> int:
     table = read_table(workspace.processes)
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        pids = _ours(table, run.run)
+        pids = _leftover_processes(table, run.run)
         if not pids:
             break
         ended += sum(_end(pid, ticks) for pid, ticks in pids)
     return ended
 
 
-def _ours(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
+def _leftover_processes(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
     """Returns pids with their start times, so that a pid that the system has reused since is not killed."""
     found = dict.fromkeys(marked_processes(run.encode()))
     for pid, moment in table:

@@ -204,7 +204,7 @@ class _Search:
                 self._directory(name, claims[0])
             elif not claims:
                 self._keep(name, "is an output, but no finished task is recorded for it")
-        elif any(_is_as_left(made, "", self.ahead.now(name)) for made in claims) or self.force:
+        elif any(_is_as_left(made, "", self.ahead.current_path(name)) for made in claims) or self.force:
             self._take(name, found)
         elif claims:
             self._keep(name, "has changed since it was made")
@@ -218,7 +218,7 @@ class _Search:
         inside: set[str] = set()
         for relative, entry in self.ahead.below(name).items():
             path = os.path.join(name, relative)
-            now = self.ahead.now(path)
+            now = self.ahead.current_path(path)
             if os.path.dirname(relative) in inside or path in self._claims:
                 if entry.kind == "directory":
                     inside.add(relative)

@@ -30,7 +30,7 @@ class RunOptions(msgspec.Struct):
     paranoid: bool = False
     trace: str | None = None
     """A file for every event and the commands it led to, one JSON line each."""
-    attendant: AttemptHooks | None = None
+    hooks: AttemptHooks | None = None
     retry_pause: float = FIRST_DELAY
     """Seconds before the second retry of a task; doubles with each further retry."""
     as_found: bool = False

@@ -533,7 +533,7 @@ def test_finished_calls_leave_nothing_in_the_loop(ex: shoal.Executor) -> None:
     for future in [ex.submit(add, first, i) for i in range(50)]:
         future.result(PATIENCE)
     assert sum(ex.map(add, range(3000))) == 3000 * 2999 // 2
-    engine = ex._client._engine
+    engine = ex._client._loop
     assert engine is not None
     held = [
         engine._under_way,

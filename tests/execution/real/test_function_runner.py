@@ -621,7 +621,7 @@ def test_warm_workers_are_used_first(loop: Loop) -> None:
 
 PARENT = """
     import os, select, subprocess, sys, time
-    from shoal.execution.calls.worker_pool import CallRequest, FunctionRunner, plain_payload
+    from shoal.execution.calls.worker_pool import CallRequest, WorkerPool, plain_payload
 
     class Point:
         def __init__(self, x):
@@ -638,7 +638,7 @@ PARENT = """
             pass
 
     poll = select.poll()
-    runner = FunctionRunner(
+    runner = WorkerPool(
         directory=".", environment=os.environ, sys_path=sys.path, run_id="test",
         on_open=lambda fd: poll.register(fd, select.POLLIN), on_close=poll.unregister,
     )

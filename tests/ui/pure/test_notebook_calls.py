@@ -95,7 +95,7 @@ def test_futures_that_two_threads_look_at_are_counted_once() -> None:
 
 def test_what_a_future_says_of_itself_is_nothing_that_a_terminal_obeys() -> None:
     future = CallFuture(0, "f\x1b[2J", None, lambda task: None)
-    future.break_off(ValueError("\x1b]0;title\x07\u202eno"))
+    future.fail_with(ValueError("\x1b]0;title\x07\u202eno"))
     assert repr(future) == "<CallFuture of f?[2J: failed, ValueError: ?]0;title??no>"
     failed = dependency_failed("g", "f", ValueError("\x1b[2J"))
     assert str(failed) == "g was not run: f, which it needs, failed with ValueError: ?[2J"
@@ -209,8 +209,8 @@ def test_a_future_tells_its_state_without_opening_its_result() -> None:
 
 def test_a_future_that_failed_tells_why_in_a_line() -> None:
     one, other, third = future("load"), future("len"), future("max")
-    one.break_off(ValueError("bad <b>\nmore"))
-    other.break_off(dependency_failed("len", "load", ValueError("bad")))
+    one.fail_with(ValueError("bad <b>\nmore"))
+    other.fail_with(dependency_failed("len", "load", ValueError("bad")))
     third.cancel()
     assert repr(one) == "<CallFuture of load: failed, ValueError: bad <b>>"
     assert "bad &lt;b&gt;" in one._repr_html_()
@@ -225,7 +225,7 @@ def test_watched_futures_are_counted_as_they_end() -> None:
     first, second, third, other = calls
     assert isinstance(first, CallFuture) and isinstance(second, CallFuture)
     first.deliver(b"")
-    second.break_off(ValueError("no file 7"))
+    second.fail_with(ValueError("no file 7"))
     card = source.card()
     assert {state.word: state.count for state in card.states if state.count} == {"done": 1, "failed": 1, "waiting": 2}
     assert [failure.text for failure in card.failures] == ["ValueError: no file 7"]

@@ -131,7 +131,7 @@ def _options(settings: MakeflowSettings, node: Resources, stand_in: MakeflowHook
     """How the original runs: at once, with files as they are found, nothing measured or held, streams passed on."""
     return RunOptions(
         node,
-        attendant=stand_in,
+        hooks=stand_in,
         retry_pause=0.0,
         as_found=True,
         check_sources=settings.check_files,

@@ -114,6 +114,8 @@ def run_bundle(page: Page, calls: WorkerCalls, usage: CallUsage) -> None:
     last = len(requests) - 1
     pack, lseek, perform = RECORD.pack, os.lseek, calls.perform
     for slot, (function, payload) in enumerate(requests):
+        # RUNNING is written before the flag is read. If the pool sets the flag and then finds no RUNNING for this call,
+        # the worker has yet to read the flag and will skip the call: no lock is needed.
         began = monotonic()
         times[STARTED] = began
         words[RUNNING] = slot + 1

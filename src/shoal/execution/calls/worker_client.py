@@ -177,7 +177,7 @@ class CallBundle:
             return ended_call(call, "cancelled", text, 0.0, 0.0, b"")
         return ended_call(call, "lost", "", 0.0, 0.0, b"")
 
-    def cut_short(self, slot: int, outcome: Outcome, text: str, began: float, output: bytes) -> CallResult:
+    def settle_killed(self, slot: int, outcome: Outcome, text: str, began: float, output: bytes) -> CallResult:
         """Settles the call that was running when its worker died; `began` is by the monotonic clock."""
         now = time.time()
         started = now - (time.monotonic() - began) if began else now
@@ -494,24 +494,24 @@ class CallWorker:
             text = f"the worker process {how} before it could begin a call: {_last_line(output)}"
         for unsettled in list(bundle.unsettled):
             if unsettled == slot:
-                results.append(self._cut_short(bundle, slot, text, began, output))
+                results.append(self._settle_killed(bundle, slot, text, began, output))
             else:
                 results.append(bundle.unbegun(unsettled))
         self.bundle = None
         return results
 
-    def _cut_short(self, bundle: CallBundle, slot: int, text: str, began: float, output: bytes) -> CallResult:
+    def _settle_killed(self, bundle: CallBundle, slot: int, text: str, began: float, output: bytes) -> CallResult:
         if self.ending is None:
-            return bundle.cut_short(slot, "crashed", text, began, output)
+            return bundle.settle_killed(slot, "crashed", text, began, output)
         outcome, culprit = self.ending
         if slot != culprit:
             # The call to be killed finished after all; this one had begun and was killed in its place.
-            return bundle.cut_short(slot, "lost", "", began, output)
+            return bundle.settle_killed(slot, "lost", "", began, output)
         if outcome == "timeout":
             text = f"the call was ended after {bundle.unsettled[slot].timeout:g} s, the time it was allowed"
         else:
             text = "the call was cancelled while it ran"
-        return bundle.cut_short(slot, outcome, text, began, output)
+        return bundle.settle_killed(slot, outcome, text, began, output)
 
     def _running(self) -> tuple[int, float]:
         """Returns the slot that began last, -1 if none did, and when."""
@@ -537,7 +537,7 @@ class CallWorker:
         for slot in bundle.withdrawn:
             if slot not in bundle.unsettled:
                 continue
-            if slot > running:
+            if slot > running:  # still not begun after STABLE: the worker will see the flag
                 results.append(bundle.unbegun(slot))
             elif slot == running and slot in bundle.cancelled:
                 # Began just before it was flagged; unless the worker is just skipping it, it has to be killed.

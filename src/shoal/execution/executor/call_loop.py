@@ -188,7 +188,7 @@ class ExecutorLoop:
         """Cancels all calls that no worker has received."""
         self._unwanted.extend(task for task in self._under_way if task not in self._scheduler.running)
 
-    def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
+    def notify_when_ended(self, message: tuple[Sequence[int], Future[None]]) -> None:
         """Completes the future when none of these calls runs any more; earlier messages are handled first."""
         self._awaited.append(message)
 
@@ -235,7 +235,7 @@ class ExecutorLoop:
             else:
                 error = BrokenExecutor(f"the executor has stopped: {type(failure).__name__}: {failure}")
                 error.__cause__ = failure
-                work.break_off(task, error)
+                work.fail_with(task, error)
         self._under_way.clear()
         for _, over in self._awaited:
             over.cancel()  # they are being killed, and their ends will not be reported
@@ -315,7 +315,7 @@ class ExecutorLoop:
         except CallError as error:
             for task in tasks:
                 self.tally.end(work.name, "failed")
-                work.break_off(task, error)
+                work.fail_with(task, error)
             return False
         self._under_way.update(dict.fromkeys(tasks, work))
         self._lane_of.update(dict.fromkeys(tasks, lane))
@@ -439,7 +439,7 @@ class ExecutorLoop:
             except Exception as error:  # pickling the result of a future of another library may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
-                self._over(task).break_off(task, said)
+                self._over(task).fail_with(task, said)
                 self.tally.end(call.name, "failed")
                 self._fail_for(call.future, self._dependencies.fail(task))
             else:

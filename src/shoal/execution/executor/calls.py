@@ -36,7 +36,7 @@ class PendingCalls(Protocol):
     def request(self, task: int, attempt: int) -> CallRequest | None: ...
     def succeed(self, task: int, value: bytes) -> bool: ...
     def fail(self, task: int, result: CallResult | None) -> None: ...
-    def break_off(self, task: int, error: BaseException) -> None: ...
+    def fail_with(self, task: int, error: BaseException) -> None: ...
     def cancel(self, task: int) -> None: ...
 
 
@@ -83,15 +83,15 @@ class SingleCall:
     def fail(self, task: int, result: CallResult | None) -> None:
         """Passes on the error of the last attempt."""
         error, text = (result.error, result.error_text) if result is not None else (None, "")
-        self.future.break_off(unpickled_error(error, text))
+        self.future.fail_with(unpickled_error(error, text))
 
-    def break_off(self, task: int, error: BaseException) -> None:
+    def fail_with(self, task: int, error: BaseException) -> None:
         """Ends the call with an exception that Shoal raises."""
-        self.future.break_off(error)
+        self.future.fail_with(error)
 
     def doom(self, needed: str, error: BaseException) -> None:
         """Ends the call because a call that it needs has failed."""
-        self.future.break_off(dependency_failed(self.name, needed, error))
+        self.future.fail_with(dependency_failed(self.name, needed, error))
 
     def cancel(self, task: int) -> None:
         """Marks the future as cancelled, if it is not already."""
@@ -214,13 +214,13 @@ class MapStretch:
     def fail(self, task: int, result: CallResult | None) -> None:
         """Passes on the error of the last attempt."""
         error, text = (result.error, result.error_text) if result is not None else (None, "")
-        self.break_off(task, unpickled_error(error, text))
+        self.fail_with(task, unpickled_error(error, text))
 
-    def break_off(self, task: int, error: BaseException) -> None:
+    def fail_with(self, task: int, error: BaseException) -> None:
         """Ends the call with an exception."""
         self._payloads[task - self._first] = b""
         self._results.put(task + self._place, _Failure(error))
 
     def cancel(self, task: int) -> None:
         """Ends the call as cancelled."""
-        self.break_off(task, CancelledError())
+        self.fail_with(task, CancelledError())

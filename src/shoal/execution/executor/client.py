@@ -65,7 +65,7 @@ class ExecutorClient:
         # Reentrant: the garbage collector may run a finalizer that needs the lock at any point.
         self._lock = threading.RLock()
         self._inbox = Inbox(self._lock)
-        self._engine: ExecutorLoop | None = None
+        self._loop: ExecutorLoop | None = None
         self._thread: threading.Thread | None = None
         self._gone = threading.Event()
         """Set when the loop's thread has ended. Joining the thread would not survive a Ctrl-C (CPython issue 90882)."""
@@ -107,15 +107,15 @@ class ExecutorClient:
         except UnpicklableArgumentError as unpicklable:
             error = unpicklable
         with self._lock:
-            engine = self._ready_engine()
-            lane = self._lane(engine, options, name)
+            loop = self._ready_loop()
+            lane = self._lane(loop, options, name)
             task = self._next_task
             self._next_task += 1
-            future = CallFuture(task, name, engine, self._cancel)
+            future = CallFuture(task, name, loop, self._cancel)
             future.on_attempt = on_attempt
             if error is None:
                 call = SingleCall(shipped, request, options.timeout, future)
-                self._inbox.post(engine.add, (task, lane, call))
+                self._inbox.post(loop.add, (task, lane, call))
         if error is not None:
             future.set_exception(error)
         return future
@@ -143,7 +143,7 @@ class ExecutorClient:
                 futures.append(self._submit(name, shipped, arguments, {}, options))
                 futures[-1].add_done_callback(partial(results.put_future, results.add_place()))
         with self._lock:
-            self._ready_engine()  # even without calls, this raises an error if the executor was shut down
+            self._ready_loop()  # even without calls, this raises an error if the executor was shut down
 
         def give_up() -> None:
             for stretch in stretches:
@@ -158,22 +158,22 @@ class ExecutorClient:
         self, shipped: Callable[..., Any], payloads: list[bytes], results: MapResults, options: CallOptions
     ) -> MapStretch:
         with self._lock:
-            engine = self._ready_engine()
-            lane = self._lane(engine, options, results.name)
+            loop = self._ready_loop()
+            lane = self._lane(loop, options, results.name)
             tasks = range(self._next_task, self._next_task + len(payloads))
             self._next_task = tasks.stop
             stretch = MapStretch(shipped, tasks, payloads, options.timeout, results)
-            self._inbox.post(engine.add_stretch, (lane, stretch))
+            self._inbox.post(loop.add_stretch, (lane, stretch))
         return stretch
 
     def _cancel(self, task: int) -> None:
         self._post_cancel((task,))
 
     def _post_cancel(self, tasks: Iterable[int]) -> None:
-        if self._engine is not None and not self._forked:
-            self._inbox.post(self._engine.cancel, tasks)
+        if self._loop is not None and not self._forked:
+            self._inbox.post(self._loop.cancel, tasks)
 
-    def _lane(self, engine: ExecutorLoop, options: CallOptions, name: str) -> int:
+    def _lane(self, loop: ExecutorLoop, options: CallOptions, name: str) -> int:
         """Returns the lane of calls with the same options and function; opens lanes in the order of their numbers."""
         key = (options, options.category or name)
         lane = self._lanes.get(key)
@@ -186,25 +186,25 @@ class ExecutorClient:
                 bundled = options.timeout is None
                 # A cluster gets new calls before it runs out of them, because the next bundle takes a while to arrive.
                 refilled = bundled and bool(self.cluster)
-                self._inbox.post(engine.open_lane, Lane(options.resources, options.retries, bundled, refilled))
+                self._inbox.post(loop.open_lane, Lane(options.resources, options.retries, bundled, refilled))
         return lane
 
-    def _ready_engine(self) -> ExecutorLoop:
+    def _ready_loop(self) -> ExecutorLoop:
         if self._forked:
             raise RuntimeError("this executor belongs to another process; create one in this process")
         if self._ended and not self._closed:
             raise BrokenExecutor("the executor has stopped after an internal error")
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        if self._engine is None:
-            self._engine = ExecutorLoop(self.node, self._inbox, self._hire)
-            self._thread = threading.Thread(target=self._run, args=(self._engine,), name="shoal-executor", daemon=True)
+        if self._loop is None:
+            self._loop = ExecutorLoop(self.node, self._inbox, self._hire)
+            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="shoal-executor", daemon=True)
             self._thread.start()
-        return self._engine
+        return self._loop
 
-    def _run(self, engine: ExecutorLoop) -> None:
+    def _run(self, loop: ExecutorLoop) -> None:
         try:
-            engine.run(self._on_end)
+            loop.run(self._on_end)
         finally:
             self._gone.set()
 
@@ -218,17 +218,17 @@ class ExecutorClient:
             return
         with self._lock:
             self._closed = True
-            engine = self._engine
-            if engine is None:
+            loop = self._loop
+            if loop is None:
                 self._inbox.close()
                 return
             if cancel_unbegun:
-                self._inbox.post(engine.cancel_unbegun, None)
-            self._inbox.post(engine.stop if stop else engine.finish, None)
+                self._inbox.post(loop.cancel_unbegun, None)
+            self._inbox.post(loop.stop if stop else loop.finish, None)
 
     def join(self) -> None:
         """Waits until the workers have ended; a Ctrl-C while waiting kills them at once."""
-        if self._engine is None or self._forked:
+        if self._loop is None or self._forked:
             return
         if threading.current_thread() is self._thread:
             raise RuntimeError("a callback of a future cannot wait for its executor to shut down")
@@ -238,55 +238,55 @@ class ExecutorClient:
             self.close(stop=True)
             raise
 
-    def end_with_program(self) -> None:
+    def shut_down_at_exit(self) -> None:
         """The interpreter ends: finishes calls that were accepted before a shutdown, drops all others."""
         if not self._closed:
             self.close(stop=True)
         self.join()
 
     @property
-    def engine(self) -> ExecutorLoop | None:
+    def loop(self) -> ExecutorLoop | None:
         """The loop, for displays; None before the first call."""
-        return self._engine
+        return self._loop
 
     def summary(self) -> str:
         """Returns where calls run and how many ended how, in one line."""
         cores = show_amount("cores", self.node.get("cores"))
         where = f"cluster {self.cluster}" if self.cluster else f"{cores} core{'s' * (cores != '1')}"
-        calls = "no calls yet" if self._engine is None else self._engine.tally.summary()
+        calls = "no calls yet" if self._loop is None else self._loop.tally.summary()
         return f"{where}, {calls}{', shut down' if self._closed else ''}"
 
-    def ends_of(self, tasks: Sequence[int]) -> Future[None]:
+    def when_ended(self, tasks: Sequence[int]) -> Future[None]:
         """Returns a future that is done when none of these calls runs anywhere; cancelled if that cannot be known any
         more."""
         over: Future[None] = Future()
         with self._lock:
-            if self._engine is None:
+            if self._loop is None:
                 over.set_result(None)
             elif self._ended or self._forked:
                 over.cancel()
             else:
-                self._inbox.post(self._engine.await_ends, (tasks, over))
+                self._inbox.post(self._loop.notify_when_ended, (tasks, over))
         return over
 
     def is_over(self) -> bool:
         """Whether all calls have ended for good."""
-        return self._gone.is_set() or self._forked or (self._closed and self._engine is None)
+        return self._gone.is_set() or self._forked or (self._closed and self._loop is None)
 
-    def disown(self) -> None:
+    def forget_loop_after_fork(self) -> None:
         """Forgets the loop in a forked child, which has no thread for it."""
         self._forked = True
 
 
-def _end_with_program() -> None:
+def _shut_down_at_exit() -> None:
     for client in list(_clients):
-        client.end_with_program()
+        client.shut_down_at_exit()
 
 
-def _disown_all() -> None:
+def _forget_loops_after_fork() -> None:
     for client in list(_clients):
-        client.disown()
+        client.forget_loop_after_fork()
 
 
-atexit.register(_end_with_program)
-os.register_at_fork(after_in_child=_disown_all)
+atexit.register(_shut_down_at_exit)
+os.register_at_fork(after_in_child=_forget_loops_after_fork)

@@ -161,7 +161,7 @@ class CallFuture(Future[Any]):
             return False
         return True
 
-    def break_off(self, error: BaseException) -> None:
+    def fail_with(self, error: BaseException) -> None:
         """Sets the exception, unless the call was cancelled meanwhile."""
         try:
             self.set_exception(error)

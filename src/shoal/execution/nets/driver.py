@@ -301,11 +301,11 @@ class NetDriver:
 
     def _loop(self) -> None:
         while not self.stopped:
-            self._hand_out()
+            self._submit_tasks()
             self._write(time.monotonic())
             if self.flow.is_finished:
                 break
-            self._look_at_calls(time.monotonic())
+            self._check_calls(time.monotonic())
             self._take(wait=not (self.flow.is_busy and self._wants_more()))
         self._answer_rest()
         self._report_marking()
@@ -336,7 +336,7 @@ class NetDriver:
             return False
         return any(kind.wants_more(self._cores) for kind in self._kinds.values()) or not self._kinds
 
-    def _look_at_calls(self, now: float) -> None:
+    def _check_calls(self, now: float) -> None:
         """Finds out which calls workers have received; rarely, if there are many."""
         if now < self._looked + LOOK_SECONDS * (1 + len(self._under_way) // 1000):
             return
@@ -347,7 +347,7 @@ class NetDriver:
             if future.running():
                 self._kinds[task.transition.profile.resources].running += 1
 
-    def _hand_out(self) -> None:
+    def _submit_tasks(self) -> None:
         for _ in range(DRAWN_AT_ONCE):
             if not self._wants_more():
                 return
@@ -371,7 +371,7 @@ class NetDriver:
         self._running[name] = self._running.get(name, 0) + 1
         self._under_way[task.id] = task, future
         if self.journal is not None:
-            self.journal.handed_out(task)
+            self.journal.submitted(task)
         future.add_done_callback(partial(self._call_ended, task))
 
     def _attempt_ended(self, task: int, result: CallResult) -> None:
@@ -471,7 +471,7 @@ class NetDriver:
         """Reports the marking, if it has changed."""
         running = {name: number for name, number in self._running.items() if number}
         marking, problems = self.flow.marking(), self.flow.problems()
-        mark = NetMarked(time.time(), marking, running, dict(self.done), problems, self._at_work())
+        mark = NetMarked(time.time(), marking, running, dict(self.done), problems, self._count_running())
         old = self._mark
         news = (mark.tokens, mark.running, mark.done, mark.problems, mark.at_work)
         if news == (old.tokens, old.running, old.done, old.problems, old.at_work):
@@ -482,7 +482,7 @@ class NetDriver:
         if self.listener is not None:
             self.listener.marked(mark)
 
-    def _at_work(self) -> int:
+    def _count_running(self) -> int:
         """Returns the number of running calls at the last check; calls that wait in a bundle count as running, too."""
         given = sum(kind.running for kind in self._kinds.values())
         return min(given, len(self._under_way), max(1, round(self._cores)))

@@ -100,7 +100,7 @@ class _LedgerFold:
         transition = transition_of(name)
         self.past.done[transition] = self.past.done.get(transition, 0) + 1
 
-    def opened(self) -> PastNetRun:
+    def unpickled(self) -> PastNetRun:
         """Returns the run with its values unpickled."""
         past = self.past
         past.state = pickle.loads(self.saved) if self.saved is not None else None
@@ -125,7 +125,7 @@ def read_past(workspace: Workspace) -> PastNetRun:
     if fold.past.begun is None:
         return fold.past
     try:
-        return fold.opened()
+        return fold.unpickled()
     except Exception as error:  # users' classes may raise anything, or no longer exist
         raise InputError(
             f"the ledger of the net {fold.past.begun.name!r} contains a token that can no longer be read "
@@ -168,7 +168,7 @@ class NetJournal:
         """Writes a record of the net."""
         self._records.append(record)
 
-    def handed_out(self, task: r.Task) -> None:
+    def submitted(self, task: r.Task) -> None:
         """Records that a task was submitted, with its name."""
         spec = task.transition
         self._planned.append((task.id, f"{spec.name} {task.id}", spec.profile.category))
@@ -224,19 +224,19 @@ class NetJournal:
 
     def flush(self, state: Callable[[], r.NetState]) -> None:
         """Makes all records durable against the death of this process; calls `state` if the whole state is due."""
-        self._gather()
+        self._order_records()
         if self._since_save >= self._save_after and self._can_save:
             self.save(state())
         self._writer.flush()
 
     def mark(self, mark: NetMarked) -> None:
         """Records the current marking."""
-        self._gather()
+        self._order_records()
         self._writer.add(mark)
 
     def close(self, outcome: str, left: int) -> None:
         """`outcome` as in other ledgers: ok, failed, or what stopped it; "" leaves the end open, to be resumed."""
-        self._gather()
+        self._order_records()
         if outcome:
             self._writer.add(RunEnded(time.time(), outcome, sum(self.done.values()), self.failed, left))
         self._writer.close()
@@ -250,7 +250,7 @@ class NetJournal:
             self._writer.close()
             self._output.close()
 
-    def _gather(self) -> None:
+    def _order_records(self) -> None:
         """Puts each result before the end of its task, so that a torn write is not counted twice later."""
         if self._broken:
             return  # earlier records are missing, so later ones would not follow from them

@@ -137,13 +137,13 @@ class NetRun:
             workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, identity, time.time()), ending=True)
         try:
             if workspace is not None:
-                self.ended_on = self._end_others(workspace)
+                self.ended_on = self._cancel_former_tasks(workspace)
                 past = PastNetRun() if afresh else past_of(net, workspace, words)
                 self.resumed = past.begun is not None
                 begin = run_started(identity, words, client.node.amounts)
                 journal = NetJournal(workspace, net.name, begin, past.done)
                 flow = self._resume(past, journal) if self.resumed else self._begun(seed, journal)
-                self._note_where(workspace)
+                self._record_cluster(workspace)
             else:
                 flow = NetFlow(net, seed)
         except BaseException as error:
@@ -156,7 +156,7 @@ class NetRun:
         self._thread = threading.Thread(target=self._drive, name=f"shoal-net-{net.name}", daemon=True)
         self._thread.start()
 
-    def _end_others(self, workspace: Workspace) -> str:
+    def _cancel_former_tasks(self, workspace: Workspace) -> str:
         """Cancels tasks that a killed client left on a cluster; otherwise they would run beside ours."""
         note = read_farmed(workspace) if is_farmed(workspace) else None
         if note is None:
@@ -168,7 +168,7 @@ class NetRun:
             )
         return str(load_extension("end_farmed")(workspace))
 
-    def _note_where(self, workspace: Workspace) -> None:
+    def _record_cluster(self, workspace: Workspace) -> None:
         """Records the cluster before the first task is submitted, so that a later client finds it."""
         if self._client.note is None:
             return
@@ -206,7 +206,7 @@ class NetRun:
         if not self._driver.dropped and self._driver.over.exception() is None:
             return True
         try:
-            self._client.ends_of(self._driver.dropped).result(LAST_SECONDS)
+            self._client.when_ended(self._driver.dropped).result(LAST_SECONDS)
         except (Late, CancelledError):
             return False  # the next run cancels them
         return True
@@ -277,7 +277,7 @@ class NetRun:
         flow = self._driver.flow
         if self.stopped:
             raise RunError(f"net {self.net.name!r} was stopped: {self.stopped}")
-        problems = problems_in_words(flow.problems())
+        problems = problem_summary(flow.problems())
         if not flow.has_result and problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise NetFailed(f"{problems[0]}{more}")
@@ -346,7 +346,7 @@ def start(
     return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, defaults=defaults)
 
 
-def problems_in_words(problems: Sequence[str]) -> list[str]:
+def problem_summary(problems: Sequence[str]) -> list[str]:
     """Returns each sentence once, with its number of occurrences."""
     counts: dict[str, int] = {}
     for problem in problems:

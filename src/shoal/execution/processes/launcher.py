@@ -36,7 +36,7 @@ from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
 TICK_SECONDS = 0.1
 PATIENCE = 0.05
 """Commands behind one that runs longer than this are returned."""
-LATEST_WORD = 0.01
+REPORT_DELAY = 0.01
 """Maximum time that results wait to be sent together; they do not wait if their place has no more commands."""
 
 
@@ -95,7 +95,7 @@ class Launcher:
                 self._look(now)
             if now >= self._next_tick:
                 self._tick(now)
-            if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
+            if self._results and (self._urgent or now - self._oldest_result >= REPORT_DELAY):
                 self._report()
 
     def _patience(self, now: float) -> float:
@@ -103,8 +103,8 @@ class Launcher:
         for moment in (self.runner.next_deadline(), self.runner.next_look()):
             if moment is not None and moment < nearest:
                 nearest = moment
-        if self._results and self._oldest_result + LATEST_WORD < nearest:
-            nearest = self._oldest_result + LATEST_WORD
+        if self._results and self._oldest_result + REPORT_DELAY < nearest:
+            nearest = self._oldest_result + REPORT_DELAY
         if not self.link.push():
             nearest = now + 0.001
         return nearest - now
@@ -147,7 +147,7 @@ class Launcher:
                 memory=memory,
                 disk=disk,
                 paths=[os.fsdecode(path) for path in paths.split(b"\0") if path],
-                environment=pairs_of(variables) if variables else (),
+                environment=split_variables(variables) if variables else (),
                 directory=os.fsdecode(directory) if directory else None,
                 shell=os.fsdecode(shell).split("\0")[:-1],
             )
@@ -158,7 +158,7 @@ class Launcher:
             if not isinstance(running, str):
                 self.place_of[task] = place
                 return
-            self._add(now, unstarted(now, task, attempt, "failed", 127, running))
+            self._add(now, unstarted_row(now, task, attempt, "failed", 127, running))
         del self.places[place]
         self._urgent = True
 
@@ -212,7 +212,7 @@ class Launcher:
             for order in waiting:
                 if order[0] == task:
                     waiting.remove(order)
-                    self._add(now, unstarted(now, task, order[1], outcome.value, 0, why))
+                    self._add(now, unstarted_row(now, task, order[1], outcome.value, 0, why))
                     self._urgent = True
                     return
 
@@ -234,7 +234,7 @@ class Launcher:
             waiting = self.places[self.place_of[task]]
             if waiting and now - running.started > PATIENCE:
                 for order in waiting:
-                    self._add(now, unstarted(now, order[0], order[1], AttemptOutcome.UNBEGUN.value, 0, ""))
+                    self._add(now, unstarted_row(now, order[0], order[1], AttemptOutcome.UNBEGUN.value, 0, ""))
                 waiting.clear()
 
     def close(self) -> None:
@@ -254,12 +254,12 @@ class Launcher:
         self.table.close()
 
 
-def unstarted(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
+def unstarted_row(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
     """Returns the result row of an attempt that was never started."""
     return ("ended", task, attempt, outcome, status, now, now, 0.0, 0.0, 0, 0, 0, why, b"", *(0,) * 12)
 
 
-def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:
+def split_variables(variables: bytes) -> tuple[tuple[str, str], ...]:
     """Returns the variables of an order as pairs of name and value."""
     found = []
     for entry in variables.rstrip(b"\0").split(b"\0"):

@@ -26,10 +26,10 @@ from shoal.execution.processes.output import OutputSlots
 from shoal.execution.processes.pinning import cpus_in, pinned
 from shoal.execution.processes.process_table import MARK_NAME, ProcessTable, dead_child, signal_group
 from shoal.execution.processes.sampler import (
+    OrphanEvidence,
     Owner,
     Peaks,
     ReapedTime,
-    Signs,
     TreeProcess,
     Trees,
     end_processes,
@@ -48,7 +48,7 @@ LIMIT_PAUSE = 0.02
 """The same for tasks with a memory limit."""
 DISK_PAUSE = 0.05
 """The same for tasks with a disk limit."""
-_WORTH_ASKING = 0.004
+_LEAST_SECONDS_FOR_IO = 0.004
 """For a task shorter than this, I/O counters are not read."""
 _SHARE_OF_TIME = 25
 """A measurement of 1 ms is followed by 25 ms without one."""
@@ -267,7 +267,7 @@ class ProcessRunner:
                 self._reap_orphan(pid)
                 continue
             spent = self._spent.pop((running.task, running.attempt), None) or ReapedTime()
-            is_worth_it = self.measures and now - running.started > _WORTH_ASKING
+            is_worth_it = self.measures and now - running.started > _LEAST_SECONDS_FOR_IO
             status, _ = reap_child(pid, spent, self._own_peak, with_traffic=is_worth_it)
             ends.append(self._finish(now, pid, status, spent))
         return ends
@@ -276,7 +276,7 @@ class ProcessRunner:
         return {pid: (running.task, running.attempt) for pid, running in self.running.items()}
 
     def _scan(self, *, thoroughly: bool = False) -> dict[Owner, list[TreeProcess]]:
-        signs = Signs(
+        signs = OrphanEvidence(
             {} if self.pass_streams else {self.slots.identity(one.slot): one[:2] for one in self.running.values()},
             [(one.begun, one[:2]) for one in self.running.values()],
         )
@@ -311,6 +311,7 @@ class ProcessRunner:
         running = self.running[pid]
         killed = self._killed.pop(pid, None) if self._killed else None
         leaders = self._leaders()
+        # A scan of /proc costs more than a short task, so it is skipped unless there may be escaped processes.
         if killed is not None or not is_group_gone or self._trees.may_have_orphans(leaders, pid):
             self._end_escaped(running)
         more = self._spent.pop((running.task, running.attempt), None)

@@ -79,7 +79,7 @@ _BLOCK = 512
 """Bytes per unit of `ru_inblock` and `ru_oublock`."""
 _FOREIGN_SECONDS = 10.0
 """How long the result is cached that a process is not ours."""
-_NEWS = 1 / 64
+_PEAK_STEP = 1 / 64
 """Separating shared pages is expensive: done only if the plain sum exceeds the known peak by this fraction."""
 
 
@@ -115,7 +115,7 @@ class ReapedTime:
         self.peak = max(self.peak, other.peak)
 
 
-class Signs:
+class OrphanEvidence:
     """Further evidence of which task an orphan belongs to: the output file that it holds, and its start time."""
 
     def __init__(self, outputs: Mapping[tuple[int, int], Owner], begun: Sequence[tuple[float, Owner]]) -> None:
@@ -136,7 +136,7 @@ class Signs:
         return there[0] if len(there) == 1 else None
 
 
-class TreeLook:
+class TreeUsage:
     """A whole tree at one moment: CPU seconds so far, number of processes, bytes of memory; further values if
     requested."""
 
@@ -190,11 +190,11 @@ class Peaks:
     def __init__(self, started: float) -> None:
         self.resident = self.virtual = self.swap = self.most = self.all = self.read = self.written = 0
         self.cores = CoresWindow(started)
-        self.last = TreeLook()
+        self.last = TreeUsage()
 
     def take(self, now: float, processes: list[TreeProcess], buried: float) -> int:
         """Adds a measurement of the tree; returns its current bytes. `buried` is CPU time of reaped orphans."""
-        own, virtual, resident = _memory_of(processes, self.resident * (1 + _NEWS))
+        own, virtual, resident = _memory_of(processes, self.resident * (1 + _PEAK_STEP))
         swap = sum(_swapped(process.pid) for process in own) if _swap_exists() else 0
         self.resident = max(self.resident, resident)
         self.virtual = max(self.virtual, virtual)
@@ -202,11 +202,11 @@ class Peaks:
         self.most = max(self.most, len(processes))
         if processes:
             self.cores.note(now, buried + sum(process.cpu for process in processes))
-        self.last = TreeLook(self.cores.cpu, len(processes), virtual, resident, swap)
+        self.last = TreeUsage(self.cores.cpu, len(processes), virtual, resident, swap)
         return resident
 
 
-def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf) -> TreeLook:
+def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf) -> TreeUsage:
     """Adds up processes, with the values of `read_detail`, and the usage of reaped ones.
 
     Shared pages are separated only if the plain sum is above `known` bytes and above the peak of each process.
@@ -214,7 +214,7 @@ def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf)
     peak = max([spent.peak, *(max(process.resident, process.peak) for process in processes)])
     own, virtual, resident = _memory_of(processes, max(known, peak))
     cpu = spent.user + spent.system + sum(process.cpu for process in processes)
-    look = TreeLook(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
+    look = TreeUsage(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
     look.peak = peak
     look.switches = spent.switches + sum(process.switches for process in processes)
     look.read = spent.read + sum(process.read for process in processes)
@@ -315,7 +315,12 @@ class Trees:
         self.excluded.update(children_of_ours())
 
     def scan(
-        self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], signs: Signs, *, thoroughly: bool = False
+        self,
+        leaders: Mapping[int, Owner],
+        peaks: Mapping[Owner, Peaks],
+        signs: OrphanEvidence,
+        *,
+        thoroughly: bool = False,
     ) -> dict[Owner, list[TreeProcess]]:
         """Returns the living processes of each task and counts new ones; a thorough scan uses no cached owners."""
         self.scanned_at = now = time.monotonic()
@@ -343,7 +348,7 @@ class Trees:
         self._known = {pid: (found[pid].start, owners[pid]) for pid in owners if pid in ours}
         self._orphans = {pid: owners[pid] for pid in children if pid not in leaders}
         self.is_unsettled = thoroughly and any(
-            owner is None and self._is_in_between(found[pid], found) for pid, owner in owners.items()
+            owner is None and self._is_undetermined(found[pid], found) for pid, owner in owners.items()
         )
         return trees
 
@@ -360,7 +365,7 @@ class Trees:
         self._orphans.pop(pid, None)
         self.excluded.discard(pid)
 
-    def _is_in_between(self, process: TreeProcess, found: Mapping[int, TreeProcess]) -> bool:
+    def _is_undetermined(self, process: TreeProcess, found: Mapping[int, TreeProcess]) -> bool:
         """Returns whether its owner cannot be determined yet: it is calling exec, or lost its parent between two
         readings."""
         if not process.is_alive:
@@ -377,7 +382,7 @@ class Trees:
         owners: dict[int, Owner | None],
         below: set[int],
         leaders: Mapping[int, Owner],
-        signs: Signs,
+        signs: OrphanEvidence,
     ) -> None:
         """Finds the owner of a process and of its ancestors; `below` are our descendants."""
         path: list[TreeProcess] = []
@@ -405,7 +410,7 @@ class Trees:
                     owners[above.pid] = own
                     above = found.get(above.parent)
 
-    def _owner_of(self, process: TreeProcess, leaders: Mapping[int, Owner], signs: Signs) -> Owner | None:
+    def _owner_of(self, process: TreeProcess, leaders: Mapping[int, Owner], signs: OrphanEvidence) -> Owner | None:
         """Returns the owner, as far as it can be determined without the parent."""
         leader = leaders.get(process.pid) or leaders.get(process.group)
         if leader is not None:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shoal.execution.processes.sampler import Peaks, TreeLook
+from shoal.execution.processes.sampler import Peaks, TreeUsage
 
 COLUMNS = (
     "wall_clock",
@@ -38,7 +38,7 @@ _HEADER = """\
 _MEBIBYTE = 1 << 20
 
 
-def row(now: float, look: TreeLook, cores: float, load: float) -> str:
+def row(now: float, look: TreeUsage, cores: float, load: float) -> str:
     """Formats the columns that every file has; memory is rounded up to whole MiB, I/O down."""
     sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
     words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{cores:.3f}", look.processes, *sizes]

@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
-    from shoal.execution.recovery import Recovery, recovery_ahead
+    from shoal.execution.recovery import Recovery, predict_recovery
     from shoal.execution.removal import find_what_was_made, forget, remove
     from shoal.execution.session import recover
     from shoal.ledger.history import read_history
@@ -65,7 +65,7 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
     workflow, only = _load(workspace, words, history)
     says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
     if arguments.dry_run:
-        ahead = recovery_ahead(workspace, history)
+        ahead = predict_recovery(workspace, history)
         says.recovery(ahead)
         moved = ahead.moved
     else:

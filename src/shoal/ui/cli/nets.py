@@ -22,7 +22,7 @@ from shoal.errors import InputError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.executor import cluster_client
 from shoal.execution.nets.journal import read_past
-from shoal.execution.nets.run import NetRun, digest_of, problems_in_words, replayed
+from shoal.execution.nets.run import NetRun, digest_of, problem_summary, replayed
 from shoal.execution.processes.shell import NO_BASH, program
 from shoal.execution.processes.wakeup import catchable
 from shoal.execution.requests import answer, names_to_cancel, take_puts, why_stopped
@@ -260,7 +260,7 @@ def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool
     rows = [(name, f"{running.get(name, 0):,}", f"{mark.done.get(name, 0):,}") for name in names]
     if rows:
         lines += table([("task", "under way", "done"), *rows])
-    problems = problems_in_words(mark.problems)
+    problems = problem_summary(mark.problems)
     most = len(problems) if every else MOST_SHOWN
     if problems:
         lines += ["problems:", *(f"  {problem}" for problem in problems[:most])]
@@ -563,7 +563,7 @@ def _report(
 
 
 def _problem_lines(problems: Sequence[str]) -> list[str]:
-    found = problems_in_words(problems)
+    found = problem_summary(problems)
     lines = [f"  {problem}" for problem in found[:MOST_PROBLEMS]]
     if len(found) > MOST_PROBLEMS:
         lines.append(f"  and {len(found) - MOST_PROBLEMS} more")

@@ -197,7 +197,7 @@ class ExecutorSource:
         """From what the engine has counted."""
         client = self._client
         self._seen = self._state()
-        engine = client.engine
+        engine = client.loop
         over = client.is_over()
         if engine is None:
             return executor_card(_facts(client, 0.0), CallTally(), WorkerTime(), {}, 1.0, over=over)
@@ -219,14 +219,14 @@ class ExecutorSource:
 
     def is_settled(self) -> bool:
         """All calls are over."""
-        engine = self._client.engine
+        engine = self._client.loop
         return engine is None or self._client.is_over() or not engine.tally.open()
 
     def is_over(self) -> bool:
         return self._client.is_over()
 
     def _state(self) -> tuple[int, bool, int]:
-        engine = self._client.engine
+        engine = self._client.loop
         going = engine is not None and not self.is_settled()
         version = engine.tally.version if engine is not None else -1
         return version, self._client.is_over(), int(time.monotonic() / 2) if going else 0
