@@ -116,7 +116,7 @@ def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, signal_numbe
             file.write(request)
         os.rename(path + ".part", path + kind)
     except OSError as error:
-        raise InputError(f"cannot write in {workspace.requests!r}: {error.strerror}") from None
+        raise InputError(f"cannot write to {workspace.requests!r}: {error.strerror}") from None
     try:
         _signal(pid, signal_number)
     except InputError:

@@ -361,7 +361,7 @@ class _Loader:
             return sorted(glob.glob(pattern, root_dir=self._directory, recursive=True))
         except RecursionError:
             raise InputError(
-                f"the folders that files({pattern!r}) would look into have too many levels",
+                f"files({pattern!r}) would search directories that are nested too deeply",
                 remedy="write a pattern that excludes the deepest ones, or name the files",
             ) from None
 

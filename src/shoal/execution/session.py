@@ -291,13 +291,13 @@ def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = M
     """Returns the error for a task that requests more of a resource than the machine has."""
     if is_label(name):
         message = f"{graph.names[task]!r} requires a node with the label {name}, which this machine does not have"
-        remedy = f"run it on a cluster, or say that this machine has it with --label {name}"
+        remedy = f"run it on a cluster, or declare it for this machine with --label {name}"
     else:
         asked, there = (show_amount(name, each.get(name)) for each in (graph.profile_of(task).resources, node))
         is_cluster = more == LARGER_NODE
         who = "the largest node of the cluster" if is_cluster else "this machine"
         message = f"{graph.names[task]!r} asks for {name} {asked}, but {who} has {there}"
-        declare = more if is_cluster else f"declare more with {more.format(name=name)} if it is there"
+        declare = more if is_cluster else f"declare more with {more.format(name=name)} if the machine has it"
         remedy = f"ask for less, or {declare}"
     return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 

@@ -206,4 +206,6 @@ class RunningTask:
         try:
             return self.__dict__["wild"].__dict__[name]  # type: ignore[no-any-return]
         except KeyError:
-            raise AttributeError(f"a task has no {name!r}, nor has its rule a wildcard of that name") from None
+            raise AttributeError(
+                f"a task has no attribute {name!r}, and its rule has no wildcard of that name"
+            ) from None

@@ -508,7 +508,7 @@ class CallWorker:
             # The call to be killed finished after all; this one had begun and was killed in its place.
             return bundle.settle_killed(slot, "lost", "", began, output)
         if outcome == "timeout":
-            text = f"the call was ended after {bundle.unsettled[slot].timeout:g} s, the time it was allowed"
+            text = f"the call was killed after {bundle.unsettled[slot].timeout:g} s, its time limit"
         else:
             text = "the call was cancelled while it ran"
         return bundle.settle_killed(slot, outcome, text, began, output)

@@ -90,7 +90,7 @@ class CallOptions(msgspec.Struct, frozen=True, cache_hash=True):
                 )
             raise InputError(
                 f"a call asks for {asked} {name}, but the executor has {there}",
-                remedy=f"ask for less, or make it with shoal.Executor({_how_to_declare(name)})",
+                remedy=f"ask for less, or create it with shoal.Executor({_how_to_declare(name)})",
             )
 
 

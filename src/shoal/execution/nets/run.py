@@ -176,7 +176,7 @@ class NetRun:
             write_farmed(workspace, self._client.note)
         except OSError as error:
             raise InputError(
-                f"cannot note in {workspace.farmed!r} where the net runs: {error.strerror}",
+                f"cannot record in {workspace.farmed!r} on which cluster the net runs: {error.strerror}",
                 remedy="free some space there, or make it writable",
             ) from None
 
