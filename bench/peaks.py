@@ -105,7 +105,7 @@ class Launcher:
         running = directory / "running"
         running.mkdir()
         self._client = LauncherClient(f"peaks{os.getpid()}")
-        self._client.settle_in(str(running), str(directory / "output"), str(directory / "table"), 0.0)
+        self._client.configure(str(running), str(directory / "output"), str(directory / "table"), 0.0)
         self._count = 0
 
     def __call__(self, directory: Path, words: list[str]) -> tuple[float, float]:

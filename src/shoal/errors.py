@@ -1,19 +1,19 @@
-"""Errors, split by who must act.
+"""The exception classes of Shoal, by who has to act.
 
-`InputError` is the user's to mend: it names file, line and remedy and becomes exit status 2. `RunError` stops a run
-that was under way (disk full, ledger unwritable): what had finished is kept. A failed task is an event, not an
-exception; anything else that is raised is a defect of Shoal.
+`InputError` is for the user to fix: it names file, line and remedy and leads to exit status 2. `RunError` stops a run
+in progress (disk full, ledger not writable); finished tasks stay finished. A failed task is an event, not an exception.
+Any other exception is a bug in Shoal.
 """
 
 from __future__ import annotations
 
 
 class ShoalError(Exception):
-    """Base of everything Shoal raises on purpose."""
+    """Base class of all exceptions that Shoal raises on purpose."""
 
 
 class InputError(ShoalError):
-    """Something the user wrote cannot be used; says where it stands and what to do about it."""
+    """The user's input cannot be used; says where the error is and how to fix it."""
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class InputError(ShoalError):
         self.text = text
 
     def __str__(self) -> str:
-        """`file:line:column: message; remedy`, then the user's own line with a caret where that is known."""
+        """Returns `file:line:column: message; remedy`, then the offending line with a caret where the column is
+        known."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         sentence = f"{place}: {self.message}" if place else self.message
         if self.remedy:
@@ -47,4 +48,4 @@ class InputError(ShoalError):
 
 
 class RunError(ShoalError):
-    """A run under way had to stop; everything that finished before is in the ledger."""
+    """A run in progress had to stop; everything that finished before is in the ledger."""

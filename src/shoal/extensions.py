@@ -1,7 +1,7 @@
-"""Parts of higher layers that a lower layer reaches by name, each loaded when something asks for it.
+"""Lazy lookup of optional features in higher layers: cluster support and notebook display of the executor.
 
-An executor may run its calls on a cluster and may show itself in a notebook. Neither is loaded, nor needs to be
-installed, unless a program asks for it; imports in the code itself only go down.
+An executor may run its calls on a cluster and may show itself in a notebook. Neither feature is loaded, nor has to be
+installed, unless a program uses it. The lookup goes by name because a lower layer must not import a higher one.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ _HOMES = {
 
 
 def load_extension(name: str) -> Any:
-    """Returns the class or function of this name."""
+    """Imports the module that defines `name` and returns the class or function."""
     return getattr(import_module(_HOMES[name]), name)

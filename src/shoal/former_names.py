@@ -1,6 +1,6 @@
-"""Names that modules had before: files and programs of earlier versions that say them find the same objects.
+"""Former module names, so that programs and pickles of earlier versions still load.
 
-Plans and tokens that an earlier version pickled name the modules of their classes, and programs import
+Plans and tokens that an earlier version pickled contain the module names of their classes, and programs import
 `shoal.flow.net`.
 """
 
@@ -31,17 +31,17 @@ _PACKAGES = {"shoal.engine", "shoal.flow", "shoal.model", "shoal.plan", "shoal.r
 
 
 class _Alias(Loader):
-    """Loads a module under its former name; the module itself exists once."""
+    """Loads a module under its former name; the module object exists only once."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return import_module(_NEW_NAMES[spec.name]) if spec.name in _NEW_NAMES else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module was executed under its own name."""
+        """Does nothing: the module was executed under its own name."""
 
 
 def former_spec(name: str) -> ModuleSpec | None:
-    """Returns how to load a module by its former name, or None."""
+    """Returns the spec that loads a module by its former name, or None."""
     if name not in _NEW_NAMES and name not in _PACKAGES:
         return None
     return ModuleSpec(name, _Alias(), is_package=name in _PACKAGES or name == "shoal.flow.net")

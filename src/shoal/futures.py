@@ -1,6 +1,6 @@
 """`shoal.Executor`: Python calls as futures, on this machine or on a cluster.
 
-Names are loaded when first used: worker processes load this package too, and need only
+Names are imported at first use: worker processes load this module too, and need only
 `shoal.execution.executor.worker_side`.
 """
 

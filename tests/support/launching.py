@@ -62,7 +62,7 @@ class Launching:
         self.client = LauncherClient(run)
         places = (str(running), str(directory / "output"), str(directory / "table"))
         offset = time.time() - time.monotonic()
-        self.client.settle_in(*places, offset, series=series, series_header=header(with_footprint=False))
+        self.client.configure(*places, offset, series=series, series_header=header(with_footprint=False))
         self.ended: dict[int, Ended] = {}
         self.started: set[int] = set()
         """Tasks that are known to run for some time."""

@@ -47,7 +47,7 @@ from shoal.execution.files.backups import Backups
 from shoal.execution.files.files import Preparer
 from shoal.execution.processes.output import OutputStream
 from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
-from shoal.execution.requests import take_requests, told_cancelled, why_stopped
+from shoal.execution.requests import cancelled_summary, take_requests, why_stopped
 from shoal.execution.run_options import RunOptions
 from shoal.ledger.cluster_notes import ARRIVING
 from shoal.ledger.file import LedgerWriter
@@ -151,7 +151,7 @@ class RemoteRun:
         self.flow.ready(plan.up_to_date())
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, options.began, options.cores)
-        self.books = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
+        self.recorder = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.preparer = Preparer(graph, versions)
         self.backups = Backups(workspace, plan, versions, history, options.options, listener.note)
@@ -363,7 +363,7 @@ class RemoteRun:
         mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
         self._count_running(list(mine.values()))
         self._note_lasting(now, mine)
-        self.books.look(now)
+        self.recorder.look(now)
         return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
 
     def _say_gone(self, node: str) -> None:
@@ -499,8 +499,8 @@ class RemoteRun:
         else:
             verdict = GiveUp(task, entry.attempt, attempt.outcome)
             self._lose([task])
-        self.books.ended(attempt)
-        self.books.enter([verdict])
+        self.recorder.ended(attempt)
+        self.recorder.enter([verdict])
         if (
             entry.verdict != "retry" and attempt.outcome is not AttemptOutcome.CANCELLED
         ):  # what is cancelled may still run
@@ -614,7 +614,7 @@ class RemoteRun:
 
     def _stop(self, reason: str) -> None:
         self.stop_reason = reason
-        self.books.stopping = True
+        self.recorder.stopping = True
         self.listener.note(f"stopping: {reason}")
         answer = self._ask(CancelCommand(self.run, []))
         assert isinstance(answer, DoneReply)
@@ -626,8 +626,8 @@ class RemoteRun:
         if not open_ones:
             return  # none named would mean all
         self._ask(CancelCommand(self.run, [number[task] for task in open_ones]))
-        self.listener.note(told_cancelled(self.graph, open_ones))
-        self.books.cancelled(open_ones)
+        self.listener.note(cancelled_summary(self.graph, open_ones))
+        self.recorder.cancelled(open_ones)
         self._lose(open_ones)
 
     def _on_signals(self) -> None:

@@ -170,10 +170,10 @@ class ClusterSession(Session):
         if self.attach is not None:
             self.identity, self.began = self.attach.run, self.attach.began
 
-    def _look_back(self) -> None:
+    def _recover(self) -> None:
         """What was put aside when the run was brought is settled as its results come in."""
         if self.attach is None:
-            super()._look_back()
+            super()._recover()
         elif damage := mend(self.workspace, self.history):
             self.listener.note(damage)
 

@@ -1,8 +1,9 @@
-"""Takes what stands under the names of outputs as made: the user's word in place of a record of the run that made it.
+"""`shoal adopt`: records existing output files as results without running the tasks.
 
-Nothing is run and no file is changed. A task is taken with its files, its needs and its command as they are now, so it
-is up to date until one of them changes. What a function returned stands in no file: if another function reads
-values, the task can only be taken with a value on record that the same function returned for the same needs.
+The user's word replaces the record of the run that made them. Nothing is run and no file is changed. A task is recorded
+with its outputs, inputs and command as they are now, so it is up to date until one of them changes. The return value of
+a function is in no file: if another function reads values, the task can be adopted only with a recorded value that the
+same function returned for the same inputs.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from shoal.ledger.workspace import Workspace
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A task that cannot be taken as done, and why."""
+    """A task that cannot be adopted, and why."""
 
     task: int
     why: str
 
 
 class Adoption:
-    """What of the targets can be taken as done; looking changes nothing."""
+    """The tasks among the targets that can be adopted; building it changes nothing."""
 
     def __init__(self, workflow: Workflow, history: History, workspace: Workspace, *, by_content: bool) -> None:
         graph = self.graph = workflow.graph
         self.taken: list[int] = []
         self.refused: list[Refusal] = []
         self.up_to_date = 0
-        """Tasks that are on record as done, as they are."""
+        """Number of tasks that are already recorded as done."""
         self.records: list[TaskAdopted] = []
         self._history = history
         self._versions = Versions(graph, BY_CONTENT if by_content else BY_TIME)
@@ -96,8 +97,8 @@ class Adoption:
         self.taken.append(task)
 
     def _listing(self, task: int, place: bytes) -> bytes:
-        """What is in directories, and where links lead. What lies in a directory beside what its task made there last
-        time stays the user's."""
+        """Returns the encoded content of directories and the targets of links. Entries of a directory that its task did
+        not make last time still belong to the user."""
         before = made_of(self._history.accepted(place))
         listings: dict[int, Listing] = {}
         for at, file in enumerate(self.graph.outputs_of(task)):
@@ -113,7 +114,7 @@ class Adoption:
         return versions.digest_otherwise(task, check) == result.inputs
 
     def _obstacle(self, task: int, *, has_value: bool) -> str:
-        """Why a task cannot be taken; nothing if it can."""
+        """Returns why a task cannot be adopted, or an empty string if it can."""
         graph, sizes = self.graph, self._versions.sizes
         for file in graph.inputs_of(task):
             if sizes[file] < 0:
@@ -122,23 +123,24 @@ class Adoption:
             if not self._done[other]:
                 return f"{graph.names[other]!r}, which it needs, is not done"
         if not len(graph.outputs_of(task)):
-            return "it makes no file that could tell whether it is done"
+            return "it has no output file that would show whether it is done"
         for file in graph.outputs_of(task):
-            if sizes[file] < 0 or not os.path.exists(graph.file_names[file]):  # what was collected has a size
+            # Files that garbage collection removed have a recorded size.
+            if sizes[file] < 0 or not os.path.exists(graph.file_names[file]):
                 return f"its output {graph.file_names[file]!r} does not exist"
         if isinstance(graph.actions[task], Call) and not has_value:
             for other in graph.successors_of(task):
                 if _reads_values(graph.actions[other]):
-                    return f"the value that it returns is not on record, and {graph.names[other]!r} reads values"
+                    return f"its return value is not recorded, and {graph.names[other]!r} reads values"
         return ""
 
 
 def _reads_values(action: Action) -> bool:
-    """Whether a function may ask for values of what it needs; what its helpers do is not looked at."""
+    """Returns whether a function may read values of its inputs; functions that it calls are not inspected."""
     if not isinstance(action, Call):
         return False
     codes = [getattr(action.function, "__code__", None)]
-    for code in codes:  # grows while we walk it
+    for code in codes:  # the list grows during the loop
         if code is None or "value" in code.co_names:
             return True
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
@@ -146,7 +148,7 @@ def _reads_values(action: Action) -> bool:
 
 
 def record(adoption: Adoption, workspace: Workspace) -> None:
-    """Writes to the ledger what was taken."""
+    """Writes the adopted results to the ledger."""
     ledger = LedgerWriter(workspace.ledger, workspace.ballast)
     try:
         for each in adoption.records:

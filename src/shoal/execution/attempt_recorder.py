@@ -1,4 +1,4 @@
-"""The books of a run: what becomes of an ended attempt in ledger, statistics and on the user's screen."""
+"""Records ended attempts: in the ledger, in the statistics and to the listener that shows the run to the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.ledger.statistics import LiveCountersWriter, Statistics, TaskFailure
 
 
 class EndedAttempt(msgspec.Struct):
-    """Everything the ledger wants to know of an attempt, whichever runner it ran in."""
+    """An ended attempt with all that the ledger records of it, for commands and calls alike."""
 
     task: int
     attempt: int
@@ -39,12 +39,12 @@ class EndedAttempt(msgspec.Struct):
     usage: Usage = Usage()
     memory_limit: int = 0
     node: int = 0
-    """Where it ran; 0 is this machine."""
+    """The node where it ran; 0 is this machine."""
     listing: bytes = b""
-    """What it made in directories: see `shoal.ledger.ownership`."""
+    """The entries that it made in directories: see `shoal.ledger.ownership`."""
 
     def note_files(self, size: int, count: int) -> None:
-        """It made so many bytes in so many files."""
+        """Records number and total size of the files that it made."""
         used = self.usage
         if size > used.disk or count > used.files:
             self.usage = msgspec.structs.replace(used, disk=max(size, used.disk), files=max(count, used.files))
@@ -80,45 +80,45 @@ class EndedAttempt(msgspec.Struct):
 
 
 class AttemptHooks(Protocol):
-    """Whoever stands in for another program and does around every attempt what that program does."""
+    """Called around every attempt; stand-ins for other programs use it to do what those programs do."""
 
-    def dress(self, task: int, command: str) -> str:
-        """The command line that is started in place of the task's own."""
+    def wrap_command(self, task: int, command: str) -> str:
+        """Returns the command line to start instead of the task's own."""
 
     def started(self, task: int, attempt: int) -> None:
-        """An attempt is about to be handed to the launcher."""
+        """An attempt is about to be passed to the launcher."""
 
     def ended(self, attempt: EndedAttempt) -> None:
-        """An attempt ended, and nobody has heard of it yet; its outcome may still be changed."""
+        """An attempt has ended and is not reported yet; its outcome may still be changed."""
 
     def collect(self) -> list[bytes]:
-        """Removes files that nothing needs any more; returns the places of the tasks that made them."""
+        """Removes files that no task needs any more; returns the places of the tasks that made them."""
 
 
 _WALK_SECONDS = 0.02
-"""For the directories that a task made; of what is larger than that only a part is told."""
+"""Time limit for walking the output directories of a task; larger directories are only partly counted."""
 _CLOCK_GRAIN = 0.02
-"""Moments of files are coarser than those of the clock."""
+"""Resolution of file timestamps, which is coarser than that of the clock."""
 
 
 Numbered = TypeVar("Numbered", TaskStarted, TaskCourse, EndedAttempt)
 
 
 class RunListener(Protocol):
-    """Whoever shows the run to the user."""
+    """Shows the run to the user."""
 
     def tick(self, statistics: Statistics, now: float) -> None:
         """Called about ten times a second."""
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
-        """An attempt ended; the verdict is `done`, `retry` or `failed`."""
+        """An attempt has ended; the verdict is `done`, `retry` or `failed`."""
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """Shows a message to the user."""
 
 
 class AttemptRecorder:
-    """Keeps ledger and statistics of one run."""
+    """Writes ledger and statistics of one run."""
 
     def __init__(
         self, graph: Graph, versions: Versions, ledger: LedgerWriter, statistics: Statistics, listener: RunListener
@@ -128,29 +128,30 @@ class AttemptRecorder:
         self.ledger = ledger
         self.statistics = statistics
         self.listener = listener
-        self.tell_all = False
-        """Tell the listener of every attempt, not only of those that did not succeed."""
+        self.report_all = False
+        """Report every attempt to the listener, not only unsuccessful ones."""
         self.stopping = False
-        """Nothing more is started."""
+        """The run is stopping: no more tasks are started."""
         self._ended: dict[int, EndedAttempt] = {}
         self._fresh: dict[int, TaskStarted] = {}
         """Attempts under way whose start is not in the ledger yet."""
         self.unbegun: dict[int, int] = {}
-        """How often tasks that are not over were handed back before they had begun. The broker numbers such attempts,
-        too, to tell late words apart; nobody else is told of them, and they do not count."""
+        """Number of attempts per open task that were returned before they had begun. The scheduler numbers such
+        attempts, too, in order to recognise late messages; they appear in no record and do not count as attempts."""
         self._declared = [profile.declares("cores") for profile in graph.profiles]
         self._cores = [profile.resources.get("cores") / FRACTION for profile in graph.profiles]
         self._moment = LiveCountersWriter(os.path.dirname(ledger.path))
         self._totals = [statistics.category(profile.category) for profile in graph.profiles]
 
     def started(self, record: TaskStarted) -> None:
-        """An attempt is under way; short ones end before that is written."""
+        """An attempt has started; short attempts end before this is written to the ledger."""
         self._fresh[record.task] = record
 
     def tick(self, first: Container[int]) -> None:
-        """Records the start of what is still under way; of shorter attempts it is only told how many run now.
+        """Records the start of attempts that are still running; shorter attempts only show up in the number of running
+        tasks.
 
-        `first`: of calls that were handed over together those that run. The others may yet be handed back.
+        `first` holds those calls of a bundle that have begun. The others may still be returned.
         """
         begun = {task: record for task, record in self._fresh.items() if record.pid or task in first}
         for task, record in begun.items():
@@ -160,20 +161,20 @@ class AttemptRecorder:
         self._moment.say(self.statistics)
 
     def look(self, now: float) -> None:
-        """Sees whether tasks share cores by now."""
+        """Checks whether tasks share cores now."""
         self.statistics.look(now, lambda task: self._cores[self.graph.profile[task]])
 
     def course(self, record: TaskCourse) -> None:
-        """How an attempt went over time."""
+        """Records the time series of an attempt."""
         self.ledger.add(self._renumbered(record))
 
     def _renumbered(self, record: Numbered) -> Numbered:
-        """With the number of the attempt among those that have begun."""
+        """Replaces the attempt number by the number among the attempts that have begun."""
         unbegun = self.unbegun.get(record.task, 0)
         return msgspec.structs.replace(record, attempt=record.attempt - unbegun) if unbegun else record
 
     def ended(self, attempt: EndedAttempt) -> None:
-        """Holds an ended attempt until the broker's verdict."""
+        """Keeps an ended attempt until the scheduler has decided about it."""
         task, graph = attempt.task, self.graph
         self._ended[task] = attempt
         if self._fresh.pop(task, None) is None:
@@ -193,7 +194,7 @@ class AttemptRecorder:
             )
 
     def _note_outputs(self, attempt: EndedAttempt) -> None:
-        """How much the attempt made; its files have just been looked at, only directories are walked."""
+        """Adds the size of the outputs. Only directories are walked: the status of files is already known."""
         sizes, files = self.versions.sizes, self.graph.outputs_of(attempt.task)
         size = sum(max(0, sizes[file]) for file in files)
         count = len(files)
@@ -208,7 +209,7 @@ class AttemptRecorder:
         attempt.note_files(size, count)
 
     def enter(self, verdicts: Sequence[Accept | Retry | GiveUp]) -> None:
-        """What the broker said of the attempts that were held."""
+        """Records the scheduler's verdicts on the ended attempts that are waiting."""
         cancelled: list[int] = []
         for verdict in verdicts:
             if isinstance(verdict, Accept):
@@ -223,13 +224,13 @@ class AttemptRecorder:
             self.cancelled(cancelled)
 
     def cancelled(self, tasks: list[int]) -> None:
-        """Tasks are not wanted any more. When the whole run is stopped it is the run that was cancelled, not these."""
+        """Records cancelled tasks. If the whole run is stopped, the run counts as cancelled, not the tasks."""
         self.statistics.cancelled += sum(self.graph.actions[task] is not None for task in tasks)
         if not self.stopping:
             self.ledger.add(TasksCancelled(tasks))
 
     def accept(self, task: int) -> None:
-        """The attempt's result is the task's."""
+        """Records the result of the attempt as the task's result."""
         attempt = self._renumbered(self._ended.pop(task))
         self.unbegun.pop(task, None)
         graph, versions = self.graph, self.versions
@@ -245,20 +246,21 @@ class AttemptRecorder:
         identity = place_of(graph, task), content_of(graph, task)
         self._record(attempt, attempt.record(True, *identity, inputs, outputs, versions.check))
         self.statistics.task_done(self._totals[graph.profile[task]], attempt.ended - attempt.started)
-        if self.tell_all:
+        if self.report_all:
             self.listener.attempt_over(graph.names[task], attempt, "done")
 
     def retry(self, command: Retry) -> None:
         attempt = self._renumbered(self._ended.pop(command.task))
         if command.outcome is AttemptOutcome.UNBEGUN:
             self.unbegun[command.task] = self.unbegun.get(command.task, 0) + 1
-            return  # nothing happened, so there is nothing to tell
+            return  # it never began, so there is nothing to report
         self.statistics.retried += 1
         self._record_unsuccessful(attempt, final=False)
         self.listener.attempt_over(self.graph.names[command.task], attempt, "retry")
 
     def give_up(self, command: GiveUp) -> None:
-        """The task is over without a result. A cancelled one is not recorded as failed: the next run just runs it."""
+        """Records that the task has ended without a result. A cancelled task is not recorded as failed: the next run
+        runs it."""
         task = command.task
         attempt = self._ended.pop(task, None)
         cancelled = command.outcome is AttemptOutcome.CANCELLED
@@ -281,6 +283,6 @@ class AttemptRecorder:
         self._record(attempt, attempt.record(final, *identity, b"", [], self.versions.check))
 
     def _record(self, attempt: EndedAttempt, record: TaskEnded) -> None:
-        """What is in the ledger, and nothing else, says whether tasks shared cores."""
+        """The statistics count shared cores exactly when the ledger does."""
         self.ledger.add(record)
         self.statistics.crowding.add(attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]])

@@ -1,7 +1,7 @@
-"""Workflows from one language to another: reads the file, and has the right printer write it.
+"""Converts workflows between languages: reads a file and writes it as Makeflow, JSON, WfFormat or rules.
 
-Between Makeflow, JSON and JX the document itself is written anew, so that nothing that both can say is lost; any other
-pair of languages meets in the graph.
+Between Makeflow, JSON and JX the document itself is converted, so nothing that both languages can express is lost. All
+other pairs go through the task graph.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def convert(
     *,
     jx: Sequence[Setting] = (),
 ) -> bytes:
-    """The workflow at `path`, written as `target`; enters its directory. `words` are parameters and targets."""
+    """Returns the workflow at `path`, written as `target`; enters its directory. `words` are parameters and targets."""
     if target == "wfformat":
         return _to_wfformat(path, words, jx)
     jx = [(kind, os.path.abspath(text) if kind == "args" else text) for kind, text in jx]
@@ -78,7 +78,7 @@ def _document(name: str, text: bytes, language: Language, words: Sequence[str], 
     unused = next((word for word in words if language != "jx" or "=" not in word), None)
     if unused is not None:
         raise InputError(
-            f"the whole workflow is converted, so {unused!r} means nothing here",
+            f"unexpected argument {unused!r}: the whole workflow is converted",
             remedy="give NAME=EXPRESSION for JX only",
         )
     defined: list[Setting] = [("define", word) for word in words]
@@ -116,7 +116,7 @@ def _from_graph(graph: Graph, target: Target) -> bytes:
 
 
 def with_directories(document: Makeflow) -> Makeflow:
-    """Other programs do not make the directories that outputs lie in, so the commands do it themselves."""
+    """Adds `mkdir -p` to the commands, because other programs do not create the directories of outputs."""
     for rule in document.rules:
         parents = dict.fromkeys(os.path.dirname(name) for name in rule.outputs)
         parents.pop("", None)
@@ -130,7 +130,7 @@ def _encoded(text: str) -> bytes:
 
 
 def export_wfformat(path: str, words: Sequence[str], version: str = DEFAULT_VERSION) -> bytes:
-    """The workflow file at `path` as WfFormat; enters its directory. `words` are targets and parameters."""
+    """Returns the workflow file at `path` as WfFormat; enters its directory. `words` are targets and parameters."""
     workspace = enter(path)
     name = os.path.basename(workspace.workflow)
     past = PastRuns(workspace)
@@ -149,7 +149,7 @@ def export_wfformat(path: str, words: Sequence[str], version: str = DEFAULT_VERS
 
 
 def measured_trace(trace: WorkflowTrace, source: str, past: PastRuns) -> WorkflowTrace:
-    """The trace with what its last replay took; as it is if there was none."""
+    """Returns the trace with the measurements of its last replay, or unchanged if it was never replayed."""
     graph = replay_graph(trace, source, Scales())
     executions = [past.execution(graph, task) for task in range(len(trace.tasks))]
     if not any(executions):
@@ -172,13 +172,13 @@ class PastRun(msgspec.Struct):
 
     start: RunStarted
     last: float
-    """When it ended, or the last moment that is known of it."""
+    """When it ended, or the last known time in it."""
     used: bool = False
-    """Whether a result of it was asked for."""
+    """Whether one of its results was used."""
 
 
 class PastRuns:
-    """The last result of every place, with the run it comes from."""
+    """The last result of every place, with the run that it comes from."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.runs: list[PastRun] = []
@@ -208,7 +208,7 @@ class PastRuns:
         return self.runs[found[0]], record
 
     def execution(self, graph: Graph, task: int) -> Execution | None:
-        """How a task went the last time; None if it never ran."""
+        """Returns how the last run of a task went, or None if it never ran."""
         found = self.result(graph, task) if graph.actions[task] is not None else None
         if found is None:
             return None
@@ -227,7 +227,7 @@ class PastRuns:
         )
 
     def sizes(self, graph: Graph) -> list[int]:
-        """The size of every file: as its maker left it, else as a run saw it, else as it is now, else 0."""
+        """Returns the size of every file: as its task left it, else as a run recorded it, else as it is now, else 0."""
         sizes = [-1] * len(graph.file_names)
         for task in range(len(graph)):
             found = self.result(graph, task)
@@ -242,7 +242,7 @@ class PastRuns:
         return sizes
 
     def complete(self, trace: WorkflowTrace) -> WorkflowTrace:
-        """The trace with when, where and by what it was run; runs that left nothing in it do not count."""
+        """Adds when, where and by which program the trace was run; counts only runs whose results are in the trace."""
         used = [run for run in self.runs if run.used]
         machines = {run.start.host: _machine(run.start) for run in used}
         return msgspec.structs.replace(
@@ -257,12 +257,12 @@ class PastRuns:
 
 
 def moment(seconds: float) -> str:
-    """A moment as ISO 8601 has it."""
+    """Returns a time in ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def _machine(start: RunStarted) -> TraceMachine:
-    """The machine of a run, as large as the run was allowed to think it is; more is known of it if it is this one."""
+    """Describes the machine of a run with the resources that the run could use; adds details if it is this machine."""
     node = Resources(tuple(start.node))
     cores = max(1, node.get("cores") // FRACTION)
     here = os.uname()

@@ -1,7 +1,7 @@
-"""How many descriptors (open files, connections) this process may have, and how many are left.
+"""The limit on open file descriptors of this process: raising it, measuring what is left, passing it on.
 
-A process with many connections raises its soft limit to the hard one. The programs that it starts get the limit that
-it was given: some of them have a table of that size, or close all descriptors up to it.
+A process with many connections raises its soft limit to the hard limit. The programs that it starts get the original
+soft limit: some programs allocate a table of that size, or close all descriptors up to it.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from contextlib import contextmanager
 
 MOST_RESERVED = 64
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""Error numbers: this process has as many as it may have, or the machine has."""
+"""Error numbers: the limit of this process, or of the machine, is reached."""
 
 _given: int | None = None
-"""The soft limit before it was raised; None: it was not raised."""
+"""The soft limit before it was raised; None if it was not raised."""
 
 
 def raise_limit() -> int:
-    """Raises the soft limit to the hard one; returns the soft limit that this process was given."""
+    """Raises the soft limit to the hard limit; returns the original soft limit."""
     global _given
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _given is None and soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            return soft  # some containers do not permit it: then it stays as it is
+            return soft  # some containers do not permit it: the limit stays as it is
         _given = soft
     return soft if _given is None else _given
 
 
 @contextmanager
 def given_limit() -> Iterator[None]:
-    """While this lasts, programs are started with the soft limit that this process was given.
+    """Restores the original soft limit while programs are being started.
 
-    Descriptors above it stay open. Another thread that wants a new one may be refused meanwhile, so it must be short.
+    Descriptors above the limit stay open. Other threads may fail to open new ones meanwhile, so the block must be
+    short.
     """
     if _given is None:
         yield
@@ -51,24 +52,24 @@ def given_limit() -> Iterator[None]:
 
 
 def is_above_given_limit(descriptor: int) -> bool:
-    """Whether a program with the limit that we were given cannot be started with this descriptor at another number."""
+    """Returns whether starting a program with the original limit fails because this descriptor has to be duplicated."""
     return _given is not None and descriptor >= _given
 
 
 def with_given_limit(words: Sequence[str]) -> list[str]:
-    """The same command, which sets its limit to the one that we were given itself."""
+    """Returns a command that first sets the original soft limit itself, then executes `words`."""
     return ["/bin/sh", "-c", 'ulimit -S -n "$1" && shift && exec "$@"', "shoal", str(_given), *words]
 
 
 def limit() -> int:
-    """The most descriptors that this process may have."""
+    """Returns the current soft limit."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def most_left(descriptor: int) -> int:
-    """An upper bound of how many descriptors are left, found by copying `descriptor`.
+    """Returns an upper bound of the number of free descriptors, found by duplicating `descriptor`.
 
-    The system gives the lowest free number, so all below it are in use.
+    The kernel returns the lowest free number, so all numbers below it are in use.
     """
     try:
         lowest = os.dup(descriptor)
@@ -79,18 +80,18 @@ def most_left(descriptor: int) -> int:
 
 
 def reserve() -> int:
-    """How many are kept for files and programs; when fewer are left, no new connections are taken."""
+    """Returns the number of descriptors reserved for files and programs; below it, no new connections are accepted."""
     return min(MOST_RESERVED, limit() // 8)
 
 
 def is_scarce(descriptor: int) -> bool:
-    """Whether no new connections should be taken."""
+    """Returns whether new connections must wait."""
     return most_left(descriptor) < reserve()
 
 
 def shortage() -> str:
-    """What is said of it."""
+    """Returns the warning for the user."""
     return (
-        f"no more open files are left than are needed here (limit: {limit()}): new connections wait, existing ones go "
-        "on; a higher hard limit ('ulimit -Hn') would permit more"
+        f"almost no file descriptors are left (limit: {limit()}): new connections wait, existing ones continue; "
+        "a higher hard limit ('ulimit -Hn') permits more"
     )

@@ -1,7 +1,8 @@
-"""Sizes that are learned: an adviser for every profile that leaves a resource open, and what is kept between runs.
+"""Learned resource sizes: one adviser per profile with undeclared resources, their file between runs, and lanes.
 
-Sizes are learned per category and resource; the arithmetic is in `shoal.policy.sizing`. What attempts use comes from
-the launcher when they end; of memory it also tells when one outgrows its size, of disk `DiskWatch` does.
+Sizes are learned per category and resource; the algorithms are in `shoal.core.policies.sizing`. The launcher reports
+what an attempt has used when it ends, and when it outgrows its memory size; `DiskWatch` finds tasks that outgrow their
+disk size. `lanes_for` and `columns_for` build what the scheduler needs to know of a graph.
 """
 
 from __future__ import annotations
@@ -32,43 +33,43 @@ from shoal.ledger.workspace import Workspace
 MODES = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
 DEFAULT_MODE = "max-throughput"
 KEEP_SECONDS = 5.0
-"""So often what was learned is written while a run goes on."""
+"""Interval at which learned sizes are saved during a run."""
 LOOK_SECONDS = 0.25
-"""So often the outputs of running tasks are looked at."""
+"""Interval at which the outputs of running tasks are measured."""
 MOST_FILES = 100
-"""A task with more outputs is not looked at while it runs."""
+"""Outputs of tasks with more files than this are not measured while the task runs."""
 _DISK = SIZED.index("disk")
 
 
 class ShownSize(msgspec.Struct):
-    """How a resource of a category was sized last, for those who look."""
+    """The latest size of a resource of a category, for display."""
 
     first: int = 0
     retries: int = 0
     waste: float | None = None
-    """The share of size times time that was of no use."""
+    """The unused fraction of size times time."""
     exceeded: int = 0
-    """The largest size that was not enough, if no task is known to have used more."""
+    """The largest size that was exceeded, unless a task is known to have used more."""
 
 
 class KeptSizes(msgspec.Struct):
-    """What a workflow's runs have learned, by category; a file of an earlier version has only some of it."""
+    """What the runs of a workflow have learned, by category. Files of earlier versions lack some fields."""
 
     memory: dict[str, Learned] = {}
     disk: dict[str, Learned] = {}
     cores: dict[str, LearnedCores] = {}
     wall: dict[str, Durations] = {}
     shown: dict[str, dict[str, ShownSize]] = {}
-    """By category and resource, of the last run only."""
+    """By category and resource, for the last run only."""
     throttle: dict[str, UsageProfile] = {}
-    """What tasks use of the machine, and how many of them it bears."""
+    """The machine usage of tasks, and how many of them the machine can run at once."""
 
 
 class LearnedSizes:
     """The advisers of one run."""
 
     def __init__(self, graph: Graph, node: Resources, mode: str, kept: KeptSizes, crowded: bool = False) -> None:
-        """`crowded`: a throttle says how many tasks run that do not declare their cores."""
+        """`crowded`: a throttle controls how many tasks with undeclared cores run."""
         self.kept = kept
         self.crowded = crowded
         self.node = node
@@ -80,7 +81,7 @@ class LearnedSizes:
         self._categories: dict[str, WorkQueueCategory] = {}
         if mode == "fixed":
             return
-        # Calls run in a worker together with others: what each of them uses cannot be told apart. Groups use nothing.
+        # Calls share a worker process, so their usage cannot be told apart. Groups use no resources.
         commands: set[int] = set()
         calls: set[int] = set()
         for number, action in zip(graph.profile, graph.actions, strict=True):
@@ -114,7 +115,7 @@ class LearnedSizes:
         return part
 
     def learned(self, profiles: Mapping[str, UsageProfile] | None = None) -> KeptSizes:
-        """What to keep: this run's categories, and those of earlier runs that this one did not have."""
+        """Returns what to save: the categories of this run, and those of earlier runs that this run does not have."""
         kept = self.kept
         found = KeptSizes(dict(kept.memory), dict(kept.disk), dict(kept.cores), {**kept.wall, **self._durations})
         found.throttle = {**kept.throttle, **(profiles or {})}
@@ -138,19 +139,19 @@ def _shown(part: Sizer | CoreNeed) -> ShownSize:
 
 
 def amounts_used(attempt: EndedAttempt) -> Amounts:
-    """What an attempt used of each of `SIZED`."""
+    """Returns what an attempt has used of each resource in `SIZED`."""
     usage = attempt.usage
     return usage.cores * FRACTION // 1000, max(attempt.max_rss, usage.tree_memory), usage.disk
 
 
 class DiskWatch:
-    """Looks at the outputs of running tasks, as nobody says by himself that they have outgrown what was expected."""
+    """Measures the outputs of running tasks, because the system reports no event when a file outgrows a limit."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
     def look(self, running: Mapping[int, LaneBundle], attempts: Mapping[int, int]) -> list[TaskGrew]:
-        """Tasks whose outputs are larger by now than was expected."""
+        """Returns the tasks whose outputs have outgrown their expected size."""
         grown: list[tuple[int, int]] = []
         total = 0
         for task, bundle in running.items():
@@ -177,7 +178,8 @@ class DiskWatch:
 
 
 def read_kept(workspace: Workspace) -> KeptSizes:
-    """What earlier runs learned; nothing if there is nothing, or it cannot be read: it is only a beginning."""
+    """Returns what earlier runs learned. Returns an empty value if the file is missing or unreadable: sizes can be
+    learned anew."""
     try:
         with open(workspace.sizes, "rb") as file:
             return msgspec.msgpack.decode(file.read(), type=KeptSizes)
@@ -186,7 +188,7 @@ def read_kept(workspace: Workspace) -> KeptSizes:
 
 
 def write_kept(workspace: Workspace, kept: KeptSizes) -> None:
-    """Keeps it for the next run; a run does not fail because this does."""
+    """Saves the sizes for the next run. An error here does not fail the run."""
     fresh = workspace.sizes + ".new"
     try:
         with open(fresh, "wb") as file:
@@ -197,12 +199,12 @@ def write_kept(workspace: Workspace, kept: KeptSizes) -> None:
 
 
 _LEAST_CORES = 100
-"""A task that asks for nothing at all still takes a hundredth of a core, so that not all of them start at once."""
+"""A task that requests no resources still takes a hundredth of a core, so that not all such tasks start at once."""
 
 
 def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
-    """Only the columns that the order looks at are filled; each costs a walk over the graph."""
-    columns = TaskColumns(array("i", graph.profile))  # its own: tasks that exceed their size change lanes
+    """Fills only the columns that the order uses, because each one costs a walk over the graph."""
+    columns = TaskColumns(array("i", graph.profile))  # a copy: tasks that exceed their size change lanes
     if order in ("hrf", "lifo+hrf", "rank-overlap"):
         columns.rank = ranks(graph)
     if order in ("data", "rank-overlap"):
@@ -214,7 +216,7 @@ def columns_for(graph: Graph, versions: Versions, order: str) -> TaskColumns:
 
 
 def lanes_for(graph: Graph, sizes: LearnedSizes, throttle: Regime = NO_THROTTLE) -> list[Lane]:
-    """One lane per profile; short tasks may be bundled. The lanes of a category are under one cap."""
+    """Returns one lane per profile. Short tasks may be bundled; the lanes of a category share one cap."""
     calls = {graph.profile[task] for task, action in enumerate(graph.actions) if isinstance(action, Call)}
     lanes = []
     for number, profile in enumerate(graph.profiles):
@@ -223,7 +225,7 @@ def lanes_for(graph: Graph, sizes: LearnedSizes, throttle: Regime = NO_THROTTLE)
             resources = resources.without("cores")
         elif not resources.amounts:
             resources = Resources((("cores", _LEAST_CORES),))
-        # A call with a time limit travels alone: ending it would end the worker of the others.
+        # A call with a time limit is never bundled: killing it would also kill the other calls of its worker.
         bundled = number not in calls or profile.timeout is None
         adviser = sizes.of_profile[number]
         lane = Lane(resources, profile.retries, bundled, refilled=number not in calls, adviser=adviser)

@@ -1,7 +1,7 @@
-"""One run on this machine: the loop around flow, broker, runners and ledger.
+"""One run of a workflow on this machine: the event loop around dependencies, scheduler, launcher, workers and ledger.
 
-It is a driver and decides nothing: what ended is told to the broker, what the broker answers is done. One turn of the
-loop handles everything that arrived together: the events, the starts they lead to, one ledger write.
+It makes no decisions: it passes events to the scheduler and carries out the commands that the scheduler returns. One
+turn of the loop handles everything that arrived together: the events, the starts they lead to, one ledger write.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from shoal.execution.processes.output import OutputStream
 from shoal.execution.processes.process_table import become_subreaper, children_of_ours, kill_process
 from shoal.execution.processes.time_series import header
 from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
-from shoal.execution.requests import take_requests, told_cancelled, why_stopped
+from shoal.execution.requests import cancelled_summary, take_requests, why_stopped
 from shoal.execution.run_options import RunOptions
 from shoal.execution.throttle import MachineThrottle, cores_needed
 from shoal.ledger.file import LedgerWriter
@@ -101,11 +101,11 @@ class LocalRun:
         self.ledger = ledger
         self._offset = time.time() - time.monotonic()
         self.now = self.clock()
-        """When the current turn of the loop began; what happens within a turn happens at one moment."""
+        """When the current turn of the loop began. All events of a turn get this one time."""
         self.flow = DagFlow(graph, plan.wanted())
         regime = options.throttle
         self.sizes = LearnedSizes(graph, options.node, options.sizing, read_kept(workspace), regime.limits)
-        self.broker = Scheduler(
+        self.scheduler = Scheduler(
             options.node,
             columns_for(graph, versions, options.order),
             lanes_for(graph, self.sizes, regime),
@@ -113,12 +113,12 @@ class LocalRun:
             retry_pause=options.retry_pause,
         )
         known, needs = self.sizes.kept.throttle, cores_needed(self.sizes)
-        self.throttling = MachineThrottle(regime, self.broker, options.node, known, needs)
+        self.throttling = MachineThrottle(regime, self.scheduler, options.node, known, needs)
         self.throttling.exclude(launcher.pid)
         up_to_date = sum(graph.actions[task] is not None for task in plan.up_to_date())
         cores = options.node.get("cores") / FRACTION
         self.statistics = Statistics(len(plan.to_run()) + up_to_date, up_to_date, self.clock(), cores)
-        self.books = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
+        self.recorder = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
         self.calls = GraphCalls(run, graph, Values(graph, workspace, past), self.output, self.clock)
@@ -130,10 +130,10 @@ class LocalRun:
         self.detached = False
         self.stop_signal = 0
         self._limits: dict[int, int] = {}
-        """Memory that running tasks may use, where there is a limit."""
+        """Memory limits of running tasks, where they have one."""
         self._grown: list[TaskGrew] = []
         self._arrived: list[TaskResult] = []
-        """Results that came about while commands were done; they are told at the next turn."""
+        """Results that arose while commands were carried out; the scheduler gets them in the next turn."""
         self._wake_at: float | None = None
         self._next_tick = 0.0
         self._disk_watch = DiskWatch(graph)
@@ -144,11 +144,11 @@ class LocalRun:
         return self.clock()
 
     def clock(self) -> float:
-        """Seconds since the epoch that never jump: a run measures with the monotonic clock."""
+        """Seconds since the epoch without jumps: derived from the monotonic clock."""
         return time.monotonic() + self._offset
 
     def execute(self) -> None:
-        """Runs until every task is over, or the run is stopped."""
+        """Runs until every task has ended, or the run is stopped."""
         become_subreaper()
         self.wakeup = Wakeup(USER_SIGNALS)
         self.wakeup.add(self.launcher.descriptor)
@@ -156,34 +156,34 @@ class LocalRun:
         self._settle_launcher()
         try:
             ready = self.flow.ready(self.plan.up_to_date())
-            self._settle(self._tell(self.throttling.begin(ready)))
-            self._settle(self._tell(TasksReady(ready)))
-            self._take_requests()  # of those who knocked before anybody listened
+            self._settle(self._handle(self.throttling.begin(ready)))
+            self._settle(self._handle(TasksReady(ready)))
+            self._take_requests()  # requests that were made before the signal handler was installed
             while self._goes_on():
                 self._turn()
         finally:
             self._close()
-            self._keep_what_was_learned()
+            self._save_sizes()
             self.statistics.ended = self.clock()
 
     def _goes_on(self) -> bool:
-        if self.broker.draining:
-            return bool(self.broker.running)
-        return not self.broker.idle()
+        if self.scheduler.draining:
+            return bool(self.scheduler.running)
+        return not self.scheduler.idle()
 
     def _turn(self) -> None:
         readable = self.wakeup.wait(self._patience())
         self.now = now = self.clock()
         results, self._arrived = self._arrived, []
         if results:
-            self._check_disk()  # they could not even start
+            self._check_disk()  # the launcher could not even start them
         for descriptor in readable:
             if descriptor == self.launcher.descriptor:
-                results += self._hear_launcher()
+                results += self._collect_launcher()
             else:
                 results += map(self._call_ended, self.calls.collect(descriptor))
         if self._grown:
-            self._take_growth()
+            self._report_growth()
         if self.wakeup.signals:
             self._on_signals()
         deadline = self.calls.next_deadline()
@@ -191,10 +191,10 @@ class LocalRun:
             results += map(self._call_ended, self.calls.enforce())
         if results:
             self.throttling.ended(now, results)
-            self._settle(self._tell(TasksEnded(results, ready_follows=True)), results_told=True)
+            self._settle(self._handle(TasksEnded(results, ready_follows=True)), results_handled=True)
         if self._wake_at is not None and now >= self._wake_at:
             self._wake_at = None
-            self._settle(self._tell(TimePassed()))
+            self._settle(self._handle(TimePassed()))
         if now >= self._next_tick:
             self._tick(now)
 
@@ -211,64 +211,65 @@ class LocalRun:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_SECONDS
-        under_way = bundles(self.broker)
+        under_way = bundles(self.scheduler)
         self._count_running(under_way.values())
-        self.books.look(now)
-        self.books.tick(under_way)
+        self.recorder.look(now)
+        self.recorder.tick(under_way)
         self.ledger.flush()
-        self._tend_sizes(now)
-        self._tend_throttle(now)
+        self._update_sizes(now)
+        self._update_throttle(now)
         self.backups.tidy()
         if self.ledger.full or self.output.full:
             self.stop("the disk is full")
         self.listener.tick(self.statistics, now)
 
-    def _tend_sizes(self, now: float) -> None:
-        """Looks at what running tasks have written, and now and then keeps what was learned."""
+    def _update_sizes(self, now: float) -> None:
+        """Measures the outputs of running tasks, and saves learned sizes from time to time."""
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
-            self._grown += self._disk_watch.look(self.broker.running, self.broker.attempt)
+            self._grown += self._disk_watch.look(self.scheduler.running, self.scheduler.attempt)
             if self._grown:
-                self._take_growth()
+                self._report_growth()
         if now >= self._next_keep and self.sizes.parts:
             self._next_keep = now + KEEP_SECONDS
-            self._keep_what_was_learned()
+            self._save_sizes()
 
-    def _tend_throttle(self, now: float) -> None:
+    def _update_throttle(self, now: float) -> None:
         caps = self.throttling.tick(now)
         if caps is not None:
-            self._settle(self._tell(caps))
+            self._settle(self._handle(caps))
         for record in self.throttling.records(now):
             self.ledger.add(record)
             self.statistics.throttled(record)
 
-    def _keep_what_was_learned(self) -> None:
-        write_kept(self.workspace, self.sizes.learned(self.throttling.governor.profiles()))
+    def _save_sizes(self) -> None:
+        write_kept(self.workspace, self.sizes.learned(self.throttling.controller.profiles()))
 
     def _count_running(self, under_way: Iterable[LaneBundle]) -> None:
-        """Places in use: a bundle of short tasks counts as one."""
+        """Counts occupied slots; a bundle of short tasks counts as one."""
         lanes = Counter(bundle.lane for bundle in under_way)
-        profiles, origin = self.graph.profiles, self.broker.origin  # what exceeded its size is in a lane beyond these
+        # tasks that exceeded their size are in lanes with higher numbers
+        profiles, origin = self.graph.profiles, self.scheduler.origin
         self.statistics.count_running([(profiles[origin(lane)], count) for lane, count in lanes.items()])
 
-    def _tell(self, event: Event) -> list[Command]:
-        commands = self.broker.handle(self.now, event)
+    def _handle(self, event: Event) -> list[Command]:
+        commands = self.scheduler.handle(self.now, event)
         if self._trace is not None:
             self._trace.write(msgspec.json.encode((self.now, event, commands)) + b"\n")
         if self.options.paranoid:
             from shoal.core.invariants import check_broker
 
-            check_broker(self.broker)
+            check_broker(self.scheduler)
         return commands
 
-    def _settle(self, commands: list[Command], results_told: bool = False) -> None:
-        """Does what the broker says; what becomes ready by that goes straight back to it.
+    def _settle(self, commands: list[Command], results_handled: bool = False) -> None:
+        """Carries out the scheduler's commands; tasks that become ready thereby go straight back to the scheduler.
 
-        Starting comes before bookkeeping, so that a free core waits for as little as possible; all of it is written
+        Starts come before ledger and statistics, so that a free core waits as little as possible. Everything is written
         before the turn ends.
         """
         verdicts: list[Accept | Retry | GiveUp] = []
-        while commands or results_told:
+        while commands or results_handled:
             accepted: list[int] = []
             lost: list[int] = []
             for command in commands:
@@ -280,23 +281,24 @@ class LocalRun:
                     verdicts.append(command)  # type: ignore[arg-type]
                 else:
                     self._do(command, verdicts, lost)
-            if not (accepted or lost or results_told):
+            if not (accepted or lost or results_handled):
                 break
             if lost:
                 self._lose(lost)
-            results_told = False
-            commands = self._tell(TasksReady(self.flow.complete(accepted)))
+            results_handled = False
+            commands = self._handle(TasksReady(self.flow.complete(accepted)))
         if verdicts:
-            self.books.enter(verdicts)
-            if self.options.attendant is not None:
-                gone = self.options.attendant.collect()
+            self.recorder.enter(verdicts)
+            if self.options.hooks is not None:
+                gone = self.options.hooks.collect()
                 if gone:
                     self.ledger.add(OutputsCollected(gone))
+            # Flushed first: if this process dies before the record is written, the next run still finds the backups.
             self.ledger.flush()
             self._settle_outputs(verdicts)
 
     def _settle_outputs(self, verdicts: list[Accept | Retry | GiveUp]) -> None:
-        """What was put aside for these attempts goes, now that their results are recorded, or comes back."""
+        """Removes or restores files that were moved aside for these attempts, now that their results are recorded."""
         for verdict in verdicts:
             if type(verdict) is Accept:
                 self.backups.settle(verdict.task)
@@ -335,16 +337,16 @@ class LocalRun:
                 continue
             action = graph.actions[task]
             if isinstance(action, str):
-                if self.options.attendant is not None:
-                    self.options.attendant.started(task, attempt)
-                    action = self.options.attendant.dress(task, action)
+                if self.options.hooks is not None:
+                    self.options.hooks.started(task, attempt)
+                    action = self.options.hooks.wrap_command(task, action)
                 order = self.orders.make(task, attempt, action, command.sizes)
                 if order[6]:
                     self._limits[task] = abs(order[6])
                 orders.append(order)
             else:
                 calls.append((task, attempt))
-                self.books.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
+                self.recorder.started(TaskStarted(task, attempt, self.now, 0, 0.0, -1))
         if orders:
             self.launcher.start(command.place, orders)
         if calls:
@@ -352,13 +354,13 @@ class LocalRun:
                 self._could_not_start(*refused)
 
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
-        self.books.ended(EndedAttempt(task, attempt, AttemptOutcome.FAILED, 127, self.now, self.now, message=why))
+        self.recorder.ended(EndedAttempt(task, attempt, AttemptOutcome.FAILED, 127, self.now, self.now, message=why))
         self._arrived.append(TaskResult(task, attempt, AttemptOutcome.FAILED))
 
     def _settle_launcher(self) -> None:
         places = self.workspace
         options = self.options
-        self.launcher.settle_in(
+        self.launcher.configure(
             places.running,
             places.output,
             places.processes,
@@ -368,41 +370,41 @@ class LocalRun:
             series_header=header(with_footprint=False) if options.series else "",
         )
 
-    def _hear_launcher(self) -> list[TaskResult]:
-        told = self.launcher.collect()
-        if told is None:
+    def _collect_launcher(self) -> list[TaskResult]:
+        rows = self.launcher.collect()
+        if rows is None:
             return self._replace_launcher()
         results: list[TaskResult] = []
-        for row in told:
+        for row in rows:
             if row[0] == "ended":
                 results.append(self._process_ended(row))
             elif row[0] == "grew":
                 self._grown.append(TaskGrew(*row[1:]))
             elif row[0] == "running":
-                self.books.started(TaskStarted(*row[1:]))
+                self.recorder.started(TaskStarted(*row[1:]))
             elif row[0] == "course":
-                self.books.course(TaskCourse(*row[1:]))
+                self.recorder.course(TaskCourse(*row[1:]))
             else:
                 self.stop("the disk is full")
         return results
 
-    def _take_growth(self) -> None:
-        """Tasks use more than was expected; the broker reckons with it, or has them ended."""
+    def _report_growth(self) -> None:
+        """Reports memory and disk growth of tasks; the scheduler then reserves more, or has the task killed."""
         grown, self._grown = self._grown, []
         for event in grown:
             if event.task in self._limits and event.resource == "memory":
                 self._limits[event.task] = max(self._limits[event.task], event.amount)
-            self._settle(self._tell(event))
+            self._settle(self._handle(event))
 
     def _why_no_room(self, task: int) -> str:
-        bundle = self.broker.running[task]
+        bundle = self.scheduler.running[task]
         name, used = SIZED[bundle.condemned], bundle.sizes[bundle.condemned]
         there = show_amount(name, self.options.node.get(name))
         return f"used {show_amount(name, used)} of {name}, for which there was no room in {there}"
 
     def _replace_launcher(self) -> list[TaskResult]:
-        """The launcher was killed: what it had under way is lost, and goes on in a new one."""
-        self.listener.note("the launcher process was killed; starting another")
+        """Starts a new launcher after the old one was killed; its attempts are lost and run again."""
+        self.listener.note("the launcher process was killed; starting a new one")
         self.wakeup.discard(self.launcher.descriptor)
         lost = self.launcher.replace()
         self.throttling.exclude(self.launcher.pid)
@@ -410,14 +412,14 @@ class LocalRun:
         for task, attempt in lost:
             ended = EndedAttempt(task, attempt, AttemptOutcome.LOST, 0, self.now, self.now, message="lost")
             self._take_away(ended)
-            self.books.ended(ended)
+            self.recorder.ended(ended)
         return [TaskResult(task, attempt, AttemptOutcome.LOST) for task, attempt in lost]
 
     def _process_ended(self, row: tuple[Any, ...]) -> TaskResult:
         _, task, attempt, ended_as, status, started, ended, user, system, max_rss, at, size, message, tail, *used = row
         outcome, listing = OUTCOMES[ended_as], b""
         if outcome is AttemptOutcome.OK:
-            missing, listing = self.preparer.take_stock(task, self.options.by_content, self.backups.stood_in)
+            missing, listing = self.preparer.check_outputs(task, self.options.by_content, self.backups.entries_before)
             if missing is not None:
                 outcome, message = AttemptOutcome.FAILED, missing
         if outcome is AttemptOutcome.FAILED:
@@ -427,10 +429,10 @@ class LocalRun:
         limit = self._limits.pop(task, 0) if self._limits else 0
         ended_attempt = EndedAttempt(task, attempt, outcome, *figures, message, tail, None, usage, limit)
         ended_attempt.listing = listing
-        if self.options.attendant is not None and outcome is not AttemptOutcome.UNBEGUN:
-            self.options.attendant.ended(ended_attempt)
+        if self.options.hooks is not None and outcome is not AttemptOutcome.UNBEGUN:
+            self.options.hooks.ended(ended_attempt)
         self._take_away(ended_attempt)
-        self.books.ended(ended_attempt)
+        self.recorder.ended(ended_attempt)
         sized = self.sizes.of_profile[self.graph.profile[task]] is not None
         amounts = amounts_used(ended_attempt) if sized else NOTHING
         if not sized:
@@ -439,7 +441,7 @@ class LocalRun:
 
     def _call_ended(self, attempt: EndedAttempt) -> TaskResult:
         if attempt.outcome is AttemptOutcome.OK:
-            stock = self.preparer.take_stock(attempt.task, self.options.by_content, self.backups.stood_in)
+            stock = self.preparer.check_outputs(attempt.task, self.options.by_content, self.backups.entries_before)
             missing, attempt.listing = stock
             if missing is not None:
                 attempt.outcome = AttemptOutcome.FAILED
@@ -447,19 +449,19 @@ class LocalRun:
         if attempt.outcome is not AttemptOutcome.OK:
             self._check_disk()
         self._take_away(attempt)
-        self.books.ended(attempt)
+        self.recorder.ended(attempt)
         self.throttling.weigh(attempt.task, attempt.max_rss)
         return TaskResult(attempt.task, attempt.attempt, attempt.outcome, attempt.ended - attempt.started)
 
     def _take_away(self, attempt: EndedAttempt) -> None:
-        """Nothing half-made stays under its final name."""
+        """Removes half-written outputs, so that none stays under its final name."""
         if attempt.outcome not in (AttemptOutcome.OK, AttemptOutcome.UNBEGUN):
             where = self.backups.take_away(attempt.task)
             if where:
                 attempt.message = f"{attempt.message}; {where}" if attempt.message else where
 
     def _check_disk(self) -> None:
-        """A task that fails on a full disk is not the task's fault: stop before all the others fail too."""
+        """Stops the run if the disk is full: otherwise all remaining tasks would fail through no fault of their own."""
         try:
             room = os.statvfs(self.workspace.base)
         except OSError:
@@ -468,15 +470,15 @@ class LocalRun:
             self.stop("the disk is full")
 
     def stop(self, reason: str, *, end_running: bool = False) -> None:
-        """Starts nothing more; what runs may finish unless it is to be ended."""
+        """Starts nothing more. Running tasks may finish, unless `end_running`."""
         if not self.stop_reason:
             self.stop_reason = reason
-            self.books.stopping = True
+            self.recorder.stopping = True
             self.listener.note(f"stopping: {reason}")
-        if not self.broker.draining:
-            self._settle(self._tell(DrainRequested()))
+        if not self.scheduler.draining:
+            self._settle(self._handle(DrainRequested()))
         if end_running:
-            self._settle(self._tell(CancelRequested(sorted(self.broker.running))))
+            self._settle(self._handle(CancelRequested(sorted(self.scheduler.running))))
 
     def _on_signals(self) -> None:
         signals, self.wakeup.signals = self.wakeup.signals, []
@@ -484,34 +486,36 @@ class LocalRun:
             if number == signal.SIGUSR1:
                 self._take_requests()
             elif self.stop_signal:
-                self.listener.note("killing what still runs")
-                for task in list(self.broker.running):
+                self.listener.note("killing running tasks")
+                for task in list(self.scheduler.running):
                     self.launcher.kill(task, AttemptOutcome.CANCELLED, "cancelled", at_once=True)
-                    self.calls.kill(task, self.broker.attempt[task])
+                    self.calls.kill(task, self.scheduler.attempt[task])
             else:
                 self.stop_signal = number
                 self.stop(why_stopped(self.workspace, number), end_running=True)
 
     def _take_requests(self) -> None:
-        """Tasks that `shoal cancel` named: those that wait are lost at once, the others are the broker's; questions."""
-        from shoal.execution.requests import answer_questions  # seldom needed, and a run should start quickly
+        """Handles the requests of `shoal cancel` and `shoal why`. Waiting tasks are cancelled at once, running ones by
+        the scheduler."""
+        from shoal.execution.requests import answer_questions  # rarely needed, and a run should start quickly
 
-        reasons, order = self.throttling.governor.reasons(), self.options.order
-        books = (self.workspace, self.graph, self.flow.status, self.broker, self.now, self.books.unbegun)
-        answer_questions(*books, reasons=reasons, order=order, stopping=self.stop_reason)
+        reasons, order = self.throttling.controller.reasons(), self.options.order
+        known = (self.workspace, self.graph, self.flow.status, self.scheduler, self.now, self.recorder.unbegun)
+        answer_questions(*known, reasons=reasons, order=order, stopping=self.stop_reason)
         tasks = [
             task for task in take_requests(self.workspace, self.graph) if self.flow.status[task] <= TaskStatus.READY
         ]
         if tasks:
-            self.listener.note(told_cancelled(self.graph, tasks))
-        self._settle(self._tell(CancelRequested(tasks)))
+            self.listener.note(cancelled_summary(self.graph, tasks))
+        self._settle(self._handle(CancelRequested(tasks)))
         waiting = [task for task in tasks if self.flow.status[task] == TaskStatus.WAITING]
         if waiting:
-            self.books.cancelled(waiting)
+            self.recorder.cancelled(waiting)
             self._lose(waiting)
 
     def _close(self) -> None:
-        """Ends everything that was started, also what escaped from its task, and writes the last records."""
+        """Kills all processes that were started, also those that escaped from their task, and writes the last
+        records."""
         self.calls.close()
         self.wakeup.discard(self.launcher.descriptor)
         self.launcher.close()

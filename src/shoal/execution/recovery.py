@@ -1,7 +1,7 @@
-"""What the next command will clear up after a killed run, found without changing anything.
+"""Recovery after a killed run: predicts how files will be restored, and kills leftover processes.
 
-`shoal.execution.files.backups.restore_all` does it. Whoever only says what a command would do sees files as they will
-be then.
+`shoal.execution.files.backups.restore_all` restores the files. Commands that only show what would be done use the
+prediction and see the files as they will be after it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from shoal.ledger.workspace import Workspace
 
 
 class Recovery(msgspec.Struct):
-    """What will be moved, by the names of now; an empty one if no run was killed. Names are relative to the current
-    directory, which is the workflow's."""
+    """What will be moved, by current names; empty if no run was killed. Names are relative to the current directory,
+    which is the workflow's."""
 
     moved: dict[str, str] = {}
-    """What stands under the names of outputs, and where in `interrupted` it will be."""
+    """From the current path of an output to its future path in `interrupted`."""
     back: dict[str, str] = {}
-    """What will be put back under a name, and where it is now."""
+    """From a path to the current path of what will be restored there."""
     replaced: bool = False
-    """Whether something will go to `replaced`: the result that takes its place is accepted."""
+    """Whether something will go to `replaced`, because the result that takes its place is accepted."""
 
-    def now(self, name: str) -> str:
-        """Where what will stand under a name is now; nothing, as an empty name, if it will have been moved away."""
+    def current_path(self, name: str) -> str:
+        """Returns the current path of what will be at `name`, or an empty string if it will have been moved away."""
         if not self.moved and not self.back:
             return name
         at = name
@@ -58,16 +58,16 @@ class Recovery(msgspec.Struct):
             at = parent
 
     def look(self, name: str) -> os.stat_result | None:
-        """The status of what will stand under a name."""
+        """Returns the status of what will be at `name`."""
         try:
-            return os.lstat(self.now(name))
+            return os.lstat(self.current_path(name))
         except OSError:
-            # Directories around what is put back are made.
+            # Parent directories of restored files are created.
             return os.lstat(os.curdir) if any(each.startswith(f"{name}/") for each in self.back) else None
 
     def below(self, directory: str) -> dict[str, DirectoryEntry]:
-        """Everything that will be below a directory; directories stand before what is in them."""
-        now = self.now(directory)
+        """Returns everything that will be below a directory; directories come before their entries."""
+        now = self.current_path(directory)
         found = everything_below(now) if os.path.isdir(now) else {}
         if now != directory or not (self.moved or self.back):
             return found
@@ -84,7 +84,7 @@ class Recovery(msgspec.Struct):
 
 
 def _with_parents(name: str, place: str) -> dict[str, DirectoryEntry]:
-    """Something that comes to stand in a directory, with the directories around it and everything in it."""
+    """Returns the entry of a restored file or directory, its parent directories and everything in it."""
     found = {name: entry_of(place, BY_TIME)}
     if found[name].kind == "directory":
         found |= {os.path.join(name, each): entry for each, entry in everything_below(place).items()}
@@ -93,8 +93,9 @@ def _with_parents(name: str, place: str) -> dict[str, DirectoryEntry]:
     return found
 
 
-def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
-    """What `restore_all` would do now. The history was read while the journal of the killed run was there."""
+def predict_recovery(workspace: Workspace, history: History) -> Recovery:
+    """Predicts what `restore_all` would do. `history` must have been read while the journal of the killed run
+    existed."""
     asides = OutputMoves(workspace, after_kill=True)
     ahead = Recovery()
     ended = history.ended_last or {}
@@ -106,14 +107,14 @@ def recovery_ahead(workspace: Workspace, history: History) -> Recovery:
                 ahead.replaced |= any(_kept(before))
                 continue
             if place not in ended or is_any_aside(before):
-                _foresee(ahead, asides, before)
+                _predict(ahead, asides, before)
     for before in asides.strays():
         if os.fsdecode(before.units[0].aside) not in known:
-            _foresee(ahead, asides, before)
+            _predict(ahead, asides, before)
     return ahead
 
 
-def _foresee(ahead: Recovery, asides: OutputMoves, before: OutputBefore) -> None:
+def _predict(ahead: Recovery, asides: OutputMoves, before: OutputBefore) -> None:
     output = os.fsdecode(before.path)
     ahead.moved |= {name: asides.place_after_kill(output, name) for name in asides.half_made(before)}
     for unit in before.units:
@@ -133,10 +134,10 @@ _PATIENCE = 10.0
 
 
 def end_leftovers(workspace: Workspace, history: History) -> int:
-    """Ends what the last run left running and waits until it is gone; returns how many processes that were.
+    """Kills processes that the last run left behind and waits until they are gone; returns their number.
 
-    A process is ours if its environment carries the run's mark, or if the run's table has its pid and it was started at
-    that very moment, or if it belongs to such a process's group.
+    A process belongs to the run if its environment carries the run's mark, if its pid and exact start time are in the
+    run's process table, or if it belongs to such a process's group.
     """
     run = history.last_run
     if run is None or history.last_end is not None or run.boot != boot_identity():
@@ -145,15 +146,15 @@ def end_leftovers(workspace: Workspace, history: History) -> int:
     table = read_table(workspace.processes)
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        pids = _ours(table, run.run)
+        pids = _leftover_processes(table, run.run)
         if not pids:
             break
         ended += sum(_end(pid, ticks) for pid, ticks in pids)
     return ended
 
 
-def _ours(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
-    """Pids with their start times, so that a pid that is used anew in the meantime is not taken for ours."""
+def _leftover_processes(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
+    """Returns pids with their start times, so that a pid that the system has reused since is not killed."""
     found = dict.fromkeys(marked_processes(run.encode()))
     for pid, moment in table:
         if started_at(pid, moment):
@@ -165,7 +166,7 @@ def _ours(table: list[tuple[int, float]], run: str) -> list[tuple[int, int]]:
 
 
 def _end(pid: int, ticks: int) -> bool:
-    """Kills one process through a descriptor, so that a reused pid cannot be hit, and waits for its end."""
+    """Kills one process through a pidfd, so that a reused pid cannot be hit, and waits until it has ended."""
     if not hasattr(os, "pidfd_open"):
         os.kill(pid, signal.SIGKILL)
         return True

@@ -1,9 +1,9 @@
-"""Removes what a workflow made, and nothing else.
+"""`shoal clean`: removes the files that a workflow made, and nothing else.
 
-What a task made is known from the ledger: the files of an accepted result with their signatures as the task left them,
-and of a directory the list of what the task made in it. Their names come from the workflow, and for tasks that are no
-longer in it from the plans of earlier runs. A file that is not as it was left has been changed by somebody and is kept,
-as is everything that only looks as if it had been made. Nothing in a directory goes that is not on the list.
+The ledger records what tasks made: the files of accepted results with their signatures, and the entries that a task
+made in a directory. The names of outputs come from the workflow, or from the plans of earlier runs for tasks that are
+no longer in it. Files that were changed later are kept, and so is every file without a record. In a directory, only
+recorded entries are removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.ledger.workspace import DIRECTORY, Workspace
 
 
 class KeptFile(msgspec.Struct, frozen=True):
-    """A file that stays, and why."""
+    """A file that is kept, and why."""
 
     name: str
     why: str
@@ -35,17 +35,17 @@ class KeptFile(msgspec.Struct, frozen=True):
 
 
 class Removal(msgspec.Struct):
-    """What is to be removed, in the order in which it can be."""
+    """What is to be removed, in a possible order of removal."""
 
     files: list[str] = []
     directories: list[str] = []
-    """Declared output directories and parents of outputs, deepest first; they go only if nothing is left in them."""
+    """Output directories and parent directories of outputs, deepest first; removed only if they are empty then."""
     partial: list[str] = []
-    """What attempts have half made on another file system than the records are on."""
+    """Half-written outputs on another file system than the records."""
     kept: list[KeptFile] = []
     size: int = 0
     unknown: int = 0
-    """Results of tasks that are no longer in the workflow and whose files are therefore not known."""
+    """Number of results of tasks that are no longer in the workflow and whose output names are not known."""
 
 
 def find_what_was_made(
@@ -57,19 +57,19 @@ def find_what_was_made(
     only: Sequence[int] | None = None,
     ahead: Recovery | None = None,
 ) -> Removal:
-    """Looks at everything the ledger says was made; changes nothing. The current directory is the workflow's.
+    """Returns everything that the ledger records as made; changes nothing. The current directory is the workflow's.
 
-    With `only`, nothing but the outputs of these tasks, and what was half made stays. Files are seen as they will be
-    after the recovery that is `ahead`.
+    `only` restricts it to the outputs of these tasks, without half-written files. Files are seen as they will be after
+    the recovery `ahead`.
     """
     return _Search(graph, history, workspace, force, ahead or Recovery()).run(only)
 
 
 def tasks_that_make(graph: Graph, targets: Sequence[int]) -> list[int]:
-    """The tasks that a user means who names these: of a group its members, also of groups among them."""
+    """Returns the tasks that the targets stand for: a group is replaced by its members, recursively."""
     found = dict.fromkeys(targets)
     queue = list(found)
-    for task in queue:  # grows while we walk it
+    for task in queue:  # the list grows during the loop
         if graph.actions[task] is None:
             more = [each for each in graph.predecessors_of(task) if each not in found]
             found.update(dict.fromkeys(more))
@@ -78,7 +78,7 @@ def tasks_that_make(graph: Graph, targets: Sequence[int]) -> list[int]:
 
 
 def remove(cleaning: Removal, spared: Collection[str] = ()) -> list[KeptFile]:
-    """Removes what was found, except what stands at the `spared` places; returns what could not be removed."""
+    """Removes what was found, except the `spared` paths; returns what could not be removed."""
     stuck = []
     for name in cleaning.files:
         try:
@@ -98,14 +98,14 @@ def remove(cleaning: Removal, spared: Collection[str] = ()) -> list[KeptFile]:
             with reachable(name) as path:
                 os.rmdir(path)
         except OSError:
-            pass  # something is left in it, which is not ours
+            pass  # it still contains entries that Shoal did not make
     return stuck
 
 
 def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
-    """Removes the records themselves, and what was half made, except at the `spared` places, which are relative to the
-    workflow's directory. What was replaced is the user's and stays; returns whether there is any of it.
-    Notes of runs that were given up stay, too: their clusters may come back."""
+    """Removes the records and half-written files, except the `spared` paths (relative to the workflow's directory).
+    Replaced files belong to the user and stay; returns whether there are any. Notes of abandoned cluster runs stay,
+    too: their clusters may come back."""
     stays = (os.path.basename(workspace.replaced), os.path.basename(workspace.given_up))
     kept = frozenset(os.path.join(workspace.base, place) for place in spared)
     try:
@@ -125,12 +125,12 @@ def forget(workspace: Workspace, spared: Iterable[str] = ()) -> bool:
         try:
             os.rmdir(directory)
         except OSError:
-            pass  # something of the user's is in it, or another workflow has its records there
+            pass  # it contains files of the user, or records of another workflow
     return os.path.isdir(workspace.replaced)
 
 
 def _remove_except(path: str, spared: Collection[str]) -> None:
-    """Removes everything from here down, except what stands at the spared places and the directories around that."""
+    """Removes a directory tree except the spared paths and their parent directories."""
     pending = [path]
     while pending:
         path = pending.pop()
@@ -152,7 +152,7 @@ class _Search:
             os.path.basename(workspace.workflow)
         }
         self._claims: dict[str, list[MadeOutput]] = {}
-        """By name of an output how results left it; an empty list if none is on record."""
+        """By output name: how recorded results left it; an empty list if there is no record."""
         self._parents: dict[str, None] = {}
 
     def run(self, only: Sequence[int] | None) -> Removal:
@@ -172,7 +172,7 @@ class _Search:
         else:
             for name, (outs, need) in graph.lacking.items():
                 if history.result(place_of_text("\0".join(outs))) is not None:
-                    self._keep(name, f"could not be made again: {need!r} is not there", is_output=False)
+                    self._keep(name, f"could not be made again: {need!r} does not exist", is_output=False)
             for name, claims in self._claims.items():
                 self._output(name, claims)
                 self.cleaning.partial += half_made_beside(name)
@@ -180,8 +180,8 @@ class _Search:
         return self.cleaning
 
     def _claim_for_others(self, places: dict[bytes, None]) -> None:
-        """Results of tasks that the workflow no longer has. A file that it makes now is only ours by its own result,
-        unless it has none."""
+        """Claims files of tasks that are no longer in the workflow. A file that the workflow makes now is claimed only
+        through its own result, unless it has none."""
         others = [place for place in self.history.results if place not in places]
         if not others:
             return
@@ -203,22 +203,22 @@ class _Search:
             if claims and not (self.workspace.base + "/").startswith(os.path.abspath(name) + "/"):
                 self._directory(name, claims[0])
             elif not claims:
-                self._keep(name, "is an output, but no task is on record for having finished it")
-        elif any(_is_as_left(made, "", self.ahead.now(name)) for made in claims) or self.force:
+                self._keep(name, "is an output, but no finished task is recorded for it")
+        elif any(_is_as_left(made, "", self.ahead.current_path(name)) for made in claims) or self.force:
             self._take(name, found)
         elif claims:
-            self._keep(name, "was changed since it was made")
+            self._keep(name, "has changed since it was made")
         else:
-            self._keep(name, "is an output, but no task is on record for having finished it")
+            self._keep(name, "is an output, but no finished task is recorded for it")
 
     def _directory(self, name: str, made: MadeOutput) -> None:
-        """What its task made in it and no other task makes."""
+        """Adds the entries that its task made in it and that no other task makes."""
         self._note_parents(name)
         self._parents[os.path.normpath(name)] = None
         inside: set[str] = set()
         for relative, entry in self.ahead.below(name).items():
             path = os.path.join(name, relative)
-            now = self.ahead.now(path)
+            now = self.ahead.current_path(path)
             if os.path.dirname(relative) in inside or path in self._claims:
                 if entry.kind == "directory":
                     inside.add(relative)
@@ -230,7 +230,7 @@ class _Search:
                 with reachable(now) as there:
                     self._take(path, os.lstat(there))
             elif made.lists(relative):
-                self._keep(path, "was changed since it was made")
+                self._keep(path, "has changed since it was made")
             else:
                 self._keep(path, "was not made by the task that makes its directory", is_output=False)
 
@@ -243,7 +243,7 @@ class _Search:
         self._note_parents(name)
 
     def _note_parents(self, name: str) -> None:
-        """Directories that were made for outputs; never the workflow's own, nor one outside of it."""
+        """Adds directories that were made for outputs; never the workflow's own directory or one outside of it."""
         parent = os.path.dirname(os.path.normpath(name))
         while parent and not os.path.isabs(parent) and not parent.startswith(".."):
             self._parents[parent] = None
@@ -251,7 +251,7 @@ class _Search:
 
 
 def _is_as_left(made: MadeOutput, relative: str, path: str) -> bool:
-    """By time, or by content if that is how the run looked at files."""
+    """Compares by time, or by content if the run did so."""
     return any(made.has_left(relative, found) for found in _entries(path, made))
 
 
@@ -263,7 +263,7 @@ def _entries(path: str, made: MadeOutput) -> list[DirectoryEntry]:
 
 
 def _recorded_names(workspace: Workspace, history: History) -> dict[bytes, list[str]]:
-    """Names of the outputs of tasks of all runs; of those that made one file by the place that its name would have."""
+    """Returns the output names of tasks of all runs; tasks with one output are found by the place of its name."""
     names = history.names_of_outputs()
     for payload in LedgerReader(workspace.ledger).payloads():
         record = decode(payload)

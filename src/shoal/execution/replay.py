@@ -1,8 +1,8 @@
-"""Replaying a trace: tasks that read, write, burn and hold what is recorded, scaled as the user asks.
+"""Turns a trace (WfFormat) into a workflow of synthetic tasks with the recorded I/O, CPU time and memory, scaled.
 
-Every task is a call of `replay_task` in a worker process. Files lie in one directory beside the trace, under names made
-from their ids, which are not trusted to be paths. Files that no task makes are made first, by tasks of the category
-`source`. The scales are part of each task's identity: another scale replays again.
+Every task is a call of `replay_task` in a worker process. Files lie in one directory beside the trace. Their names are
+derived from their ids, which cannot be trusted as paths. Files that no task makes are made first, by tasks of the
+category `source`. The scale factors are part of each task's identity: tasks run again under other factors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.+=,@-]")
 
 
 class Scales(msgspec.Struct, frozen=True):
-    """Factors for what is recorded, and the most cores a task may use; memory goes with data unless it is named."""
+    """Scale factors, and the maximum number of cores per task; memory scales with data unless it has a factor of its
+    own."""
 
     time: float = 1.0
     data: float = 1.0
@@ -50,11 +51,11 @@ class Scales(msgspec.Struct, frozen=True):
 
 
 def load_trace_workflow(path: str, text: bytes, words: Sequence[str]) -> Workflow:
-    """The replay of a trace; `words` are ids of tasks or files and `time=0.01 data=0.001 memory=1 cores=2`."""
+    """Returns the replay of a trace; `words` are ids of tasks or files and `time=0.01 data=0.001 memory=1 cores=2`."""
     source = os.path.basename(path)
     scales, names = scales_and_targets(words, source)
     trace = read_wfformat(text, source)
-    if scales.cores is None:  # a recorded number of cores says what was allocated there, not what must be here
+    if scales.cores is None:  # the recorded number of cores was an allocation there, not a requirement here
         scales = msgspec.structs.replace(scales, cores=float(available_cores()))
     graph = replay_graph(trace, source, scales)
     if not names:
@@ -72,7 +73,7 @@ def load_trace_workflow(path: str, text: bytes, words: Sequence[str]) -> Workflo
 
 
 def scales_and_targets(words: Iterable[str], source: str) -> tuple[Scales, list[str]]:
-    """Splits the words behind a trace's name into scales and targets."""
+    """Splits the words after a trace's name into scale factors and targets."""
     known = Scales.__struct_fields__
     found: dict[str, float] = {}
     targets = []
@@ -95,24 +96,24 @@ def _scale(name: str, value: str, source: str) -> float:
         number = -1.0
     if not 0 <= number <= LARGEST_SCALE:
         raise InputError(
-            f"{name}={value} is no factor", file=source, remedy="write a number such as 0.01, or 1 for all"
+            f"{name}={value} is not a valid factor", file=source, remedy="write a number such as 0.01, or 1 for all"
         )
     return number
 
 
 def replay_directory(source: str) -> str:
-    """Where the files of a replay lie, relative to the trace."""
+    """Returns the directory of a replay's files, relative to the trace."""
     return f"{os.path.splitext(os.path.basename(source))[0]}.replay"
 
 
 def replay_names(trace: WorkflowTrace, source: str) -> list[str]:
-    """For each file of the trace the name it has in a replay."""
+    """Returns the replay name of each file of the trace."""
     directory = replay_directory(source)
     return [f"{directory}/{safe_name(file.id)}" for file in trace.files]
 
 
 def safe_name(file_id: str) -> str:
-    """A name for one directory entry that no other id has, whatever characters the id is made of."""
+    """Returns a name for a directory entry that is unique per id, whatever characters the id contains."""
     name = _UNSAFE.sub(_escaped, file_id) if file_id.strip(".") else file_id.replace(".", "%2E")
     if len(name) <= _LONGEST_NAME:
         return name
@@ -125,12 +126,12 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def scaled_size(size: int, scale: float) -> int:
-    """A file that was not empty does not become so, unless no data is asked for."""
+    """Scales a size. A non-empty file stays non-empty unless the scale is 0."""
     return max(1, round(size * scale)) if size and scale else 0
 
 
 def replay_graph(trace: WorkflowTrace, source: str, scales: Scales) -> Graph:
-    """The tasks of the trace, in its order, and behind them those that make its source files."""
+    """Returns the tasks of the trace in its order, followed by those that make its source files."""
     builder = GraphBuilder(source)
     makers = trace.producers()
     names = replay_names(trace, source)
@@ -161,7 +162,8 @@ def replay_graph(trace: WorkflowTrace, source: str, scales: Scales) -> Graph:
 
 
 def _effort(task: TraceTask, scales: Scales, resources: Resources) -> tuple[float, float, int, int]:
-    """Seconds, CPU seconds, threads and memory of a replayed task; where no CPU time is recorded it is all of it."""
+    """Returns seconds, CPU seconds, threads and memory of a replayed task; without a recorded CPU time, all the time
+    counts."""
     executed = task.execution
     if executed is None:
         return 0.0, 0.0, 1, 0
@@ -198,7 +200,7 @@ def _chunks(files: Sequence[int], sizes: Sequence[int]) -> Iterable[list[int]]:
 
 
 def bytes_to_write(plan: Plan) -> int:
-    """How much more room the files of a planned replay will take than what lies there now; 0 for other workflows."""
+    """Returns how much more disk space a planned replay needs than its existing files take; 0 for other workflows."""
     total = 0
     for task in plan.to_run():
         action = plan.graph.actions[task]
@@ -209,7 +211,7 @@ def bytes_to_write(plan: Plan) -> int:
 
 
 def refuse_small_disk(plan: Plan) -> None:
-    """A replay that cannot fit on the disk is refused before it begins; the trace's directory is the current one."""
+    """Refuses a replay that cannot fit on the disk before it begins; the trace's directory is the current one."""
     needed, free = bytes_to_write(plan), free_disk(".")
     if needed > free:
         raise InputError(

@@ -1,7 +1,7 @@
-"""What a replayed task does, in a worker process: reads, burns CPU time, writes, holds memory and waits.
+"""The function that a replayed task runs in a worker process: reads, burns CPU time, writes, holds memory and waits.
 
-A module of its own because every worker imports it, and start-up time counts. What a task is to do is in its arguments;
-`shoal.execution.replay` makes those.
+A module of its own because every worker imports it, and start-up time matters. `shoal.execution.replay` computes the
+arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from resource import getpagesize
 
 _BLOCK = 1 << 18
 _HASHED = 4096
-"""Bytes hashed between two looks at the clock: some microseconds, and enough for other threads to run meanwhile."""
+"""Bytes hashed between two clock readings: this takes some microseconds, and lets other threads run meanwhile."""
 
 
 def replay_task(
@@ -23,7 +23,8 @@ def replay_task(
     threads: int,
     memory: int,
 ) -> None:
-    """Takes `seconds` in all, unless reading, burning `cpu_seconds` in so many threads and writing take longer."""
+    """Takes `seconds` in total, or longer if reading, `cpu_seconds` of CPU time in `threads` threads and writing take
+    longer."""
     began = time.monotonic()
     cpu_began = time.thread_time()
     held = hold(memory) if memory else None
@@ -45,7 +46,7 @@ def read_all(name: str) -> None:
 
 
 def write(name: str, size: int) -> None:
-    """Writes that many bytes, really: neither a hole nor something that a file system could compress."""
+    """Writes `size` bytes that the file system can neither leave as a hole nor compress."""
     block = filler()
     with open(name, "wb", buffering=0) as file:
         left = size
@@ -57,14 +58,14 @@ _filler: list[bytes] = []
 
 
 def filler() -> bytes:
-    """Bytes that do not compress, the same in every process and every run."""
+    """Returns bytes that do not compress, the same in every process and run."""
     if not _filler:
         _filler.append(shake_128(b"shoal").digest(_BLOCK))
     return _filler[0]
 
 
 def burn(until: float, threads: int) -> None:
-    """Keeps the processor busy until this thread has used that much CPU time, and further threads as long."""
+    """Keeps the CPU busy until this thread has used that much CPU time, and `threads - 1` other threads for as long."""
     share = until - time.thread_time()
     if share <= 0:
         return
@@ -88,7 +89,7 @@ def _spin(seconds: float) -> None:
 
 
 def hold(memory: int) -> bytearray | None:
-    """Memory that is really there, so much that with what the process has anyway it is `memory` bytes."""
+    """Allocates and touches memory, so that the process uses `memory` bytes in total."""
     with open("/proc/self/statm", "rb") as statm:
         missing = memory - int(statm.read().split()[1]) * getpagesize()
     return bytearray(b"\1") * missing if missing > 0 else None

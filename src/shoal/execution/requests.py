@@ -1,6 +1,7 @@
-"""Requests to a running workflow from another terminal: a file in `.shoal/.../requests`, then SIGUSR1 to the run.
+"""Requests to a running workflow from another terminal: cancel tasks, put tokens into a net, explain waiting tasks.
 
-Tokens for a net and questions are answered in the same way: the run puts a file beside the request.
+A request is a file in `.shoal/.../requests`, followed by SIGUSR1 to the run. For tokens and explanations, the run
+writes its reply into a file beside the request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PAUSE = 0.01
 
 
 class TokensPut(msgspec.Struct, frozen=True):
-    """Tokens for a place of a net, and whether they are the last ones; without a place there are none."""
+    """Tokens for a place of a net, and whether they are the last ones. Without a place, it carries no tokens."""
 
     place: str | None
     values: list[Any]
@@ -37,14 +38,14 @@ class TokensPut(msgspec.Struct, frozen=True):
 
 
 class RequestResult(msgspec.Struct, frozen=True):
-    """What became of a request; the message and remedy of an error, or nothing."""
+    """The outcome of a request: message and remedy of an error, or nothing."""
 
     message: str = ""
     remedy: str | None = None
 
 
 class SilentRunError(InputError):
-    """The run is there, and does not answer."""
+    """The run exists but does not reply."""
 
 
 def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
@@ -58,9 +59,9 @@ def ask_to_cancel(workspace: Workspace, names: list[str]) -> int:
 
 
 def ask_to_put(workspace: Workspace, tokens: TokensPut) -> None:
-    """Puts tokens into the net that is being run here, and returns when they are in its ledger."""
-    told = ask_and_wait(workspace, ".put", msgspec.json.encode(tokens), ANSWER_SECONDS, "put them there")
-    answer = msgspec.json.decode(told, type=RequestResult)
+    """Puts tokens into the net that runs here; returns when they are in its ledger."""
+    reply = ask_and_wait(workspace, ".put", msgspec.json.encode(tokens), ANSWER_SECONDS, "put them there")
+    answer = msgspec.json.decode(reply, type=RequestResult)
     if answer.message:
         raise InputError(answer.message, remedy=answer.remedy)
 
@@ -68,28 +69,28 @@ def ask_to_put(workspace: Workspace, tokens: TokensPut) -> None:
 def ask_and_wait(
     workspace: Workspace, kind: str, request: bytes, patience: float, elsewhere: str = "ask there"
 ) -> bytes:
-    """Leaves a request with the run of this workflow, and returns its answer; a `SilentRunError` without one."""
+    """Leaves a request for the run of this workflow and returns its reply; raises `SilentRunError` without one."""
     pid = _pid_of_run(workspace, elsewhere)
-    _remove(os.path.join(workspace.requests, f"{os.getpid()}.answer"))  # of a process that was called so before us
+    _remove(os.path.join(workspace.requests, f"{os.getpid()}.answer"))  # left by an earlier process with the same pid
     path = _ask(workspace, kind, request, pid)
     answered = path + ".answer"
     deadline = time.monotonic() + patience
     while not os.path.exists(answered):
         if workspace.holder() is None and not os.path.exists(answered):
             _remove(path + kind)
-            raise InputError(f"the run of {os.path.basename(workspace.workflow)} has ended meanwhile")
+            raise InputError(f"the run of {os.path.basename(workspace.workflow)} has ended in the meantime")
         if time.monotonic() > deadline:
             _remove(path + kind)
-            raise SilentRunError(f"process {pid} does not answer", remedy="see 'shoal status' for how its run stands")
+            raise SilentRunError(f"process {pid} does not answer", remedy="see 'shoal status' for the state of its run")
         time.sleep(_PAUSE)
     with open(answered, "rb") as file:
-        told = file.read()
+        reply = file.read()
     _remove(answered)
-    return told
+    return reply
 
 
 def ask_to_close(workspace: Workspace) -> None:
-    """Tells the net that is being run here that no more tokens will come."""
+    """Tells the net that runs here that no more tokens will come."""
     ask_to_put(workspace, TokensPut(None, [], close=True))
 
 
@@ -107,17 +108,17 @@ def _pid_of_run(workspace: Workspace, elsewhere: str) -> int:
     return holder.pid
 
 
-def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, knock: int = signal.SIGUSR1) -> str:
-    """Leaves the request and knocks; returns its path without the ending."""
+def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, signal_number: int = signal.SIGUSR1) -> str:
+    """Writes the request and signals the run; returns the path without its extension."""
     path = os.path.join(workspace.requests, f"{os.getpid()}")
     try:
         with open(path + ".part", "wb") as file:
             file.write(request)
         os.rename(path + ".part", path + kind)
     except OSError as error:
-        raise InputError(f"cannot write in {workspace.requests!r}: {error.strerror}") from None
+        raise InputError(f"cannot write to {workspace.requests!r}: {error.strerror}") from None
     try:
-        _signal(pid, knock)
+        _signal(pid, signal_number)
     except InputError:
         _remove(path + kind)
         raise
@@ -125,7 +126,7 @@ def _ask(workspace: Workspace, kind: str, request: bytes, pid: int, knock: int =
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Opens what is there and waits for nobody, should it be a pipe."""
+    """Opens a file without blocking, in case it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -142,17 +143,17 @@ def _signal(pid: int, number: int) -> None:
     except ProcessLookupError:
         raise InputError(f"process {pid} has just ended") from None
     except PermissionError:
-        raise InputError(f"process {pid} belongs to somebody else") from None
+        raise InputError(f"process {pid} belongs to another user") from None
 
 
 def take_requests(workspace: Workspace, graph: Graph) -> list[int]:
-    """Tasks that were asked to be cancelled since the last call; names that are no task are ignored."""
+    """Returns the tasks whose cancellation was requested since the last call; ignores unknown names."""
     find = lookup_tasks(graph, relative_here())
     return [task for task in map(find, names_to_cancel(workspace)) if task is not None]
 
 
 def names_to_cancel(workspace: Workspace) -> list[str]:
-    """The names of tasks that were asked to be cancelled since the last call."""
+    """Returns the names of tasks whose cancellation was requested since the last call."""
     found: list[str] = []
     for path in _requests(workspace, ".cancel"):
         try:
@@ -165,21 +166,22 @@ def names_to_cancel(workspace: Workspace) -> list[str]:
 
 
 def why_stopped(workspace: Workspace, number: int) -> str:
-    """What a signal that stops a run is told as: `shoal cancel` leaves word that it was sent by it."""
-    asked = _requests(workspace, ".stop") if number == signal.SIGTERM else []
-    for path in asked:
+    """Returns the reason to show for a signal that stops a run: `shoal cancel` leaves a file to show that it sent the
+    signal."""
+    requests = _requests(workspace, ".stop") if number == signal.SIGTERM else []
+    for path in requests:
         _remove(path)
-    return "it was cancelled" if asked else f"received {signal.Signals(number).name}"
+    return "it was cancelled" if requests else f"received {signal.Signals(number).name}"
 
 
-def told_cancelled(graph: Graph, tasks: Sequence[int]) -> str:
+def cancelled_summary(graph: Graph, tasks: Sequence[int]) -> str:
     """`cancelled: a, b, c and 12 more`."""
     more = f" and {len(tasks) - MOST_NAMED:,} more" if len(tasks) > MOST_NAMED else ""
     return f"cancelled: {', '.join(graph.names[task] for task in tasks[:MOST_NAMED])}{more}"
 
 
 def take_puts(workspace: Workspace) -> Iterator[tuple[str, TokensPut]]:
-    """Tokens that were put since the last call, each with where its answer is to be left."""
+    """Yields tokens that were put since the last call, each with the path for the reply."""
     for path, request in _taken(workspace, ".put"):
         try:
             yield path, msgspec.json.decode(request, type=TokensPut)
@@ -188,12 +190,12 @@ def take_puts(workspace: Workspace) -> Iterator[tuple[str, TokensPut]]:
 
 
 def take_questions(workspace: Workspace) -> Iterator[tuple[str, bytes]]:
-    """Questions since the last call, each with where its answer is to be left."""
+    """Yields questions since the last call, each with the path for the reply."""
     return _taken(workspace, ".why")
 
 
 def _taken(workspace: Workspace, kind: str) -> Iterator[tuple[str, bytes]]:
-    """Requests of a kind, which are then gone."""
+    """Yields requests of one kind and removes them."""
     for path in _requests(workspace, kind):
         try:
             with open(path, "rb", opener=_at_once) as file:
@@ -205,16 +207,16 @@ def _taken(workspace: Workspace, kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 def answer(path: str, error: InputError | None) -> None:
-    """Leaves word of what became of a request."""
-    told = RequestResult(error.message, error.remedy) if error is not None else RequestResult()
-    write_answer(path, msgspec.json.encode(told))
+    """Writes the outcome of a request."""
+    reply = RequestResult(error.message, error.remedy) if error is not None else RequestResult()
+    write_answer(path, msgspec.json.encode(reply))
 
 
-def write_answer(path: str, told: bytes) -> None:
-    """Leaves an answer where it is waited for; a full disk leaves none."""
+def write_answer(path: str, reply: bytes) -> None:
+    """Writes a reply to the path where the other process waits for it; on a full disk there is none."""
     try:
         with open(path + ".part", "wb") as file:
-            file.write(told)
+            file.write(reply)
         os.rename(path + ".part", path + ".answer")
     except OSError:
         _remove(path + ".part")
@@ -231,11 +233,11 @@ def _requests(workspace: Workspace, kind: str) -> list[str]:
 EXPLAIN_SECONDS = 5.0
 REPLACED = "\ufffd"
 _NO_ANSWER = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
-"""What a malformed question, or a defect of the answering, may raise."""
+"""Exceptions that a malformed question, or a bug in answering it, may raise."""
 
 
 class ExplainQuestion(msgspec.Struct, frozen=True):
-    """About one task, by name, file or number; about the whole run without it."""
+    """A question about one task, by name, file or number, or without a name about the whole run."""
 
     task: str | None
     since: dict[int, float] = {}
@@ -243,28 +245,28 @@ class ExplainQuestion(msgspec.Struct, frozen=True):
 
 
 class ExplainReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer of the run, with the names of the tasks in it."""
+    """The reply of the run, with the names of the tasks in it."""
 
     answer: Answer | None = None
     whole: RunAnswer | None = None
     names: dict[int, str] = {}
-    """Neither of the first two: the run has no such task."""
+    """If the first two are empty, the run has no such task."""
 
 
 def ask_why(workspace: Workspace, question: ExplainQuestion) -> ExplainReply:
     """Asks the run of this workflow on this machine. Raises `InputError` if it cannot be asked, `SilentRunError` if it
-    does not answer."""
+    does not reply."""
     if question.task is not None:
         question = msgspec.structs.replace(question, task=decodable(question.task))
-    told = ask_and_wait(workspace, ".why", msgspec.json.encode(question), EXPLAIN_SECONDS)
-    return msgspec.json.decode(told, type=ExplainReply)
+    reply = ask_and_wait(workspace, ".why", msgspec.json.encode(question), EXPLAIN_SECONDS)
+    return msgspec.json.decode(reply, type=ExplainReply)
 
 
 def answer_questions(
     workspace: Workspace,
     graph: Graph,
     statuses: Sequence[int],
-    broker: Scheduler,
+    scheduler: Scheduler,
     now: float,
     unbegun: Mapping[int, int],
     *,
@@ -276,16 +278,16 @@ def answer_questions(
     for path, request in take_questions(workspace):
         try:
             question = msgspec.json.decode(request, type=ExplainQuestion)
-            since = {task: moment for task, moment in question.since.items() if task in broker.running}
-            known = (graph, statuses, broker, now, unbegun)
+            since = {task: moment for task, moment in question.since.items() if task in scheduler.running}
+            known = (graph, statuses, scheduler, now, unbegun)
             source = SingleNodeSource(*known, since=since, reasons=reasons, order=order, stopping=stopping)
-            told = msgspec.json.encode(_told(source, graph, question.task))
+            reply = msgspec.json.encode(_reply_to(source, graph, question.task))
         except _NO_ANSWER:
-            told = msgspec.json.encode(ExplainReply())  # a question must not harm the run
-        write_answer(path, told)
+            reply = msgspec.json.encode(ExplainReply())  # a question must not harm the run
+        write_answer(path, reply)
 
 
-def _told(source: SingleNodeSource, graph: Graph, wanted: str | None) -> ExplainReply:
+def _reply_to(source: SingleNodeSource, graph: Graph, wanted: str | None) -> ExplainReply:
     if wanted is None:
         whole = source.whole()
         mentioned = [task for group in whole.groups for task in group.example.mentions()]
@@ -303,6 +305,6 @@ def _names(graph: Graph, tasks: list[int]) -> dict[int, str]:
 
 def _found(graph: Graph, wanted: str) -> int | None:
     task = find_task(graph, wanted, relative_here())
-    if task is None and REPLACED in wanted:  # a name that is not UTF-8 is asked for as it is shown
+    if task is None and REPLACED in wanted:  # a name that is not UTF-8 is requested in its displayed form
         return next((number for number, name in enumerate(graph.names) if decodable(name) == wanted), None)
     return task

@@ -1,9 +1,9 @@
-"""Reads and executes a rules file, and whatever it includes, and hands back the filled registry.
+"""Loads a rules file and its includes: executes them, fingerprints imported modules, returns the filled registry.
 
 The file runs as a module named `shoal_rules` with its own directory first on `sys.path`. Modules of the project that it
-imports are loaded from their source: their fingerprints are made of that, too. Whatever goes wrong in it is the user's
-to mend and becomes an `InputError` at their line. What the definitions mean is left to `shoal.frontend.rules`. A file
-that makes a net in place of rules is told by `NetFoundError`.
+imports are loaded from their source, because their fingerprints are made from the source, too. Any error in the file
+becomes an `InputError` at the user's line. `shoal.formats.rules` interprets the definitions. A file that defines a net
+instead of rules raises `NetFoundError`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _WORD = re.compile(r"[^\d\W]\w*")
 _CALL = re.compile(r"""(?:\bimport_module|\b__import__)\s*\(\s*["']([.\w]+)["']""")
 _COMPILED = (".so", ".pyc")
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where statements hold others."""
+"""Fields of statements that hold other statements."""
 _Imports: TypeAlias = list[tuple[str, list[str]]]
-"""Modules, with dots in front if they are relative, and what is imported from each."""
+"""Modules, with leading dots if relative, and the names imported from each."""
 
 
 class ModuleVersions:
-    """From names of modules to texts that change when the modules do."""
+    """Maps module names to texts that change when the modules do."""
 
     def __init__(self, directory: str) -> None:
-        """`directory` is that of the rules file."""
+        """`directory` is the directory of the rules file."""
         self._directory = os.path.realpath(directory) + "/"
         self._library = os.path.dirname(os.path.realpath(os.__file__)) + "/"
         self._texts: dict[str, str] = {}
@@ -61,14 +61,15 @@ class ModuleVersions:
         return found
 
     def _describe(self, name: str) -> str:
-        """The names and contents of everything that the module leads to, in the order of their names."""
+        """Returns names and contents of all modules that the module imports, directly or not, in the order of their
+        names."""
         file = self._file(name)
         if file is None or (name.startswith("/") and not self._is_of_project(name, file)):
             return ""
         words: dict[str, None] = {}
         known = {name: None}
         waiting = [name]
-        for current in waiting:  # grows while we walk it
+        for current in waiting:  # the list grows during the loop
             file = self._file(current)
             if file is None:
                 continue
@@ -86,7 +87,7 @@ class ModuleVersions:
         return f"{self._shown(name)} {blake2b(chr(10).join(sorted(words)).encode(), digest_size=16).hexdigest()}"
 
     def _shown(self, name: str) -> str:
-        """A path as seen from the rules file: the project may have been moved."""
+        """Returns a path relative to the rules file, because the project may be moved."""
         return os.path.relpath(os.path.realpath(name), self._directory) if name.startswith("/") else name
 
     def _is_of_project(self, name: str, file: str) -> bool:
@@ -97,7 +98,7 @@ class ModuleVersions:
         return not file.startswith(self._library) and not any(part in _INSTALLED for part in file.split("/"))
 
     def _file(self, name: str) -> str | None:
-        """Where a module is; "" if it has no file, None if there is no such module. Nothing is imported for that."""
+        """Returns the file of a module; "" if it has no file, None if there is no such module. Imports nothing."""
         if name not in self._files:
             if name.startswith("/"):
                 self._files[name] = os.path.realpath(name) if os.path.isfile(name) else None
@@ -106,7 +107,7 @@ class ModuleVersions:
         return self._files[name]
 
     def _look(self, file: str) -> tuple[str, _Imports]:
-        """A digest of the file's content, and its imports."""
+        """Returns a digest of the file's content, and its imports."""
         found = self._read.get(file)
         if found is None:
             try:
@@ -133,7 +134,7 @@ def _find(name: str) -> str | None:
     for part in name.split("."):
         whole = f"{whole}.{part}" if whole else part
         loaded = sys.modules.get(whole)
-        if loaded is not None and whole != name:  # perhaps from a place that no search would find
+        if loaded is not None and whole != name:  # it may come from a place that no search finds
             path = getattr(loaded, "__path__", None)
         else:
             try:
@@ -149,7 +150,7 @@ def _find(name: str) -> str | None:
 
 
 def _package_of(name: str) -> str:
-    """The package that a module is in, which is imported with it."""
+    """Returns the package of a module, which is imported with it."""
     if not name.startswith("/"):
         return name.rpartition(".")[0]
     directory, base = os.path.split(name)
@@ -157,7 +158,7 @@ def _package_of(name: str) -> str:
 
 
 def _imported(name: str, file: str, imports: _Imports) -> Iterator[str]:
-    """Names of modules that a module imports, perhaps, with these statements."""
+    """Yields the names of modules that a module may import by these statements."""
     if name.startswith("/"):
         package = os.path.dirname(name)
     else:
@@ -176,7 +177,7 @@ def _imported(name: str, file: str, imports: _Imports) -> Iterator[str]:
 
 
 def _imported_beside(directory: str, level: int, below: str, parts: list[str]) -> Iterator[str]:
-    """Files of the modules that a file in the directory imports relative to itself."""
+    """Yields files of the modules that a file in the directory imports relative to itself."""
     for _ in range(level - 1):
         directory = os.path.dirname(directory)
     whole = os.path.join(directory, *below.split("."))
@@ -190,20 +191,20 @@ def _first_file(*paths: str) -> str:
 
 
 def _imports(content: bytes, is_package: bool) -> Iterator[tuple[str, list[str]]]:
-    """What a source text imports: modules, with dots in front if relative, and the parts of them."""
+    """Yields what a source text imports: modules, with leading dots if relative, and the names imported from them."""
     if b"import" not in content and b"__all__" not in content:
         return
     text = content.decode("utf-8", "replace")
     yield from ((match[1], []) for match in _CALL.finditer(text))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # who executes the file says them
+            warnings.simplefilter("ignore")  # warnings appear when the file is executed
             tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         yield from _like_imports(text)
         return
     waiting: list[ast.AST] = [tree]
-    for node in waiting:  # grows while we walk it
+    for node in waiting:  # the list grows during the loop
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -216,7 +217,7 @@ def _imports(content: bytes, is_package: bool) -> Iterator[tuple[str, list[str]]
 
 
 def _all(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[str]:
-    """Names in `__all__`: `from package import *` imports the modules among them."""
+    """Returns the names in `__all__`: `from package import *` imports the modules among them."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
         return []
@@ -225,7 +226,7 @@ def _all(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> list[str]:
 
 
 def _like_imports(text: str) -> Iterator[tuple[str, list[str]]]:
-    """What looks like imports in a text that cannot be parsed, and perhaps could by another version of Python."""
+    """Yields what looks like imports in a text that cannot be parsed; another version of Python might parse it."""
     for match in _FROM.finditer(text):
         yield match[1], _WORD.findall(match[2])
     for match in _IMPORT.finditer(text):
@@ -233,7 +234,7 @@ def _like_imports(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _name_and_version(name: str, file: str, library: str) -> str:
-    """What stands for something that is installed, or belongs to Python."""
+    """Returns name and version of an installed module, or of one from the standard library."""
     package = name.partition(".")[0]
     if package == "shoal" or not file or (file.startswith(library) and "-packages/" not in file):
         return name
@@ -251,12 +252,12 @@ def _name_and_version(name: str, file: str, library: str) -> str:
 MODULE_NAME = "shoal_rules"
 
 
-class NetFoundError(InputError):  # not wrong by itself, only for who wants rules
-    """The file defines a net and no rules; to whoever knows nothing of nets it is one sentence."""
+class NetFoundError(InputError):  # an error only for callers that expect rules
+    """The file defines a net and no rules. Callers that do not support nets show it as an error."""
 
     def __init__(self, path: str, net: Net) -> None:
         super().__init__(
-            f"the file defines the net {net.name!r}, which has no tasks that are known beforehand",
+            f"the file defines the net {net.name!r}, whose tasks are not known in advance",
             file=path,
             remedy="nets are for 'shoal run', 'status', 'graph', 'why', 'put' and 'cancel'",
         )
@@ -269,7 +270,7 @@ def load_rules(path: str, parameters: Mapping[str, str] | None = None) -> Rules:
 
 
 class _Loader:
-    """The files of one workflow: the one named on the command line and those it includes."""
+    """The files of one workflow: the one named on the command line and those that it includes."""
 
     def __init__(self, path: str, parameters: Mapping[str, str]) -> None:
         self._path = path
@@ -295,13 +296,13 @@ class _Loader:
         self._rules.check_parameters()
         net = self._find_net()
         if self._rules.has_functions or net is not None:
-            self._let_functions_travel()
+            self._send_functions_by_value()
         if net is not None:
             raise NetFoundError(self._path, net)
         return self._rules
 
     def _find_net(self) -> Net | None:
-        """The net among the globals of the file, if it has one; a sub-net is the same net under a prefix."""
+        """Returns the net among the globals of the file, if any; a sub-net is the same net under a prefix."""
         building = sys.modules.get("shoal.petri.net")
         if building is None:
             return None
@@ -314,12 +315,12 @@ class _Loader:
             raise InputError(
                 f"the file defines {len(nets)} nets, {names}",
                 file=self._path,
-                remedy="leave one of them in it, or run them from a program with shoal.Executor",
+                remedy="keep one of them in the file, or run them from a program with shoal.Executor",
             )
         net = next(iter(nets.values()), None)
         if net is not None and (self._rules.names or self._rules.rules):
             raise InputError(
-                f"the file defines the net {net.name!r} and rules", file=self._path, remedy="put one of them elsewhere"
+                f"the file defines the net {net.name!r} and rules", file=self._path, remedy="move one to another file"
             )
         return net
 
@@ -360,13 +361,13 @@ class _Loader:
             return sorted(glob.glob(pattern, root_dir=self._directory, recursive=True))
         except RecursionError:
             raise InputError(
-                f"the folders that files({pattern!r}) would look into have too many levels",
-                remedy="write a pattern that leaves out the deepest ones, or name the files",
+                f"files({pattern!r}) would search directories that are nested too deeply",
+                remedy="write a pattern that excludes the deepest ones, or name the files",
             ) from None
 
-    def _let_functions_travel(self) -> None:
-        """Has the files' functions sent to workers as code, for no worker can import a rules file."""
-        # It has no stubs, and costs 20 ms that a workflow of commands need not pay.
+    def _send_functions_by_value(self) -> None:
+        """Makes workers receive the functions of these files as code, because no worker can import a rules file."""
+        # cloudpickle has no stubs, and its import costs 20 ms that a workflow of commands need not pay.
         import cloudpickle  # type: ignore[import-untyped]
 
         for module in self._modules:

@@ -1,4 +1,4 @@
-"""How a run is run on this machine, as asked for on the command line or by another program."""
+"""Options of a run, and the resources (cores, memory, disk) of this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shoal.execution.attempt_recorder import AttemptHooks
 from shoal.execution.learned_sizes import DEFAULT_MODE
 
 MORE = "--resource {name}=N"
-"""The option by which a user says that a machine has more than it seems."""
-LARGER_NODE = "add a node that has so much"
-"""What stands in its place on a cluster, whose nodes say themselves what they have."""
+"""The option with which a user declares that a machine has more of a resource."""
+LARGER_NODE = "add a larger node"
+"""Replaces `MORE` on a cluster, where each node declares its own resources."""
 
 
 class RunOptions(msgspec.Struct):
-    """How to run, as asked for on the command line."""
+    """The options of a run, from the command line or from another program."""
 
     node: Resources
     order: str = DEFAULT_ORDER
@@ -29,33 +29,33 @@ class RunOptions(msgspec.Struct):
     by_content: bool = False
     paranoid: bool = False
     trace: str | None = None
-    """A file that gets every event and the commands it led to, one JSON line each."""
-    attendant: AttemptHooks | None = None
+    """A file for every event and the commands it led to, one JSON line each."""
+    hooks: AttemptHooks | None = None
     retry_pause: float = FIRST_DELAY
-    """Seconds before the second repetition of an attempt; they double from there."""
+    """Seconds before the second retry of a task; doubles with each further retry."""
     as_found: bool = False
-    """Leave files as a plain runner finds them: changed outputs are taken as they are, outputs that stand there before
-    the first run are not removed, and no directories are made for outputs."""
+    """Take files as a plain runner finds them: changed outputs count as they are, outputs that exist before the first
+    run are not removed, and no directories are created for outputs."""
     overwrite: bool = False
-    """Make outputs again that stand there although nothing on record has made them."""
+    """Overwrite existing outputs for which there is no record."""
     sizing: str = DEFAULT_MODE
-    """How resources are sized that tasks do not declare."""
+    """How undeclared resources of tasks are sized."""
     throttle: Regime = NO_THROTTLE
-    """What limits how many tasks run together, beside what they declare."""
+    """What limits the number of concurrent tasks, in addition to their declared resources."""
     pass_streams: bool = False
-    """Let tasks write where this process does, in place of keeping what they write."""
+    """Let tasks write to this process's own output streams instead of capturing what they write."""
     more: str = MORE
     """The option by which the user can declare more of a resource."""
     enforced: bool = True
-    """End tasks that use more memory or disk than they declared."""
+    """Kill tasks that use more memory or disk than they declared."""
     series: str | None = None
-    """A directory that gets a time series of each task that runs long enough to be looked at."""
+    """A directory for a time series of each task that runs long enough to be sampled."""
     check_sources: bool = True
-    """Refuse to start when a source file is not there."""
+    """Refuse to start when a source file is missing."""
 
 
 def this_node(directory: str, jobs: float | None = None, declared: Mapping[str, str] | None = None) -> Resources:
-    """The node's resources; `jobs` stands for its cores, `declared` adds to or replaces what was found."""
+    """Returns the node's resources; `jobs` replaces its cores, `declared` adds to or replaces what was detected."""
     amounts = {
         "cores": parse_amount(jobs, "--jobs") if jobs is not None else available_cores() * FRACTION,
         "memory": available_memory(),
@@ -66,14 +66,14 @@ def this_node(directory: str, jobs: float | None = None, declared: Mapping[str, 
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Returns the number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_memory() -> int:
-    """Bytes of memory: what the machine has, or the limit of our control group if that is less."""
+    """Returns the machine's memory in bytes, or the limit of our control group if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

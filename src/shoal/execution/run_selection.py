@@ -1,4 +1,4 @@
-"""Which run of which workflow is meant: `FILE`, `FILE@2` for its second run, `FILE@-1` for the one before the last."""
+"""Selects a run of a workflow: `FILE` (latest), `FILE@2` (second run), `FILE@-1` (the one before the last)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUN = b"\xa3run"
 
 
 def split_run(word: str) -> tuple[str, int | None]:
-    """The workflow and the number of the run; a file that is there by the whole name is meant by it."""
+    """Returns the workflow and the number of the run. A file that exists under the whole name takes precedence."""
     found = _NUMBERED.fullmatch(word)
     if os.path.exists(word):
         return word, None
@@ -31,17 +31,18 @@ def split_run(word: str) -> tuple[str, int | None]:
 
 
 def _refuse_no_number(word: str) -> None:
-    """What stands behind a file that is there cannot be meant as a part of its name."""
+    """Raises an error for `FILE@x` with an invalid run number if FILE exists."""
     marked = _MARKED.fullmatch(word)
     if marked is not None and os.path.isfile(marked[1]):
         raise InputError(
-            f"{marked[2]!r} in {word!r} is no number of a run",
-            remedy="the first run is @1, the last one needs no number",
+            f"{marked[2]!r} in {word!r} is not a run number",
+            remedy="the first run is @1, the latest needs no number",
         )
 
 
 def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
-    """The run that is meant, or a sentence that it is not there; without a number the last that had something to do."""
+    """Opens a run, or raises `InputError` if it does not exist. Without a number: the latest run that had something to
+    do."""
     workspace = Workspace(path)
     if not os.path.isfile(workspace.ledger):
         if not os.path.isfile(path):
@@ -56,18 +57,19 @@ def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
 
 
 def refuse_unreadable(path: str, ledger: str) -> None:
-    """Says of a ledger in which no run was found that it is damaged, if it is."""
-    records, damaged = how_whole(ledger)
+    """Raises an error if a ledger in which no run was found is damaged."""
+    records, damaged = count_records(ledger)
     if damaged:
         what = "no run" if records else "nothing"
         raise InputError(
-            f"the ledger of {os.path.basename(path)!r} is damaged, and {what} in it can be read",
-            remedy="'shoal run' mends it, and runs again what it does not know of any more",
+            f"the ledger of {os.path.basename(path)!r} is damaged: {what} in it is readable",
+            remedy="'shoal run' repairs it and runs the tasks again whose records are lost",
         )
 
 
-def how_whole(ledger: str) -> tuple[int, int]:
-    """How many records a ledger has, and how many bytes that belong to none; its end may be being written."""
+def count_records(ledger: str) -> tuple[int, int]:
+    """Returns the number of records of a ledger, and the number of bytes that belong to none; its end may be being
+    written."""
     records = covered = 0
     for found in LedgerTail(ledger).stretches():
         rows = found.sound(np.arange(len(found)))
@@ -78,24 +80,24 @@ def how_whole(ledger: str) -> tuple[int, int]:
 
 
 def numbered_run(workspace: Workspace, path: str, number: int | None) -> int | None:
-    """The number of the run that is meant, counted from 1; None for the last."""
+    """Returns the number of the selected run, counted from 1; None for the latest."""
     if number is None:
         return None
     runs = count_runs(workspace.ledger)
     wanted = number if number > 0 else runs + number
-    if number == 0 or not 1 <= wanted <= runs:  # they are counted from 1, and -1 is the one before the last
-        raise InputError(f"there is no run {number} of {path!r}", remedy=_what_there_is(runs))
+    if number == 0 or not 1 <= wanted <= runs:  # runs are counted from 1, and -1 is the one before the last
+        raise InputError(f"there is no run {number} of {path!r}", remedy=_available_runs(runs))
     return wanted
 
 
-def _what_there_is(runs: int) -> str:
+def _available_runs(runs: int) -> str:
     if runs < 2:
         return "its ledger has one run, @1" if runs else "its ledger has none"
     return f"its ledger has {runs} runs: the first is @1, the one before the last @-1"
 
 
 def count_runs(ledger: str) -> int:
-    """How many runs have begun in a ledger."""
+    """Returns the number of runs that have begun in a ledger."""
     runs = 0
     for payloads in LedgerTail(ledger).pieces():
         runs += sum(isinstance(decode(payload), RunStarted) for payload in payloads if _RUN in payload[:8])

@@ -1,6 +1,7 @@
-"""From a file name to a finished run: load, lock, look back, plan, run.
+"""One run of a workflow from start to end: load, lock, recover, plan, run, record.
 
-`look` does everything a reader needs (plan, why, graph) and touches nothing; `Session` is a run.
+`look` provides everything that a reader needs (plan, why, graph) and changes nothing; `Session` is a run. The functions
+at the top build the records at the head of a run in the ledger.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _MOST = (1 << 31) - 1
 
 
 def links_of(graph: Graph, tasks: Sequence[int]) -> Iterator[TasksLinked]:
-    """The records for these tasks: once for what they read, once for what they come after without a file between."""
+    """Yields the records of these tasks' dependencies: one for files they read, one for tasks they follow without a
+    file."""
     for begin in range(0, len(tasks), _CHUNK):
         chunk = array("i", tasks[begin : begin + _CHUNK])
         files, counts = _rows(chunk, graph.input_start, graph.inputs)
@@ -71,7 +73,7 @@ def links_of(graph: Graph, tasks: Sequence[int]) -> Iterator[TasksLinked]:
 
 
 def names_of_outputs(graph: Graph, tasks: Sequence[int]) -> OutputsNamed | None:
-    """The record for those of these tasks that do not go by the name of their one output; None if there are none."""
+    """Returns the record of those tasks whose name is not the name of their only output; None if there are none."""
     start, outputs, files, names = graph.output_start, graph.outputs, graph.file_names, graph.names
     others = [
         task
@@ -85,7 +87,7 @@ def names_of_outputs(graph: Graph, tasks: Sequence[int]) -> OutputsNamed | None:
 
 
 def categories_of(graph: Graph) -> CategoriesDeclared:
-    """The largest request of each category that has anything to run; groups have not."""
+    """Returns the largest request of each category with runnable tasks; groups have none."""
     declared: dict[str, dict[str, int]] = {}
     used = {number for number, action in zip(graph.profile, graph.actions, strict=True) if action is not None}
     for number in sorted(used):
@@ -98,8 +100,8 @@ def categories_of(graph: Graph) -> CategoriesDeclared:
 
 
 def cores_of(graph: Graph, tasks: Sequence[int], categories: CategoriesDeclared) -> Iterator[CoresAsked]:
-    """The records for those of these tasks that ask for other cores than their category; mostly there is none. All of
-    these tasks run something."""
+    """Yields the records of those tasks that request other cores than their category, which are few. All of `tasks` are
+    runnable."""
     usual = {
         name: dict(amounts).get("cores", NONE_ASKED)
         for name, amounts in zip(categories.names, categories.resources, strict=True)
@@ -140,11 +142,11 @@ def _bytes(column: array[int]) -> bytes:
 _PLAN_CHUNK = 500
 _LISTED = 3
 _GARBAGE_THRESHOLD = 100_000
-"""A run makes many short-lived objects and hardly any cycles: looking for those every 700 objects is a waste."""
+"""A run makes many short-lived objects and hardly any reference cycles: a collection every 700 objects is a waste."""
 
 
 class SessionView(msgspec.Struct):
-    """A workflow, what is known of its past, and what is to be done."""
+    """A workflow, its history, and the plan of what to run."""
 
     workflow: Workflow
     workspace: Workspace
@@ -154,7 +156,7 @@ class SessionView(msgspec.Struct):
 
 
 def enter(path: str) -> Workspace:
-    """Makes the workflow's directory the current one, where all its names are relative to."""
+    """Makes the workflow's directory the current one; all its names are relative to it."""
     workspace = Workspace(path)
     try:
         os.chdir(workspace.base)
@@ -165,11 +167,11 @@ def enter(path: str) -> Workspace:
 
 def load(workspace: Workspace, words: Sequence[str]) -> Workflow:
     """Loads the workflow; the current directory is its own."""
-    return undisturbed(lambda: load_workflow(os.path.basename(workspace.workflow), words))
+    return without_collection(lambda: load_workflow(os.path.basename(workspace.workflow), words))
 
 
-def undisturbed(read: Callable[[], Workflow]) -> Workflow:
-    """Loads without the garbage collector in the way: a graph is many small objects and no garbage."""
+def without_collection(read: Callable[[], Workflow]) -> Workflow:
+    """Loads with the garbage collector off: a graph consists of many small objects without garbage."""
     gc.disable()
     try:
         return read()
@@ -203,12 +205,13 @@ def make_plan(
         for task in plan.to_run():
             if plan.reasons[task] == Reason.NEW:
                 for file in graph.outputs_of(task):
-                    versions.sizes[file] = -1  # what stands there is not ours to remove
+                    versions.sizes[file] = -1  # an existing file there is not ours to remove
     return plan, versions
 
 
 def refuse_results_as_sources(graph: Graph, history: History) -> None:
-    """A result whose rule lacks a need must not stay as it is for ever because it exists."""
+    """Refuses results that are now taken for sources. A task whose rule lacks an input would otherwise stay up to date
+    for ever."""
     for name, (outs, need) in graph.lacking.items():
         if history.result(place_of_text("\0".join(outs))) is not None:
             raise InputError(
@@ -232,20 +235,20 @@ def look(
 
 
 def refuse_oversized(plan: Plan, node: Resources, more: str = MORE) -> None:
-    """A task larger than the machine would wait for ever, so it is refused before anything runs."""
+    """Refuses tasks that are larger than the machine before anything runs, because they would wait for ever."""
     for task, name in _lacking(plan, plan.to_run, node):
         raise too_large(plan.graph, task, name, node, more)
 
 
 def why_too_large(plan: Plan, task: int, node: Resources) -> tuple[int, InputError] | None:
-    """The task, or the first that it needs, that would be refused, and what would be said of it."""
+    """Returns the task, or the first of its dependencies, that would be refused, with the error message."""
     for found, name in _lacking(plan, lambda: _needed(plan, task), node):
         return found, too_large(plan.graph, found, name, node)
     return None
 
 
 def refuse_unknown(plan: Plan) -> None:
-    """What stands under the name of an output and was not made here is nobody's but the user's."""
+    """Refuses to run if outputs exist that no recorded task made: they belong to the user."""
     if not plan.unknown:
         return
     graph, task = plan.graph, next(iter(plan.unknown))
@@ -261,7 +264,8 @@ def refuse_unknown(plan: Plan) -> None:
 
 
 def _lacking(plan: Plan, tasks: Callable[[], Iterable[int]], node: Resources) -> Iterator[tuple[int, str]]:
-    """Those of the tasks that ask for more than there is, with what that is; `tasks` is called if there can be any."""
+    """Yields the tasks that request more than the node has, each with the name of the resource. Calls `tasks` only if
+    there can be any."""
     graph = plan.graph
     lacking = [profile.resources.lacking_in(node) for profile in graph.profiles]
     if any(lacking):
@@ -271,11 +275,11 @@ def _lacking(plan: Plan, tasks: Callable[[], Iterable[int]], node: Resources) ->
 
 
 def _needed(plan: Plan, task: int) -> list[int]:
-    """The task and all that it needs, nearest first, as far as they would run."""
+    """Returns the task and its dependencies that would run, nearest first."""
     graph = plan.graph
     found = {task: None}
     queue = [task]
-    for current in queue:  # grows while we walk it
+    for current in queue:  # the list grows during the loop
         for other in graph.predecessors_of(current):
             if other not in found:
                 found[other] = None
@@ -284,23 +288,23 @@ def _needed(plan: Plan, task: int) -> list[int]:
 
 
 def too_large(graph: Graph, task: int, name: str, node: Resources, more: str = MORE) -> InputError:
-    """What is said of a task that asks for more of something than the machine has."""
+    """Returns the error for a task that requests more of a resource than the machine has."""
     if is_label(name):
         message = f"{graph.names[task]!r} requires a node with the label {name}, which this machine does not have"
-        remedy = f"run it on a cluster, or say that this machine has it with --label {name}"
+        remedy = f"run it on a cluster, or declare it for this machine with --label {name}"
     else:
         asked, there = (show_amount(name, each.get(name)) for each in (graph.profile_of(task).resources, node))
         is_cluster = more == LARGER_NODE
         who = "the largest node of the cluster" if is_cluster else "this machine"
         message = f"{graph.names[task]!r} asks for {name} {asked}, but {who} has {there}"
-        declare = more if is_cluster else f"declare more with {more.format(name=name)} if it is there"
+        declare = more if is_cluster else f"declare more with {more.format(name=name)} if the machine has it"
         remedy = f"ask for less, or {declare}"
     return InputError(message, file=graph.source, line=graph.lines[task] or None, remedy=remedy)
 
 
-def look_back(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
-    """Clears up what a killed run has left, under the lock and before anything looks at the files; returns where what
-    stood under the names of outputs has been moved to."""
+def recover(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
+    """Recovers from a killed run, under the lock and before any file is examined; returns where existing outputs were
+    moved."""
     ended = end_leftovers(workspace, history)
     if ended:
         note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
@@ -313,24 +317,24 @@ def look_back(workspace: Workspace, history: History, note: Callable[[str], None
 
 
 class RunDriver(Protocol):
-    """What runs a plan to its end, here or elsewhere."""
+    """Runs a plan to its end, on this machine or on a cluster."""
 
     @property
     def statistics(self) -> Statistics: ...
     @property
-    def books(self) -> AttemptRecorder: ...
+    def recorder(self) -> AttemptRecorder: ...
     @property
     def graph(self) -> Graph: ...
     @property
     def stop_reason(self) -> str: ...
     @property
     def detached(self) -> bool:
-        """Whether it goes on without us."""
+        """Whether the run continues without this process."""
 
     @property
     def stop_signal(self) -> int: ...
     def ended_at(self) -> float:
-        """When it was over: now, or earlier if nobody followed it then."""
+        """When the run ended: now, or earlier if this process was not attached then."""
 
     def execute(self) -> None: ...
 
@@ -339,7 +343,7 @@ class Session:
     """One run of a workflow, from lock to last record."""
 
     attaches = False
-    """Whether it goes on with a run that was brought to a cluster before."""
+    """Whether it continues a run that was submitted to a cluster earlier."""
 
     def __init__(
         self,
@@ -352,16 +356,16 @@ class Session:
         afresh: bool = False,
         before: Callable[[Workflow], None] | None = None,
     ) -> None:
-        """`read` is called while the launcher boots, `before` under the lock and before the past is looked at; the
+        """`read` is called while the launcher boots, `before` under the lock and before the history is read; the
         current directory is the workspace's base."""
         self.options = options
         self.listener = listener
-        self.tell_all = False
-        """Tell the listener of every attempt, not only of those that did not succeed."""
-        raise_limit()  # each process that makes calls takes some descriptors
+        self.report_all = False
+        """Report every attempt to the listener, not only unsuccessful ones."""
+        raise_limit()  # each worker process needs some descriptors
         self.identity = os.urandom(6).hex()
         self.began = 0.0
-        """When the run began; set when that is written to the ledger, if it was not begun earlier."""
+        """When the run began; set when that is written to the ledger, unless it began earlier."""
         self.workspace = workspace
         self._boot()
         try:
@@ -392,7 +396,7 @@ class Session:
             if before is not None:
                 before(self.workflow)
             self.history = read_history(self.workspace)
-            self._look_back()
+            self._recover()
             if afresh and self.history.bytes_read:
                 os.truncate(self.workspace.ledger, 0)
                 self.history = read_history(self.workspace)
@@ -408,7 +412,7 @@ class Session:
             raise
 
     def _notes(self) -> Iterable[str]:
-        """What the user should know of this machine."""
+        """Yields warnings about this machine for the user."""
         return notes_on(self.plan, enforced=self.options.enforced)
 
     def _refuse_unknown(self) -> None:
@@ -428,12 +432,12 @@ class Session:
         return self.options.node.get("cores") / FRACTION
 
     def abandon(self) -> None:
-        """Gives up before anything was run."""
+        """Releases everything before anything was run."""
         self._unboot()
         self.workspace.release()
 
-    def _look_back(self) -> None:
-        look_back(self.workspace, self.history, self.listener.note)
+    def _recover(self) -> None:
+        recover(self.workspace, self.history, self.listener.note)
 
     def _make_run(self, ledger: LedgerWriter) -> RunDriver:
         return LocalRun(
@@ -452,19 +456,19 @@ class Session:
         self.launcher.close()
 
     def execute(self) -> RunDriver:
-        """Runs what is to be run and closes the ledger; the returned run holds the statistics."""
+        """Runs the plan and closes the ledger; the returned run holds the statistics."""
         ledger = LedgerWriter(self.workspace.ledger, self.workspace.ballast)
         try:
             self._write_head(ledger)
             run = self._make_run(ledger)
-            run.books.tell_all = self.tell_all
+            run.recorder.report_all = self.report_all
             try:
                 run.execute()
             finally:
                 totals = run.statistics
                 outcome = "ok" if totals.done == totals.to_run() else _why_unfinished(run)
                 left = totals.to_run() - totals.done - totals.failed
-                cancelled = 0 if run.stop_reason else totals.cancelled  # else it is the run that was
+                cancelled = 0 if run.stop_reason else totals.cancelled  # otherwise the run was cancelled, not the tasks
                 ledger.add(RunEnded(run.ended_at(), outcome, totals.done, totals.failed, left, cancelled))
         finally:
             ledger.close()
@@ -523,7 +527,7 @@ class Session:
 
 
 def _why_unfinished(run: RunDriver) -> str:
-    """What the ledger says of a run that has not done everything."""
+    """Returns the reason that the ledger records for an unfinished run."""
     if run.stop_reason or run.detached:
         return run.stop_reason or DETACHED
     return TASKS_CANCELLED if run.statistics.cancelled and not run.statistics.failed else "failed"

@@ -1,10 +1,10 @@
-"""The throttle of this machine at work: senses the node, and tells the governor what happens.
+"""Feeds measurements of this machine to the throttle controller and turns its decisions into ledger records.
 
-Processor time that others use is told apart from that of tasks: it counts as taken away, like that of another virtual
-machine. Of disk and network only the whole is known.
+CPU time of foreign processes is separated from that of tasks: it counts as stolen, like that of another virtual
+machine. Disk and network usage is only known for the whole machine.
 
-What follows from it is decided in `shoal.core.throttle_controller` and `shoal.policy.throttle`; whoever drives the
-broker gives it the caps. A throttle that does not learn senses nothing.
+`shoal.core.throttle_controller` and `shoal.core.policies.throttle` decide; the caller passes the caps to the scheduler.
+A throttle that does not learn measures nothing.
 """
 
 from __future__ import annotations
@@ -29,69 +29,70 @@ from shoal.execution.run_options import available_cores
 from shoal.ledger.records import ThrottleDecided
 
 WALK_SHARE = 0.004
-"""Of a core that may be spent on looking at the processes of tasks; with many of them it is done less often."""
+"""Fraction of a core that may be spent on scanning the processes of tasks. With many processes the scans are less
+frequent."""
 
 MOST_TAKEN = 0.75
-"""Of the processors that count as taken by others. They would give way to tasks, so some part is always to be had; and
-of a very small rest the least task would seem to use much."""
+"""Upper limit of the CPU fraction that counts as stolen. Foreign processes yield some CPU to tasks; and with a tiny
+rest, the smallest task would seem to use a lot."""
 
 
 class MachineThrottle:
-    """A governor with eyes."""
+    """Feeds machine measurements to the throttle controller."""
 
     def __init__(
         self,
         regime: Regime,
-        broker: Scheduler,
+        scheduler: Scheduler,
         node: Resources,
         known: Mapping[str, UsageProfile],
         needs: Mapping[str, int] | None = None,
     ) -> None:
-        self.governor = ThrottleController(regime, broker, whole_cores(node), known, needs)
+        self.controller = ThrottleController(regime, scheduler, whole_cores(node), known, needs)
         self.learns = regime.learns
         self._sensor: NodeSensor | None = None
         self._own: list[int] = [os.getpid()]
         self._processors = available_cores()
         self._used: tuple[float, float | None] = (0.0, None)
-        """When the time of tasks was looked at last, and what it was."""
+        """When the CPU time of tasks was last measured, and its value."""
         self._part: float | None = None
-        """Of what was used of the processors, the part that tasks used, when that was looked at last."""
+        """The fraction of the used CPU time that tasks used, at the last measurement."""
         self._busy: list[float] = []
-        """What was used of the processors in the samples since then."""
+        """CPU usage of the samples since then."""
         self._next_walk = 0.0
 
     def exclude(self, pid: int) -> None:
-        """This process is our own, and no task."""
+        """Declares that a process belongs to Shoal and is not a task."""
         self._own.append(pid)
         if self._sensor is not None:
             self._sensor.exclude(pid)
 
     def begin(self, ready: Iterable[int]) -> CapsChanged:
-        return self.governor.begin(ready)
+        return self.controller.begin(ready)
 
     def ended(self, now: float, results: Iterable[TaskResult]) -> None:
-        """Must be told before the broker is: it forgets tasks that are over."""
+        """Must be called before the scheduler gets the results, because the scheduler forgets ended tasks."""
         if self.learns:
-            self.governor.ended(now, results)
+            self.controller.ended(now, results)
 
     def weigh(self, task: int, memory: int) -> None:
-        """An attempt at a task whose memory nobody sizes has used so many bytes."""
+        """Reports the memory of an attempt whose memory size is not learned."""
         if self.learns and memory:
-            self.governor.weigh(task, memory)
+            self.controller.weigh(task, memory)
 
     def tick(self, now: float) -> CapsChanged | None:
-        """Looks at the node if it is time for that; what the broker is to be told, if anything."""
+        """Samples the node if it is time; returns new caps for the scheduler, if any."""
         if not self.learns:
             return None
-        if self.governor.wants_sample(now):
+        if self.controller.wants_sample(now):
             if self._sensor is None:
                 self._sensor = NodeSensor(now, self._own)
-            sample = self._sensor.sense(now).sample(self.governor.running())
-            self.governor.sample(now, self._without_others(now, sample))
-        return self.governor.look(now)
+            sample = self._sensor.sense(now).sample(self.controller.running())
+            self.controller.sample(now, self._without_others(now, sample))
+        return self.controller.look(now)
 
     def _without_others(self, now: float, sample: NodeSample) -> NodeSample:
-        """The sample with the processor time of tasks only."""
+        """Returns the sample with the CPU time of tasks only."""
         busy = sample.user + sample.system
         self._busy.append(busy)
         if now >= self._next_walk:
@@ -104,7 +105,7 @@ class MachineThrottle:
         return msgspec.structs.replace(sample, user=tasks, system=0.0, steal=sample.steal + others)
 
     def _look_at_tasks(self, now: float, busy: float) -> float | None:
-        """The part of the busy processors that is due to tasks since the last time; None if that is not known."""
+        """Returns the fraction of the busy CPU time that tasks used since the last measurement; None if unknown."""
         begun = time.thread_time()
         (before, earlier), seconds = self._used, task_seconds(self._own)
         self._next_walk = now + (time.thread_time() - begun) / WALK_SHARE
@@ -114,14 +115,16 @@ class MachineThrottle:
         return min(1.0, max(0.0, seconds - earlier) / ((now - before) * self._processors * busy))
 
     def records(self, now: float, node: str = "") -> list[ThrottleDecided]:
-        """What is new for the ledger."""
+        """Returns the new decisions as ledger records."""
         found = []
-        for told in self.governor.news():
-            verdict = told.verdict
+        for report in self.controller.news():
+            verdict = report.verdict
             cap = -1 if verdict.cap is None else verdict.cap
             figures = (verdict.dominant or "", verdict.use, verdict.rate, verdict.reason)
             state = verdict.state.value
-            found.append(ThrottleDecided(now, node, told.category, cap, told.running, told.waiting, state, *figures))
+            found.append(
+                ThrottleDecided(now, node, report.category, cap, report.running, report.waiting, state, *figures)
+            )
         return found
 
     def close(self) -> None:
@@ -131,7 +134,7 @@ class MachineThrottle:
 
 
 def cores_needed(sizes: LearnedSizes) -> dict[str, int]:
-    """The whole cores that one task of each category was seen to use, by category."""
+    """Returns the whole number of cores that one task of each category was measured to use."""
     return {
         category: max(1, round(part.ask() / FRACTION))
         for (category, _), part in sizes.parts.items()

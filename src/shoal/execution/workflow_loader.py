@@ -1,4 +1,4 @@
-"""From a file the user names to a graph and its targets, whatever language the file is written in."""
+"""Loads a workflow file of any language: detects the language, returns the graph and the targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
 class Workflow(msgspec.Struct):
-    """A graph, and the tasks that the user asked for."""
+    """A graph, and the tasks that the user requested."""
 
     path: str
     graph: Graph
@@ -35,20 +35,20 @@ class Workflow(msgspec.Struct):
     target_names: list[str]
     """The words it was loaded with: targets, and for a rules file also `name=value` parameters."""
     check: Callable[[Plan], None] | None = None
-    """Refuses, by an `InputError`, a plan that cannot be carried out here."""
+    """Raises `InputError` for a plan that cannot be carried out on this machine."""
     notes: tuple[str, ...] = ()
-    """What the user should know of the file before it runs."""
+    """Notes on the file for the user, shown before it runs."""
     kept: frozenset[str] = frozenset()
-    """Files that it is run for, if its language names them."""
+    """Files that the language declares as final results."""
 
     def wanted_files(self) -> frozenset[str]:
-        """Files that must be there in the end, even if an earlier run removed them as garbage or left them on nodes:
-        `kept`, or all that the targets make or collect."""
+        """Returns the files that must exist at the end, even if an earlier run removed them as garbage or left them on
+        nodes: `kept`, or all that the targets make or collect."""
         return self.kept or frozenset(self.graph.file_names[file] for file in files_for(self.graph, self.targets))
 
 
 def find_workflow(path: str | None) -> str:
-    """The file to run: the one named, or the first default name found here."""
+    """Returns the file to run: the one named, or the first default name found here."""
     if path is not None:
         if not os.path.isfile(path):
             raise missing_workflow(path)
@@ -62,7 +62,7 @@ def find_workflow(path: str | None) -> str:
 
 
 def missing_workflow(path: str) -> InputError:
-    """Says that no workflow is under this name; every command says it in the same words."""
+    """Returns the error for a missing workflow file; all commands use the same words."""
     hint = "is a directory" if os.path.isdir(path) else "does not exist"
     return InputError(f"the workflow file {path!r} {hint}", remedy="name a rules file (flow.py) or a Makeflow")
 
@@ -87,7 +87,7 @@ def load_workflow(path: str, words: Sequence[str]) -> Workflow:
 
 
 def language_of(path: str, text: bytes) -> Language:
-    """Which language a workflow file is written in, by its content."""
+    """Returns the language of a workflow file, detected from its content."""
     if path.endswith(".py"):
         return "rules"
     if path.endswith(".jx"):
@@ -106,12 +106,12 @@ def load_document(
     language: Language,
     jx: Sequence[Setting] = (),
 ) -> Makeflow:
-    """Reads a file written in one of Makeflow's own languages; `jx` are settings in the order they were given."""
+    """Reads a file in one of Makeflow's own languages; `jx` are settings in command-line order."""
     return read_document(path, read_text(path), language, jx)
 
 
 def read_document(path: str, text: bytes, language: Language, jx: Sequence[Setting] = ()) -> Makeflow:
-    """As `load_document`, for a text that was read already."""
+    """Like `load_document`, for a text that is already in memory."""
     if language == "makeflow":
         from shoal.formats.makeflow import parse_makeflow
 
@@ -130,7 +130,7 @@ def read_document(path: str, text: bytes, language: Language, jx: Sequence[Setti
 
 
 def targets_among(path: str, words: Sequence[str]) -> list[str]:
-    """Those of the words a workflow is loaded with that name targets, and not parameters."""
+    """Returns those of a workflow's words that are targets, not parameters."""
     if path.endswith(".py"):
         return [word for word in words if "=" not in word]
     language = language_of(path, read_text(path))
@@ -148,7 +148,7 @@ def _load_rules(path: str, words: Sequence[str]) -> Workflow:
 
 
 def read_text(path: str) -> bytes:
-    """The bytes of a workflow file."""
+    """Returns the content of a workflow file."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -180,7 +180,7 @@ def _workflow_of(path: str, document: Makeflow, names: Sequence[str], words: lis
 
 
 def output_files(document: Makeflow, graph: Graph) -> list[str]:
-    """What the file declares as its outputs; else everything that is made and not read."""
+    """Returns the declared outputs of the file; without a declaration, all files that are made and not read."""
     if document.outputs:
         return [plain_name(name) for name in document.outputs]
     read = bytearray(len(graph.file_names))
@@ -190,12 +190,12 @@ def output_files(document: Makeflow, graph: Graph) -> list[str]:
 
 
 def unknown_target(word: str, graph: Graph) -> InputError:
-    """Says that nothing is called so, and what comes close."""
+    """Returns the error for an unknown name, with similar names."""
     from difflib import get_close_matches
 
     known = graph.names if len(graph.names) < 50_000 else graph.names[:50_000]
     close = get_close_matches(word, known, n=3)
-    remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "'shoal plan' lists what there is"
+    remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "'shoal plan' lists the tasks"
     return InputError(f"there is no task or file called {word!r}", file=graph.source, remedy=remedy)
 
 
@@ -204,7 +204,7 @@ LARGEST_FETCH_BYTES = 1 << 28
 
 
 class LocalFiles:
-    """The world as it is, seen from the working directory."""
+    """The file system and the network, seen from the working directory."""
 
     def listdir(self, path: str) -> Sequence[str]:
         return os.listdir(path)
@@ -219,14 +219,14 @@ class LocalFiles:
 def read_settings(
     settings: Sequence[Setting], outside: Outside | None = None, *, first_counts: bool = False
 ) -> dict[str, Value]:
-    """The names that settings give, in the order in which they stood on the command line."""
+    """Returns the names that the settings define, in command-line order."""
     from shoal.formats.jx import read_context
 
     return read_context(settings, read_file, outside, first_counts=first_counts)
 
 
 def read_file(path: str) -> bytes:
-    """The content of a file that the user named."""
+    """Returns the content of a file that the user named."""
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -235,7 +235,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_file_or_input(path: str | None) -> bytes:
-    """The content of a file, or of standard input for None and `-`."""
+    """Returns the content of a file, or of standard input for None and `-`."""
     return sys.stdin.buffer.read() if path in (None, "-") else read_file(str(path))
 
 
@@ -252,5 +252,5 @@ def _download(url: str) -> bytes:
 
 def _limited(content: bytes) -> bytes:
     if len(content) > LARGEST_FETCH_BYTES:
-        raise OSError(f"holds more than {LARGEST_FETCH_BYTES >> 20} MiB")
+        raise OSError(f"is larger than {LARGEST_FETCH_BYTES >> 20} MiB")
     return content

@@ -220,7 +220,7 @@ def test_run_that_is_given_up_restores_the_old_output(folder: Path, tmp_path: Pa
         wait_until((folder / "begun").exists, "the task runs")
     gone.shoal("cancel", "--forget", "flow.py", where=folder)
     write_flow(folder, "exit 3")
-    assert "moved what was half made to .shoal/flow.py/interrupted/out" in gone.shoal(*RUN, where=folder, expect=1)
+    assert "moved partial outputs to .shoal/flow.py/interrupted/out" in gone.shoal(*RUN, where=folder, expect=1)
     assert stood(folder / "out") == before
     assert own(folder, "interrupted", "out").read_text() == "half\n"
 

@@ -122,7 +122,7 @@ def test_file_that_was_changed_at_the_bottom_is_not_lost(project: Path, name: st
     act(project, DEEP, name)
     run(project, "run", "flow.py", "--check", check)
     write_at_the_bottom(project / "made", "bottom", "mine\n")
-    assert "was changed since it was made" in run(project, "clean", "flow.py")
+    assert "has changed since it was made" in run(project, "clean", "flow.py")
     assert at_the_bottom(project / "made") == "mine\n"
 
 
@@ -160,7 +160,7 @@ def test_own_file_that_is_too_deep_stops_its_task_only(project: Path) -> None:
     write_at_the_bottom(project / "made", "mine", "")
     change(project, "two\n")
     for _ in range(2):
-        assert "cannot put its outputs of before aside: File name too long" in run(project, expect=1)
+        assert "cannot move its previous outputs aside: File name too long" in run(project, expect=1)
         assert at_the_bottom(project / "made") == "one\n"
         assert is_settled(project)
     here = open_bottom(project / "made")

@@ -49,7 +49,7 @@ def test_names_that_no_file_can_have_are_refused(tmp_path: Path) -> None:
         assert len(refused.stderr.splitlines()) == 1
 
 
-def test_lost_backslashes_are_told_and_not_by_the_stand_in(tmp_path: Path) -> None:
+def test_lost_backslashes_are_reported_and_not_by_the_stand_in(tmp_path: Path) -> None:
     (tmp_path / "Makeflow").write_text("a:\n\techo 'b\\\\n' | tr -d '\\n' > a\n")
     note = "Makeflow:2: Makeflow removes backslashes also inside single quotes: the command gets 'n', not '\\n'; write"
     assert note in shoal(tmp_path, "plan").stderr
@@ -58,7 +58,7 @@ def test_lost_backslashes_are_told_and_not_by_the_stand_in(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("value", [r"X=tr -d '\n'", r"export X += tr -d '\\n'"])
-def test_lost_backslashes_of_a_variable_are_told(tmp_path: Path, value: str) -> None:
+def test_lost_backslashes_of_a_variable_are_reported(tmp_path: Path, value: str) -> None:
     (tmp_path / "Makeflow").write_text(f"{value}\na:\n\techo b | $(X) > a\n")
     told = shoal(tmp_path, "run").stderr
     assert "Makeflow:1: Makeflow removes backslashes also inside single quotes, in the value of a variable" in told

@@ -77,7 +77,7 @@ def test_half_of_a_surrogate_pair_is_refused(tmp_path: Path, statement: str, abo
     assert "Traceback" not in said.stderr
 
 
-def test_a_message_with_half_of_a_surrogate_pair_is_told(tmp_path: Path) -> None:
+def test_a_message_with_half_of_a_surrogate_pair_is_shown(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("""
 from shoal import task
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from shoal.cluster.agent.agent import SIGNALS
-from shoal.execution.processes.wakeup import Wakeup, heeded
+from shoal.execution.processes.wakeup import Wakeup, catchable
 from support.command import SHOAL, environment, wait_until
 
 UNTIL_GO = "touch begun; until test -e go; do sleep 0.5; done"
@@ -68,7 +68,7 @@ def test_loops_of_agent_head_and_client_leave_it_ignored() -> None:
 
 
 def test_what_was_not_ignored_is_caught() -> None:
-    assert heeded(SIGNALS) == list(SIGNALS)
+    assert catchable(SIGNALS) == list(SIGNALS)
 
 
 def catches(pid: int, number: int) -> bool:

@@ -59,7 +59,7 @@ def test_killed_launcher_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
     assert len(results) == TASKS and set(results.values()) == {1}
 
 
-def test_killed_engine_leaves_no_process_even_without_a_next_run(tmp_path: Path) -> None:
+def test_killed_run_leaves_no_process_even_without_a_next_run(tmp_path: Path) -> None:
     workflow = write_workflow(tmp_path, "sleep 300 & setsid sleep 300 & wait")
     process = start(tmp_path, "run", "Makeflow", "-j2", "--quiet")
     wait_until(lambda: bool(run_ids(workflow)), "the run starts")
@@ -70,7 +70,7 @@ def test_killed_engine_leaves_no_process_even_without_a_next_run(tmp_path: Path)
     wait_until(lambda: marked_processes(run.encode()) == [], "the launcher ends everything and itself")
 
 
-def test_next_run_ends_tasks_without_a_mark_if_launcher_and_engine_were_killed(tmp_path: Path) -> None:
+def test_next_run_kills_tasks_without_a_mark_if_launcher_and_run_were_killed(tmp_path: Path) -> None:
     workflow = write_workflow(tmp_path, "echo \\$\\$ > pid.part; mv pid.part pid; test -e go || exec env -i sleep 300")
     process = start(tmp_path, "run", "Makeflow", "-j1", "--quiet")
     wait_until((tmp_path / "pid").exists, "the task runs")
@@ -106,7 +106,7 @@ def test_process_that_is_not_ours_is_never_ended(tmp_path: Path) -> None:
         bystander.wait()
 
 
-def test_both_launchers_tell_the_same_of_a_task(tmp_path: Path, kind: str) -> None:
+def test_both_launchers_report_the_same_of_a_task(tmp_path: Path, kind: str) -> None:
     commands = {
         "ok": "echo out; echo err >&2; echo x > ok",
         "status": "exit 7",

@@ -105,7 +105,7 @@ def test_retries_that_come_to_nothing_are_given_up(tmp_path: Path, inside: Insid
 # ---- again, anew, changed -------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_ended_tells_its_result_and_force_runs_it_again(tmp_path: Path, inside: Inside) -> None:
+def test_a_run_that_ended_shows_its_result_and_force_runs_it_again(tmp_path: Path, inside: Inside) -> None:
     flow = example(tmp_path, "tree")
     assert "91 tasks done (expand 46, add 45)" in inside("run", "tree.py").stdout
     again = inside("run", "tree.py").stdout
@@ -214,7 +214,7 @@ def test_an_interrupted_net_is_kept_and_another_net_cannot_go_on_from_it(tmp_pat
     flow = tmp_path / "slow.py"
     flow.write_text(SLOW.replace("others == 1", "others <= 1"))
     done = shoal(tmp_path, "run", "slow.py", expect=2)
-    assert "is another one than when its run was cut short" in done.stderr and "--force" in done.stderr
+    assert "has changed since its run was interrupted" in done.stderr and "--force" in done.stderr
     flow.write_text(SLOW.replace("time.sleep(0.01)", "time.sleep(0)"))  # a task may be mended
     done = shoal(tmp_path, "run", "slow.py", "--plain")
     assert "going on with net 'slow'" in done.stderr and f"result: {SLOW_SUM}" in done.stdout
@@ -332,7 +332,7 @@ def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None
     assert "no transition 'nobody'" in inside("why", "nobody", "newton.py", expect=2).stderr
 
 
-def test_json_lines_tell_tasks_marks_and_the_end(tmp_path: Path, inside: Inside) -> None:
+def test_json_lines_contain_tasks_markings_and_the_end(tmp_path: Path, inside: Inside) -> None:
     example(tmp_path, "tree")
     lines = [json.loads(line) for line in inside("run", "tree.py", "--json").stdout.splitlines()]
     events = Counter(line["event"] for line in lines)
@@ -366,7 +366,7 @@ NET = "from shoal import Net, rule, take\nnet = Net('a')\nnet.place('p')\n"
         (NET + "net.task(x=take(net.place('q', [1])), gpus=77)(abs)\n", [], "can never run"),
         (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that is not a parameter of its function"),
         (NET + "net.place('q', [1], type=str)\n", [], "takes tokens of type str, not 1 of type int"),
-        (NET, ["--dry-run"], "defines the net 'a', which has no tasks that are known beforehand"),
+        (NET, ["--dry-run"], "defines the net 'a', whose tasks are not known in advance"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(

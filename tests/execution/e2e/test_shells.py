@@ -102,7 +102,7 @@ def test_shell_of_a_decorated_function_is_refused(tmp_path: Path) -> None:
     assert "shell= is for commands, and this runs a function" in shoal(tmp_path, "run", "flow.py", expect=2).stderr
 
 
-def test_without_bash_commands_are_strict_as_far_as_sh_is_and_that_is_told_once(tmp_path: Path) -> None:
+def test_without_bash_commands_are_strict_as_far_as_sh_is_and_that_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("sh", "cat", "true", "env", "mkdir", "rm"):
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
@@ -116,14 +116,14 @@ task("plain", run="true")
     words = [*SHOAL, "run", "flow.py"]
     done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and outcomes(tmp_path / "flow.py") == ["failed", "ok", "ok"]
-    assert (done.stdout + done.stderr).count("there is no bash: commands run with 'sh -eu'") == 1
+    assert (done.stdout + done.stderr).count("bash is not installed: commands run with 'sh -eu'") == 1
     words.append("plain")
     done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
     assert "bash" not in done.stdout + done.stderr, "nothing that is to run needs one"
 
 
 @NEEDS_BASH
-def test_sh_and_capture_are_strict_unless_they_are_told_otherwise(tmp_path: Path) -> None:
+def test_sh_and_capture_are_strict_unless_given_another_shell(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("""
 from shoal import CommandFailed, capture, sh, task
 
@@ -182,14 +182,14 @@ file("c", run="touch {out}")
     assert "\ttouch c\n" in text
 
 
-def test_memory_of_functions_is_told_not_to_be_held(tmp_path: Path) -> None:
+def test_memory_limits_of_functions_are_reported_as_not_enforced(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(
         "from shoal import task\n@task(memory='50M')\ndef f(): pass\n@task(memory='60M')\ndef g(): pass\n"
     )
     run = shoal(tmp_path, "run", "flow.py")
-    assert (run.stdout + run.stderr).count("memory= of functions is reserved on this machine and not held") == 1
+    assert (run.stdout + run.stderr).count("memory= of functions is reserved but not enforced on this machine") == 1
     (tmp_path / "flow.py").write_text("from shoal import task\n@task(disk='1M')\ndef h(): pass\n")
-    assert "disk= of functions is reserved on this machine and not held" in shoal(tmp_path, "run", "flow.py").stderr
+    assert "disk= of functions is reserved but not enforced on this machine" in shoal(tmp_path, "run", "flow.py").stderr
     (tmp_path / "net.py").write_text(
         "from shoal import Net, take\nnet = Net('n')\nbegin, done = net.place('b', [1]), net.place('d')\n"
         "net.task(name='t', x=take(begin), command='true', put=done, memory='50M')\n"

@@ -74,7 +74,7 @@ def test_slots_are_exact_over_all_categories(tmp_path: Path) -> None:
     assert most_together(flow) == 3
 
 
-def test_a_number_of_cores_is_a_number_of_tasks_unless_a_throttle_is_asked_for(tmp_path: Path) -> None:
+def test_a_number_of_cores_is_a_number_of_tasks_unless_a_throttle_is_enabled(tmp_path: Path) -> None:
     flow = write_sleepers(tmp_path, 6, 0.1)
     wait_for_others(flow, 2)
     shoal(tmp_path, "run", "flow.py", "all", "-j2", "--quiet")

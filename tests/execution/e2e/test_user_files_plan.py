@@ -217,7 +217,7 @@ def test_adopt_says_what_is_missing(tmp_path: Path) -> None:
     assert said.stderr.splitlines() == [
         "flow.py:2: cannot take 'a' as done: its input 'source' does not exist",
         "flow.py:3: cannot take 'b' as done: 'a', which it needs, is not done",
-        "flow.py:5: cannot take 'last' as done: it makes no file that could tell whether it is done",
+        "flow.py:5: cannot take 'last' as done: it has no output file that would show whether it is done",
     ]
     shoal(tmp_path, "run", "flow.py", "last", "d")
     assert ran(tmp_path) == ["last"]
@@ -243,12 +243,12 @@ def test_adopt_does_not_invent_what_functions_returned(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text("by hand\n")
     said = shoal(tmp_path, "adopt", "flow.py", "c", expect=2).stderr
-    assert "'b' as done: the value that it returns is not on record, and 'c' reads values" in said
+    assert "'b' as done: its return value is not recorded, and 'c' reads values" in said
     helper = "def read(need):\n    return need.value\n"
     (tmp_path / "flow.py").write_text(FUNCTIONS.replace("t.needs[0].value", "read(t.needs[0])") + helper)
     shoal(tmp_path, "adopt", "flow.py", "b")
     said = shoal(tmp_path, "run", "flow.py", "c", expect=1).stderr
-    assert "what 'b' returned is not known: its files were taken as made by 'shoal adopt'" in said
+    assert "the return value of 'b' is unknown: its files were recorded by 'shoal adopt'" in said
     (tmp_path / "b").unlink()
     shoal(tmp_path, "run", "flow.py", "c")
     assert (tmp_path / "c").read_text() == "None\n"
@@ -360,7 +360,7 @@ def test_clean_keeps_a_hand_made_file_in_an_output_directory(tmp_path: Path) -> 
     assert "would remove 3 files" in said
     said = shoal(tmp_path, "clean", "flow.py").stdout
     assert "kept 'out/mine': it was not made by the task that makes its directory" in said
-    assert "kept 'out/sub/two': it was changed since it was made" in said
+    assert "kept 'out/sub/two': it has changed since it was made" in said
     assert left(tmp_path) == ["out/", "out/mine", "out/sub/", "out/sub/two"]
 
 
@@ -379,7 +379,7 @@ def test_clean_keeps_unknown_files_unless_forced(tmp_path: Path, flow: str) -> N
     for name in ("data/a.txt", "sum"):
         (tmp_path / name).write_text("by hand\n")
     said = shoal(tmp_path, "clean", flow, "sum").stdout
-    assert "kept 'sum': it is an output, but no task is on record for having finished it" in said
+    assert "kept 'sum': it is an output, but no finished task is recorded for it" in said
     shoal(tmp_path, "clean", flow)
     assert sorted(tree(tmp_path)) == sorted([flow, "data/a.txt", "log", "sum"])
     shoal(tmp_path, "run", flow, "--overwrite")

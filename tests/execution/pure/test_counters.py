@@ -113,7 +113,7 @@ def test_our_own_ticks_are_taken_off() -> None:
     assert shares == pytest.approx((0.50, 0.0, 0.05, 0.05))  # more own time than there was is no negative use
 
 
-def test_no_share_is_told_when_no_tick_has_passed() -> None:
+def test_no_share_is_reported_when_no_tick_has_passed() -> None:
     cpu = CpuCounters(1, 1, 1, 1, 4)
     assert cpu_shares(cpu, cpu) is None
 

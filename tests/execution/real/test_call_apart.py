@@ -22,7 +22,7 @@ def said_by(call: Callable[[], object], folder: Path) -> str:
     return done.stderr
 
 
-def test_a_result_that_cannot_be_sent_back_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_sent_back_is_reported_in_one_sentence(tmp_path: Path) -> None:
     assert said_by(lambda: Lock(), tmp_path) == (
         "shoal.execution.calls.pickling.UnpicklableResultError: the call returned a _thread.lock,"
         " which cannot be sent back"

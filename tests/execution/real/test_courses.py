@@ -46,7 +46,7 @@ def rows_until_the_end(launcher: Launching, tasks: int) -> list[tuple[Any, ...]]
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
-def test_a_launcher_tells_the_course_of_long_attempts_before_their_end(
+def test_a_launcher_reports_the_series_of_long_attempts_before_their_end(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOAL_LAUNCHER", kind)

@@ -92,7 +92,7 @@ def nap(number: int) -> str:
     return f"600.{os.getpid()}{number:03d}"
 
 
-def test_task_above_its_memory_limit_is_ended_and_told(launcher: Launching, hog: str) -> None:
+def test_task_above_its_memory_limit_is_killed_and_reported(launcher: Launching, hog: str) -> None:
     end = launcher.execute(f"{hog} 400 60000", memory=100 * MEBIBYTE)
     assert end.outcome == "exhausted"
     assert "its 100 MiB" in end.message and "of memory" in end.message and end.message.endswith(" s")

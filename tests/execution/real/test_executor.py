@@ -354,7 +354,7 @@ def test_closing_the_iterator_of_map_cancels_the_rest(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
-def test_a_map_whose_results_nobody_takes_runs_to_its_end(tmp_path: Path) -> None:
+def test_a_map_whose_results_are_not_read_runs_to_its_end(tmp_path: Path) -> None:
     names = [f"{i:04}" for i in range(100)]
     with shoal.Executor(max_workers=2) as own:
         own.map(write_name, [str(tmp_path)] * len(names), names)
@@ -528,12 +528,20 @@ def open_files() -> set[str]:
     return found
 
 
-def test_finished_calls_leave_nothing_in_the_engine(ex: shoal.Executor) -> None:
+def test_finished_calls_leave_nothing_in_the_loop(ex: shoal.Executor) -> None:
     first = ex.submit(add, 1)
     for future in [ex.submit(add, first, i) for i in range(50)]:
         future.result(PATIENCE)
     assert sum(ex.map(add, range(3000))) == 3000 * 2999 // 2
-    engine = ex._client._engine
+    engine = ex._client._loop
     assert engine is not None
-    held = [engine._under_way, engine._lane_of, engine._broker.state, engine._broker.attempt, engine._flow._missing]
-    wait_until(lambda: not any(held) and not engine._flow, "the engine's thread has come to the end of its turn")
+    held = [
+        engine._under_way,
+        engine._lane_of,
+        engine._scheduler.state,
+        engine._scheduler.attempt,
+        engine._dependencies._missing,
+    ]
+    wait_until(
+        lambda: not any(held) and not engine._dependencies, "the engine's thread has come to the end of its turn"
+    )

@@ -110,7 +110,7 @@ def test_a_crash_inside_a_map_is_raised_at_its_position(ex: shoal.Executor) -> N
     assert list(ex.map(crash_if_five, range(6, 2000))) == list(range(6, 2000))
 
 
-def test_a_worker_that_somebody_kills_costs_the_call_that_ran_in_it(ex: shoal.Executor, tmp_path: Path) -> None:
+def test_a_worker_killed_from_outside_costs_the_call_that_ran_in_it(ex: shoal.Executor, tmp_path: Path) -> None:
     future = ex.submit(hang, str(tmp_path / "pid"))
     os.kill(started(tmp_path / "pid"), signal.SIGKILL)
     with pytest.raises(CallCrashedError, match="SIGKILL"):
@@ -118,7 +118,7 @@ def test_a_worker_that_somebody_kills_costs_the_call_that_ran_in_it(ex: shoal.Ex
     assert ex.submit(add, 1).result(PATIENCE) == 1
 
 
-def test_an_idle_worker_that_somebody_kills_costs_nothing(ex: shoal.Executor) -> None:
+def test_an_idle_worker_killed_from_outside_costs_nothing(ex: shoal.Executor) -> None:
     for _ in range(3):
         os.kill(ex.submit(pid).result(PATIENCE), signal.SIGKILL)
         assert ex.with_options(retries=1).submit(add, 1).result(PATIENCE) == 1
@@ -382,7 +382,7 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_workers(tmp_path: Path
     )
     out, err = ended(process)
     assert out.splitlines() == [
-        "this executor belongs to the process that made it; make one in this process",
+        "this executor belongs to another process; create one in this process",
         "1",
         "0",
         "True",

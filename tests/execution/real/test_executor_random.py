@@ -75,9 +75,9 @@ class RandomUser:
             except AssertionError as error:
                 self.broken.append(error)
 
-        engine = self.executor._client._engine
+        engine = self.executor._client._loop
         if engine is not None:
-            self.executor._client._inbox.post(check, engine._broker)
+            self.executor._client._inbox.post(check, engine._scheduler)
 
     def check(self, future: CallFuture) -> None:
         needs = self.needs[future]
@@ -105,8 +105,8 @@ def test_every_future_is_settled_rightly(seed: int) -> None:
             user.random.choices(steps, [60, 5, 1, 1, 10])[0]()
         assert not concurrent.futures.wait(user.futures, PATIENCE).not_done
         assert list(executor.map(double, range(10))) == list(range(0, 20, 2))
-        engine = executor._client._engine
+        engine = executor._client._loop
     assert not user.broken
     for future in user.futures:
         user.check(future)
-    assert engine is not None and not engine._under_way and not engine._flow and engine._broker.idle()
+    assert engine is not None and not engine._under_way and not engine._dependencies and engine._scheduler.idle()

@@ -691,7 +691,7 @@ def test_a_program_that_ignores_its_children_still_learns_of_a_crash(tmp_path: P
     assert (done.stdout, done.stderr) == ("crashed 0\n", "")
 
 
-def test_nothing_survives_when_the_runner_s_process_is_killed(tmp_path: Path) -> None:
+def test_nothing_survives_when_the_pool_s_process_is_killed(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         """
@@ -771,7 +771,7 @@ def test_an_action_starts_in_the_workflow_s_directory_wherever_the_last_one_went
 
 def test_a_missing_attribute_of_a_task_is_named(loop: Loop) -> None:
     result = act(loop, lambda t: t.colour)
-    assert result.outcome == "error" and "nor has its rule a wildcard of that name" in result.error_text
+    assert result.outcome == "error" and "its rule has no wildcard of that name" in result.error_text
     result = act(loop, lambda t: t.needs.colour)
     assert result.outcome == "error" and "this task has no need named 'colour'" in result.error_text
 

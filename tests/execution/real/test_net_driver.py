@@ -128,7 +128,7 @@ def test_a_command_that_takes_too_long_leaves_no_process_behind(ex: shoal.Execut
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the command is ended with its worker")
 
 
-def test_a_failed_command_tells_its_status_and_last_words(ex: shoal.Executor) -> None:
+def test_a_failed_command_reports_its_status_and_last_output(ex: shoal.Executor) -> None:
     net = Net("commands")
     net.task(name="try", x=take(net.place("todo", [3])), command="echo sorry; exit {x}")
     run = finished(ex.start(net))
@@ -211,7 +211,7 @@ def test_a_net_whose_executor_is_shut_down_says_so_and_can_be_gone_on_with(tmp_p
         with pytest.raises(RunError):
             run.put("todo", 2)  # it is written down or refused; either way the run is over
             run.result(PATIENCE)
-    with pytest.raises(RunError, match="the executor was shut down before the net 'orphan' had come to its end"):
+    with pytest.raises(RunError, match="the executor was shut down before the net 'orphan' had finished"):
         run.result(PATIENCE)
     past = read_past(Workspace("orphan"))
     assert past.outcome.startswith("the executor was shut down") and past.begun is not None
@@ -268,7 +268,7 @@ def test_another_net_cannot_go_on_from_the_ledger(ex: shoal.Executor, tmp_path: 
     run.stop()
     finished(run)
     other = one_task(abs, 2)
-    with pytest.raises(InputError, match="is another one than when its run was cut short"):
+    with pytest.raises(InputError, match="has changed since its run was interrupted"):
         ex.start(other, ledger="changed")
     assert finished(ex.start(other, ledger="changed", afresh=True)).tokens("done") == [2]
 
@@ -288,7 +288,7 @@ def test_the_digest_is_about_steps_guards_and_first_tokens_and_not_about_tasks()
     assert digest_of(net_of(3), ["n=1"]) != same
 
 
-def test_damage_in_the_ledger_is_told_and_does_not_crash(ex: shoal.Executor) -> None:
+def test_damage_in_the_ledger_is_reported_and_does_not_crash(ex: shoal.Executor) -> None:
     net = one_task(abs, *range(-300, 0), keep_open=True)
     run = ex.start(net, ledger="damaged")
     wait_until(lambda: sum(run.done_tasks().values()) >= 200, "much is done")

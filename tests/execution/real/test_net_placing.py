@@ -58,7 +58,7 @@ def test_a_task_that_returns_a_generator_says_so(executor: shoal.Executor) -> No
         run.result()
 
 
-def test_what_is_asked_for_a_whole_net_holds_for_tasks_that_say_nothing() -> None:
+def test_options_of_a_whole_net_are_the_defaults_of_its_tasks() -> None:
     net = Net("n")
     todo = net.place("todo")
     net.task(name="says_nothing", x=take(todo))(lambda x: None)
@@ -71,7 +71,7 @@ def test_what_is_asked_for_a_whole_net_holds_for_tasks_that_say_nothing() -> Non
 
 def test_a_net_that_asks_for_more_than_there_is_by_its_wishes_is_refused(executor: shoal.Executor) -> None:
     with pytest.raises(InputError, match="the task 'work' can never run: a call asks for 2 cores"):
-        start(one_task(lambda x: x, 1), executor._client, wishes={"cores": 2})
+        start(one_task(lambda x: x, 1), executor._client, defaults={"cores": 2})
 
 
 def test_an_option_written_wrong_is_named(executor: shoal.Executor) -> None:

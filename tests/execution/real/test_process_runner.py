@@ -136,7 +136,7 @@ def test_cpu_time_and_peak_memory_are_measured(runner: ProcessRunner) -> None:
     assert end.user > 0.01
 
 
-def test_peak_that_cannot_be_told_from_our_own_is_not_reported(runner: ProcessRunner) -> None:
+def test_peak_not_above_our_own_is_not_reported(runner: ProcessRunner) -> None:
     assert run(runner, "/bin/true").max_rss == 0
 
 

@@ -60,7 +60,7 @@ def sensing(machine: Path, *own: int) -> Iterator[NodeSensor]:
         sensor.close()
 
 
-def test_what_happened_since_the_last_time_is_told(machine: Path) -> None:
+def test_changes_since_the_last_sample_are_reported(machine: Path) -> None:
     with sensing(machine) as sensor:
         sensor.sense(1.0)
         write(machine, ticks=50, user=40, busy=250, sent=1_250_000, stalled=100_000)
@@ -110,7 +110,7 @@ def test_a_machine_without_accounts_has_no_figures(tmp_path: Path) -> None:
     assert sensed.sample({}) == NodeSample()
 
 
-def test_asking_twice_at_once_tells_nothing_and_loses_nothing(machine: Path) -> None:
+def test_two_samples_at_the_same_time_report_nothing_and_lose_nothing(machine: Path) -> None:
     with sensing(machine) as sensor:
         assert sensor.sense(0.0) == SensedNode()
         write(machine, ticks=50, user=40)

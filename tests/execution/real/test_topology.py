@@ -105,7 +105,7 @@ def test_only_gpus_that_are_visible_to_us_are_found(tmp_path: Path, visible: str
     assert [gpu.device for gpu in units(machine, "gpu")] == devices
 
 
-def test_a_system_that_tells_nothing_still_has_its_cores(tmp_path: Path) -> None:
+def test_a_system_without_a_topology_still_has_its_cores(tmp_path: Path) -> None:
     machine = found(tmp_path)
     assert len(units(machine, "core")) == os.cpu_count()
     assert len(units(machine, "socket")) == 1
@@ -124,7 +124,7 @@ def test_a_description_is_read_from_its_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the description of machines: No such file"):
         described_machines(str(tmp_path / "none.toml"))
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not text in UTF-8"):
+    with pytest.raises(InputError, match="not valid UTF-8"):
         described_machines(str(path))
 
 
@@ -134,7 +134,7 @@ def test_sets_of_processors_are_written_and_read_as_the_system_does() -> None:
     assert number_list("") == []
 
 
-def test_a_task_is_told_of_its_processors_and_sees_no_gpu_but_its_own(tmp_path: Path) -> None:
+def test_a_task_gets_its_processors_in_variables_and_sees_only_its_own_gpus(tmp_path: Path) -> None:
     two_sockets(tmp_path)
     for name in ("nvidia0", "nvidia1"):
         write(tmp_path, f"dev/{name}", "")
@@ -180,7 +180,7 @@ def test_what_a_user_sets_for_a_task_is_not_set_otherwise() -> None:
     assert without(b"A=1\0", b"") == b"A=1\0"
 
 
-def test_two_engines_on_a_machine_do_not_give_the_same_processors_to_their_tasks(tmp_path: Path) -> None:
+def test_two_runs_on_a_machine_do_not_give_the_same_processors_to_their_tasks(tmp_path: Path) -> None:
     two_sockets(tmp_path)
     one, other = (Seats(found(tmp_path), str(tmp_path)) for _ in range(2))
     first = seat(one, 0, 2)
@@ -192,7 +192,7 @@ def test_two_engines_on_a_machine_do_not_give_the_same_processors_to_their_tasks
     assert seat(other, 4, 2) == first
 
 
-def test_a_process_started_while_pinned_runs_where_it_was_told() -> None:
+def test_a_process_started_while_pinned_runs_on_the_given_processors() -> None:
     before = os.sched_getaffinity(0)
     last = max(before)
     with pinned([last]):

@@ -98,8 +98,8 @@ def test_a_target_can_be_named_by_the_id_of_a_task_or_file(here: Path) -> None:
     ("word", "message"),
     [
         ("speed=2", "there is no parameter 'speed'; a replay has the parameters time, data, memory, cores"),
-        ("time=fast", "time=fast is no factor"),
-        ("data=-1", "data=-1 is no factor"),
+        ("time=fast", "time=fast is not a valid factor"),
+        ("data=-1", "data=-1 is not a valid factor"),
     ],
 )
 def test_a_parameter_that_means_nothing_is_refused(here: Path, word: str, message: str) -> None:

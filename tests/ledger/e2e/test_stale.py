@@ -264,7 +264,7 @@ file("sum", needs="made/a", run="cat {needs} > {out}")
     (tmp_path / "raw/a").unlink()
     write(tmp_path / "flow.py", flow)
     assert "'raw/a' is needed by 'made/a'" in shoal(tmp_path, "run", expect=2).stderr
-    assert "kept 'made/a': it could not be made again: 'raw/a' is not there" in shoal(tmp_path, "clean").stdout
+    assert "kept 'made/a': it could not be made again: 'raw/a' does not exist" in shoal(tmp_path, "clean").stdout
     assert not (tmp_path / "sum").exists() and (tmp_path / "made/a").exists()
 
 

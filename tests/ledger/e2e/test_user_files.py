@@ -289,13 +289,13 @@ def test_what_was_written_after_a_kill_survives_a_failure(tmp_path: Path, name: 
     project.write(name, "by hand\n")
     project.write("act.sh", FAIL)
     said = project.run(expect=1)
-    assert "moved what was half made to .shoal/flow.py/interrupted/out\n" in said
+    assert "moved partial outputs to .shoal/flow.py/interrupted/out\n" in said
     assert "what it had made is kept as .shoal/flow.py/partial/out" in said
     project.run(expect=1)
     project.write("act.sh", HANG)
     project.kill_run()
     project.write("act.sh", FAIL)
-    assert "moved what was half made to .shoal/flow.py/interrupted/out.1\n" in project.run(expect=1)
+    assert "moved partial outputs to .shoal/flow.py/interrupted/out.1\n" in project.run(expect=1)
     assert (project.records / "interrupted" / name).read_text() == "by hand\n"
     assert (project.records / "partial" / "out").read_text() == "half\n"
     assert project.is_settled()

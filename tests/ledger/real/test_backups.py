@@ -114,8 +114,8 @@ class Scene:
     def record(self, ended: float, backups: Backups | None = None) -> None:
         """An accepted result with what is there now."""
         versions = Versions(self.graph)
-        stood_in = backups.stood_in if backups is not None else None
-        missing, listing = Preparer(self.graph, versions).take_stock(0, False, stood_in)
+        entries_before = backups.entries_before if backups is not None else None
+        missing, listing = Preparer(self.graph, versions).check_outputs(0, False, entries_before)
         assert missing is None
         pairs = [(versions.sizes[file], versions.times[file]) for file in self.graph.outputs_of(0)]
         figures = (0, ended - 0.5, ended, 0.0, 0.0, 0, 0, 0, "")

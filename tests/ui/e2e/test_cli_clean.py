@@ -45,7 +45,7 @@ def test_dry_run_removes_nothing(made: Path) -> None:
 def test_file_changed_by_the_user_is_kept_unless_forced(made: Path) -> None:
     (made / "c.txt").write_text("edited by hand\n")
     said = shoal(made, "clean").stdout
-    assert "kept 'c.txt': it was changed since it was made" in said
+    assert "kept 'c.txt': it has changed since it was made" in said
     assert (made / "c.txt").read_text() == "edited by hand\n"
 
 

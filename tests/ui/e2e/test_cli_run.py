@@ -286,7 +286,7 @@ def test_second_interrupt_kills_what_does_not_want_to_end(tmp_path: Path) -> Non
         said += line
     run.send_signal(signal.SIGINT)
     _, rest = run.communicate(timeout=60)
-    assert "killing what still runs" in rest
+    assert "killing running tasks" in rest
     assert run.returncode == 130
     assert gone(task)
 

@@ -257,5 +257,5 @@ def test_report_and_why_tell_of_a_damaged_ledger_as_status_does(made: Path) -> N
     assert json.loads(shoal(made, "why", "flow.py", "--json").stdout)["damaged_bytes"] > 4
     ledger.write_bytes(b"garbage" * 100)
     for words in (("why", "flow.py"), ("report", "flow.py"), ("export", "flow.py")):
-        assert "is damaged, and nothing in it can be read" in shoal(made, *words, expect=2).stderr
+        assert "is damaged: nothing in it is readable" in shoal(made, *words, expect=2).stderr
     assert "700 bytes of the ledger are damaged" in shoal(made, "why", "upper.txt", "flow.py").stdout

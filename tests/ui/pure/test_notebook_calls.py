@@ -12,7 +12,7 @@ import pytest
 
 from shoal.execution.calls.messages import CallResult, Outcome
 from shoal.execution.executor.future import CallFuture, dependency_failed
-from shoal.execution.executor.tally import BUCKETS, FINEST, MOST_MESSAGES, OTHER_MESSAGE, Busy, CallTally
+from shoal.execution.executor.tally import BUCKETS, FINEST, MOST_MESSAGES, OTHER_MESSAGE, CallTally, WorkerTime
 from shoal.ui.notebook.card import executor_card
 from shoal.ui.notebook.display import FuturesSource
 from shoal.ui.notebook.rendering import html_of, text_of
@@ -49,7 +49,7 @@ def test_calls_are_counted_by_function_and_by_what_became_of_them() -> None:
     assert (rows["square"].mean, rows["square"].longest, rows["square"].seconds) == (2.0, 3.0, 6.0)
     assert rows["sum"].mean is None
     assert card.state == "working"
-    assert worked().told() == "2 calls done, 1 failed, 1 not run, 1 under way"
+    assert worked().summary() == "2 calls done, 1 failed, 1 not run, 1 under way"
 
 
 def test_failed_attempts_are_grouped_by_what_they_said() -> None:
@@ -95,14 +95,14 @@ def test_futures_that_two_threads_look_at_are_counted_once() -> None:
 
 def test_what_a_future_says_of_itself_is_nothing_that_a_terminal_obeys() -> None:
     future = CallFuture(0, "f\x1b[2J", None, lambda task: None)
-    future.break_off(ValueError("\x1b]0;title\x07\u202eno"))
+    future.fail_with(ValueError("\x1b]0;title\x07\u202eno"))
     assert repr(future) == "<CallFuture of f?[2J: failed, ValueError: ?]0;title??no>"
     failed = dependency_failed("g", "f", ValueError("\x1b[2J"))
     assert str(failed) == "g was not run: f, which it needs, failed with ValueError: ?[2J"
 
 
 def test_a_call_that_ends_before_it_begins_took_no_time() -> None:
-    busy = Busy()
+    busy = WorkerTime()
     busy.add("f", BEGAN, BEGAN + 1.0)
     busy.add("f", BEGAN + BUCKETS * FINEST + 1.0, BEGAN)
     assert sum(busy.rows["f"]) == 1.0
@@ -143,7 +143,7 @@ def test_an_executor_is_idle_when_all_calls_are_over() -> None:
 
 def test_buckets_keep_all_time_however_old_the_executor_grows() -> None:
     chance = random.Random(5)
-    busy, total = Busy(), 0.0
+    busy, total = WorkerTime(), 0.0
     busy.add("f", BEGAN, BEGAN)
     for _ in range(300):
         begin = BEGAN + chance.uniform(0, 50)
@@ -157,7 +157,7 @@ def test_buckets_keep_all_time_however_old_the_executor_grows() -> None:
 
 
 def test_a_call_fills_the_buckets_in_which_it_ran() -> None:
-    busy = Busy()
+    busy = WorkerTime()
     busy.add("f", BEGAN, BEGAN + 4 * FINEST)
     busy.add("g", BEGAN + 1.5 * FINEST, BEGAN + 3.25 * FINEST)
     shares = [spent / FINEST for spent in busy.rows["g"][:5]]
@@ -175,7 +175,7 @@ def test_the_last_bucket_counts_for_the_part_of_it_that_is_over() -> None:
 
 
 def test_a_copy_of_the_buckets_is_another_thing() -> None:
-    busy = Busy()
+    busy = WorkerTime()
     busy.add("f", BEGAN, BEGAN + 1)
     busy.copy().add("f", BEGAN, BEGAN + 1000)
     assert (busy.width, sum(busy.rows["f"]), busy.last) == (FINEST, 1.0, BEGAN + 1)
@@ -209,8 +209,8 @@ def test_a_future_tells_its_state_without_opening_its_result() -> None:
 
 def test_a_future_that_failed_tells_why_in_a_line() -> None:
     one, other, third = future("load"), future("len"), future("max")
-    one.break_off(ValueError("bad <b>\nmore"))
-    other.break_off(dependency_failed("len", "load", ValueError("bad")))
+    one.fail_with(ValueError("bad <b>\nmore"))
+    other.fail_with(dependency_failed("len", "load", ValueError("bad")))
     third.cancel()
     assert repr(one) == "<CallFuture of load: failed, ValueError: bad <b>>"
     assert "bad &lt;b&gt;" in one._repr_html_()
@@ -225,7 +225,7 @@ def test_watched_futures_are_counted_as_they_end() -> None:
     first, second, third, other = calls
     assert isinstance(first, CallFuture) and isinstance(second, CallFuture)
     first.deliver(b"")
-    second.break_off(ValueError("no file 7"))
+    second.fail_with(ValueError("no file 7"))
     card = source.card()
     assert {state.word: state.count for state in card.states if state.count} == {"done": 1, "failed": 1, "waiting": 2}
     assert [failure.text for failure in card.failures] == ["ValueError: no file 7"]

@@ -65,7 +65,7 @@ def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer
         task,
         share.clock(),
         since=share.since.of(share.member.broker.running),
-        reasons=share.limiting.throttling.governor.reasons(),
+        reasons=share.limiting.throttling.controller.reasons(),
         is_coming=_coming(share),
         foresees=foresees,
     )

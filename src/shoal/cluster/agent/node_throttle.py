@@ -78,7 +78,7 @@ class NodeThrottle:
 
     def _share_profiles(self) -> None:
         """Whoever writes at the same time may win: it is only a beginning for others."""
-        known, mine = self._known(), self.throttling.governor.profiles()
+        known, mine = self._known(), self.throttling.controller.profiles()
         for category, profile in mine.items():
             known[category] = merged(known[category], profile) if category in known else profile
         self._store.put_piece(self._piece, encode(known))
@@ -86,7 +86,7 @@ class NodeThrottle:
     def words(self) -> tuple[str, ...]:
         """How each category stands here, for those who look at the cluster."""
         found = []
-        for told in self.throttling.governor.standing():
+        for told in self.throttling.controller.standing():
             verdict = told.verdict
             may = "any number" if verdict.cap is None else str(verdict.cap)
             use = f", {verdict.dominant} {show_share(verdict.use)} in use" if verdict.dominant else ""

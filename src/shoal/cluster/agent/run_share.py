@@ -287,7 +287,7 @@ class RunShare:
         self.output = os.path.join(folder, "output")
         os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
         launcher = LauncherClient(self.mark)
-        launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
+        launcher.configure(running, self.output, os.path.join(folder, "processes"), offset)
         launcher.seating = seating_for(self.work.profiles, self.work.category.__getitem__)
         self.chores.read_output_from(self.output)
         return launcher

@@ -19,7 +19,7 @@ from shoal.execution.files.files import signature
 from shoal.execution.files.moves import OutputMoves, is_there
 from shoal.execution.files.trees import as_listing, list_tree, signature_of_entries
 from shoal.execution.processes.launcher_messages import Order
-from shoal.execution.processes.orders import circumstances_of, shell_of
+from shoal.execution.processes.orders import settings_of, shell_of
 from shoal.execution.processes.shell import NO_BASH, lacks_bash, program
 from shoal.ledger.attempt_journal import OutputBefore
 from shoal.ledger.cluster_notes import is_given_up, note_path
@@ -55,7 +55,7 @@ class TaskSetup:
         self._run, self._about, self._base = run, about, about.base
         self._deeds = deeds
         profiles = [restored(profile, Profile) for profile in profiles]
-        self._circumstances = [circumstances_of(profile) for profile in profiles]
+        self._circumstances = [settings_of(profile) for profile in profiles]
         self._profiles = profiles
         self._shell = [shell_of(profile) for profile in profiles]
         self._may_lack_bash = program("bash") is None

@@ -55,7 +55,7 @@ from shoal.core.store.directory import NodeInfo
 from shoal.core.store.interface import LEASE, TaskStanding
 from shoal.core.task import Profile
 from shoal.errors import InputError, ShoalError
-from shoal.execution.processes.wakeup import heeded
+from shoal.execution.processes.wakeup import catchable
 
 if TYPE_CHECKING:
     from shoal.cluster.agent.run_store import ClusterStores
@@ -464,7 +464,7 @@ def present_of(group: GroupRecord, found: ClusterReply) -> list[int]:
 def keep(home: ClusterHome) -> None:
     """The whole process: rounds, until it is told to end or there is no factory any more."""
     enough = threading.Event()
-    for number in heeded((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
+    for number in catchable((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
         signal.signal(number, lambda *_: enough.set())  # not in the midst of a round: what was asked for must be noted
     access = read(home.access)
 

@@ -179,7 +179,7 @@ class MakeflowHooks:
             for file in dict.fromkeys(self.graph.inputs_of(task)):
                 self._readers_left[file] = self._readers_left.get(file, 0) + 1
 
-    def dress(self, task: int, command: str) -> str:
+    def wrap_command(self, task: int, command: str) -> str:
         """The command inside everything that the options put around it."""
         settings, graph = self.settings, self.graph
         command = self._wrap(task, command)

@@ -34,7 +34,7 @@ from shoal.core.resources import Resources
 from shoal.errors import InputError
 from shoal.execution.removal import forget
 from shoal.execution.run_options import RunOptions
-from shoal.execution.session import RunDriver, Session, undisturbed
+from shoal.execution.session import RunDriver, Session, without_collection
 from shoal.execution.workflow_loader import Workflow, output_files
 from shoal.formats.jx import Value, parse_json
 from shoal.formats.makeflow import Makeflow
@@ -77,7 +77,7 @@ def summary_of(
 
 def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Resources) -> int:
     """Runs the workflow; 0 only if everything it asks for was made."""
-    workflow = undisturbed(lambda: workflow_of(settings, document, language))
+    workflow = without_collection(lambda: workflow_of(settings, document, language))
     graph = workflow.graph
     stand_in = MakeflowHooks(settings, document, graph)
     is_new = not os.path.exists(settings.log)
@@ -100,7 +100,7 @@ def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Res
     except InputError:
         session.abandon()
         raise
-    session.tell_all = True
+    session.report_all = True
     _warn(session.plan)
     if session.history.last_run is not None and session.history.last_end is None:
         _remove_unrecorded(session.plan, settings.log)
@@ -131,7 +131,7 @@ def _options(settings: MakeflowSettings, node: Resources, stand_in: MakeflowHook
     """How the original runs: at once, with files as they are found, nothing measured or held, streams passed on."""
     return RunOptions(
         node,
-        attendant=stand_in,
+        hooks=stand_in,
         retry_pause=0.0,
         as_found=True,
         check_sources=settings.check_files,
@@ -152,7 +152,7 @@ def write_dry_run(settings: MakeflowSettings, document: Makeflow, language: str)
     """Writes the script that `-T dryrun` makes, and runs nothing."""
     graph = workflow_of(settings, document, language).graph
     stand_in = MakeflowHooks(settings, document, graph)
-    dressed = [stand_in.dress(task, str(action)) for task, action in enumerate(graph.actions)]
+    dressed = [stand_in.wrap_command(task, str(action)) for task, action in enumerate(graph.actions)]
     path = settings.dagfile + ".sh"
     write_script(path, script_of(graph, dressed))
     for command in dressed:

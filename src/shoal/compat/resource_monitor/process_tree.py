@@ -18,12 +18,12 @@ from shoal.compat.resource_monitor.summary import MEGABYTE
 from shoal.errors import InputError
 from shoal.execution.processes.process_table import dead_child, is_open_for_writing, kill_process, open_files
 from shoal.execution.processes.sampler import (
+    OrphanEvidence,
     Owner,
     ReapedTime,
-    Signs,
-    TreeLook,
     TreeProcess,
     Trees,
+    TreeUsage,
     end_processes,
     look_at,
     read_detail,
@@ -148,7 +148,7 @@ def _become(path: str, words: list[str], mask: Iterable[int], libc: ctypes.CDLL,
 
 
 _COMMAND: Owner = (0, 0)
-_ALL_OURS = Signs({}, [(0.0, _COMMAND)])
+_ALL_OURS = OrphanEvidence({}, [(0.0, _COMMAND)])
 """There is only one command, so each process below us is one of its own."""
 _END_SECONDS = 10.0
 _END_PAUSE = 0.01
@@ -182,12 +182,12 @@ class Tree:
             self._seen.add(pid)
             self.total += 1
 
-    def glance(self) -> TreeLook:
+    def glance(self) -> TreeUsage:
         """Looks only at the command itself, which has just begun and may be gone before more could be looked at."""
         process = read_process(self._command.pid)
         return self._look_at([process] if process is not None and process.is_alive else [])
 
-    def _look_at(self, processes: list[TreeProcess], known_peak: float = 0.0) -> TreeLook:
+    def _look_at(self, processes: list[TreeProcess], known_peak: float = 0.0) -> TreeUsage:
         for process in processes:
             read_detail(process)
         return look_at(processes, self.spent, known_peak)
@@ -199,7 +199,7 @@ class Tree:
             self._count(process.pid)
         return ours
 
-    def look(self, known_peak: float) -> TreeLook:
+    def look(self, known_peak: float) -> TreeUsage:
         """Looks at everything; shared pages are told apart only if the sum would be above `known_peak` bytes."""
         return self._look_at(self.processes(), known_peak)
 

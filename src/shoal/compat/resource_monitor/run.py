@@ -23,7 +23,7 @@ from shoal.compat.resource_monitor.summary import MEGABYTE, CommandOutcome, Comm
 from shoal.errors import InputError
 from shoal.execution.processes.footprint import Footprint
 from shoal.execution.processes.process_table import become_subreaper
-from shoal.execution.processes.sampler import TreeLook
+from shoal.execution.processes.sampler import TreeUsage
 from shoal.execution.processes.time_series import header
 
 FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGABRT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -134,7 +134,7 @@ class Measurement:
             self.usage.note("disk", self.footprint.bytes / MEGABYTE, now)
             self.usage.note("total_files", self.footprint.files, now)
 
-    def _add_row(self, now: float, look: TreeLook) -> None:
+    def _add_row(self, now: float, look: TreeUsage) -> None:
         load = os.getloadavg()[0]
         self.usage.note("machine_load", int(load), now)
         if self._series < 0 and self.options.plot is None:

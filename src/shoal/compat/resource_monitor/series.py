@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shoal.compat.resource_monitor.summary import MEGABYTE, printed
 from shoal.errors import InputError
-from shoal.execution.processes.sampler import TreeLook
+from shoal.execution.processes.sampler import TreeUsage
 from shoal.execution.processes.time_series import COLUMNS, row
 
 
@@ -17,7 +17,7 @@ class SeriesRow:
     __slots__ = ("cores", "disk", "load", "look", "total_files", "wall_clock")
 
     def __init__(
-        self, wall_clock: float, look: TreeLook, cores: float, load: float, footprint: tuple[int, int] | None
+        self, wall_clock: float, look: TreeUsage, cores: float, load: float, footprint: tuple[int, int] | None
     ) -> None:
         self.wall_clock = wall_clock
         self.look = look

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from shoal.execution.processes.sampler import CoresWindow, TreeLook
+from shoal.execution.processes.sampler import CoresWindow, TreeUsage
 
 MEGABYTE = 1 << 20
 
@@ -82,7 +82,7 @@ class CommandUsage:
             self.values[name] = value
             self.peak_times[name] = now - self.start
 
-    def take(self, look: TreeLook, now: float) -> None:
+    def take(self, look: TreeUsage, now: float) -> None:
         """Merges a look at the tree."""
         note = self.note
         note("end", now, now)

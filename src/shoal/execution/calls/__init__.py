@@ -1,1 +1,1 @@
-"""Python calls in worker processes: the pool that runs them, and what stands on both sides."""
+"""Python calls in worker processes: the pool of workers, its client side, and the code inside a worker."""

@@ -1,9 +1,9 @@
-"""A Python call as a program of its own: `python -m shoal.execution.calls.call_main CALL VALUE [BASE]`, for nodes that
-hold no workers.
+"""Runs one Python call as a program: `python -m shoal.execution.calls.call_main CALL VALUE [BASE]`, for nodes without
+workers.
 
-CALL is a file that `pack_call` made, VALUE gets the pickled result. What the call needs of other calls it finds in
-files like that. All are named from BASE, or from where the program is started. Slower than a worker by the start of an
-interpreter; nothing else is different for the function.
+CALL is a file made by `pack_call`, VALUE receives the pickled result. Results of other calls are read from such files.
+All paths are relative to BASE, or to the current directory. It is slower than a worker by the start of an interpreter;
+for the function nothing else differs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def pack_call(
     values: Mapping[str, str],
     paths: Sequence[str],
 ) -> bytes:
-    """Everything about a call; `values` names the file with the value of each need that has one."""
+    """Packs a call into a file's content; `values` names the file with the value of each need that has one."""
     return pickle.dumps((function_payload(function), payload, dict(values), list(paths)), 5)
 
 
 def perform(call: str, value: str, base: str = "") -> None:
-    """Makes the call that a file tells of, and leaves its result in another."""
+    """Runs the call in the file `call` and writes its result to the file `value`."""
     load_from_source()
-    value = os.path.abspath(os.path.join(base, value))  # the function may go elsewhere
+    value = os.path.abspath(os.path.join(base, value))  # the function may change the directory
     with open(os.path.join(base, call), "rb") as file:
         function, payload, values, paths = pickle.load(file)
     sys.path += [path for path in paths if path not in sys.path]
     request = pickle.loads(payload)
     called = pickle.loads(function)
-    if request[0] == PLAIN:  # whoever started us has seen to where we are and to our variables
+    if request[0] == PLAIN:  # directory and variables were set by the process that started us
         result = called(*request[1], **request[2])
     else:
         from shoal.execution.calls.task_api import RunningTask
@@ -58,7 +58,7 @@ def perform(call: str, value: str, base: str = "") -> None:
 def _encoded(result: object) -> bytes:
     try:
         return encode_value(result)
-    except Exception as error:  # whatever pickling of the user's own objects raises
+    except Exception as error:  # pickling the user's own objects may raise anything
         from shoal.execution.calls.pickling import UnpicklableResultError
 
         kind = f"{type(result).__module__}.{type(result).__qualname__}"
@@ -74,13 +74,11 @@ def _read(path: str) -> bytes:
 def main(words: Sequence[str]) -> int:
     try:
         perform(*words)
-    except (
-        BaseException
-    ) as error:  # the top of the process: whatever the call does short of ending it is its own failure
+    except BaseException as error:  # top level of the process: any failure of the call becomes its outcome
         from shoal.execution.calls.pickling import UnpicklableResultError, traceback_text
 
         if isinstance(error, UnpicklableResultError):
-            error.__traceback__ = None  # all its frames are ours: a worker shows none of them
+            error.__traceback__ = None  # drops frames of Shoal, as workers do
         sys.stderr.write(traceback_text(error))
         return 1
     return 0

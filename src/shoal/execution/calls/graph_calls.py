@@ -1,4 +1,4 @@
-"""The engine's side of Python calls: from a task of the graph to a request for a worker, and back to an attempt."""
+"""Runs the Python calls of a workflow's graph: from a task to a request for a worker, and back to an ended attempt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INLINE_BYTES = 1 << 16
 
 
 class Values:
-    """Values of the tasks of one run, those of earlier runs included."""
+    """Return values of the tasks of one run, including those of earlier runs."""
 
     def __init__(self, graph: Graph, workspace: Workspace, past: PastResults) -> None:
         self.graph = graph
@@ -36,7 +36,7 @@ class Values:
         self._held: dict[int, bytes] = {}
 
     def keep(self, task: int, value: bytes) -> bytes | None:
-        """Keeps a value for successors and later runs; returns what belongs into the ledger."""
+        """Stores a value for successors and later runs; returns the bytes to record in the ledger."""
         if self.graph.successor_start[task] != self.graph.successor_start[task + 1]:
             self._held[task] = value
         if len(value) <= INLINE_BYTES:
@@ -49,7 +49,7 @@ class Values:
         return None
 
     def get(self, task: int) -> bytes | None:
-        """The value of a task that is done; None if it has none."""
+        """Returns the value of a task that is done; None if it has none."""
         value = self._held.get(task)
         if value is not None:
             return value
@@ -70,7 +70,7 @@ class Values:
 
 
 class GraphCalls:
-    """Starts calls through a `WorkerPool`, which is made when the first call is started."""
+    """Starts calls in a `WorkerPool`, which is created at the first call."""
 
     def __init__(
         self, run: str, graph: Graph, values: Values, output: OutputStream, clock: Callable[[], float]
@@ -80,32 +80,33 @@ class GraphCalls:
         self.values = values
         self.output = output
         self.clock = clock
-        self.runner: WorkerPool | None = None
+        self.pool: WorkerPool | None = None
         self._wakeup: Wakeup | None = None
 
     def attach(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
 
     def start(self, calls: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-        """Starts (task, attempt) pairs one after another in one worker; returns those that cannot be sent, and why."""
+        """Starts (task, attempt) pairs one after another in one worker; returns those that cannot be sent, with the
+        reason."""
         from shoal.execution.calls.messages import CallRequest
 
-        runner = self._runner()
+        pool = self._make_pool()
         requests: list[CallRequest] = []
         refused: list[tuple[int, int, str]] = []
         for task, attempt in calls:
             action = self.graph.actions[task]
             assert isinstance(action, Call)
             try:
-                number, payload = runner.register(action.function), self._payload(task, action)
-            except Exception as error:  # whatever pickling of the user's own objects raises
+                number, payload = pool.register(action.function), self._payload(task, action)
+            except Exception as error:  # pickling the user's own objects may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 refused.append((task, attempt, f"its function cannot be sent to a worker process ({reason})"))
                 continue
             timeout = self.graph.profile_of(task).timeout
             requests.append(CallRequest(task, attempt, number, payload, timeout))
         if requests:
-            runner.start(requests)
+            pool.start(requests)
         return refused
 
     def _payload(self, task: int, action: Call) -> bytes:
@@ -133,7 +134,7 @@ class GraphCalls:
         )
 
     def _needs(self, task: int) -> list[tuple[str, bytes | None]]:
-        """Names of what the task needs, with the value of the task that made each."""
+        """Returns the names of the task's needs, with the value of the task that made each."""
         graph = self.graph
         needs: list[tuple[str, bytes | None]] = []
         for file in graph.inputs_of(task):
@@ -145,12 +146,12 @@ class GraphCalls:
             needs.append((graph.names[other], value))
         return needs
 
-    def _runner(self) -> WorkerPool:
-        if self.runner is None:
+    def _make_pool(self) -> WorkerPool:
+        if self.pool is None:
             from shoal.execution.calls.worker_pool import WorkerPool
 
             assert self._wakeup is not None
-            self.runner = WorkerPool(
+            self.pool = WorkerPool(
                 directory=os.getcwd(),
                 environment=os.environ,
                 sys_path=sys.path,
@@ -158,27 +159,27 @@ class GraphCalls:
                 on_open=self._wakeup.add,
                 on_close=self._wakeup.discard,
             )
-        return self.runner
+        return self.pool
 
     def collect(self, descriptor: int) -> list[EndedAttempt]:
-        assert self.runner is not None
-        return self._attempts(self.runner.collect(descriptor))
+        assert self.pool is not None
+        return self._attempts(self.pool.collect(descriptor))
 
     def next_deadline(self) -> float | None:
-        """When `enforce` is due, by the monotonic clock."""
-        return self.runner.next_deadline() if self.runner is not None else None
+        """Returns when `enforce` is due, by the monotonic clock."""
+        return self.pool.next_deadline() if self.pool is not None else None
 
     def enforce(self) -> list[EndedAttempt]:
-        return self._attempts(self.runner.enforce(time.monotonic())) if self.runner is not None else []
+        return self._attempts(self.pool.enforce(time.monotonic())) if self.pool is not None else []
 
     def kill(self, task: int, attempt: int) -> None:
-        """Ends a call; it is reported like any other end."""
-        if self.runner is not None:
-            self.runner.kill(task, attempt)
+        """Kills a call; its end is reported like any other."""
+        if self.pool is not None:
+            self.pool.kill(task, attempt)
 
     def close(self) -> None:
-        if self.runner is not None:
-            self.runner.close(0.5)
+        if self.pool is not None:
+            self.pool.close(0.5)
 
     def _attempts(self, results: Iterable[CallResult]) -> list[EndedAttempt]:
         return [self._attempt(result) for result in results]

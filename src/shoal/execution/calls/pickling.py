@@ -1,4 +1,4 @@
-"""Pickling by value, for what the other side could not import: lambdas, closures, what the main program defines."""
+"""Pickling for workers: functions and values by value where workers cannot import them, exceptions with tracebacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from shoal.errors import ShoalError
 
 PICKLING_ERRORS = (pickle.PicklingError, AttributeError, TypeError)
-"""What plain pickling raises for something that may still be picklable by value."""
+"""What plain pickling raises for a value that may still be picklable by value."""
 CachedFunction = type(functools.cache(len))
 _OF_ONE_PROCESS: dict[type, Callable[[], Any]] = {
     type(threading.Lock()): threading.Lock,
@@ -27,26 +27,28 @@ _OF_ONE_PROCESS: dict[type, Callable[[], Any]] = {
     weakref.WeakValueDictionary: weakref.WeakValueDictionary,
     weakref.WeakSet: weakref.WeakSet,
 }
-"""What cannot be sent, and is made anew: a worker that imported a function's module would have its own as well."""
+"""Locks cannot be pickled and are created anew: a worker that imports the function's module has its own, too."""
 
 
 def dumps_by_value(value: object) -> bytes:
-    """The value with the definitions it needs; raises what cloudpickle raises if it cannot be pickled."""
+    """Pickles a value with the definitions it needs; raises what cloudpickle raises."""
     return _dumped(value, by_value_pickler())
 
 
 def dumps_function(function: Callable[..., Any]) -> bytes:
-    """The same for a function, which gets new locks in place of those that it uses.
+    """Pickles a function by value; the locks that it uses are replaced by new ones.
 
-    In an argument a new lock would be wrong, because the caller's own is meant.
+    In an argument a new lock would be wrong, because the caller means this very lock.
     """
     return _dumped(function, by_value_pickler(of_function=True))
 
 
 @functools.cache
 def by_value_pickler(*, of_function: bool = False) -> Any:
-    """cloudpickle's pickler, which also sends functions with `functools.cache`: it refers to those by their names."""
-    # Loading it costs about 30 ms, which nobody pays whose functions and results all belong to modules.
+    """Returns cloudpickle's pickler class, extended to pickle functions with `functools.cache` by value; cloudpickle
+    refers to those by name."""
+    # Imported here because it takes about 30 ms, and plain pickling suffices for functions and results that belong to
+    # modules.
     import cloudpickle  # type: ignore[import-untyped]  # it has no stubs
 
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # it has no stubs
@@ -70,7 +72,8 @@ def _dumped(value: object, pickler: Any) -> bytes:
 
 
 def _locks_of(kind: type) -> Iterator[object]:
-    """Locks that belong to a class, not to its objects: its definition is sent, so the other side has its own."""
+    """Yields locks that belong to a class, not to its objects: its definition is sent, so the other side has its
+    own."""
     for member in vars(kind).values():
         lock = getattr(member, "lock", None) if isinstance(member, functools.cached_property) else member
         if type(lock) in _OF_ONE_PROCESS:
@@ -83,7 +86,7 @@ def _cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> C
 
 
 def _can_import(function: Any, by_value: set[str]) -> bool:
-    """Whether a worker finds the function under its name; it does not in the modules that are sent by value."""
+    """Returns whether a worker can import the function by name; not so for modules that are pickled by value."""
     module = getattr(function, "__module__", None) or "__main__"
     if module == "__main__" or any(module == each or module.startswith(each + ".") for each in by_value):
         return False
@@ -97,23 +100,23 @@ _OWN_FOLDER = os.path.dirname(__file__) + os.sep
 
 
 class RemoteTraceback(Exception):  # noqa: N818  # the name that users know from concurrent.futures
-    """The traceback of a call, as text from the worker that ran it; the cause of the exception it belongs to."""
+    """The traceback of a call, as text from its worker; the cause of the call's exception."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
 
     def __str__(self) -> str:
-        """The text between quotation marks of its own, so that it stands apart in the caller's traceback."""
+        """Returns the text in quotation marks, so that it stands out in the caller's traceback."""
         return f'\n"""\n{self.text}"""'
 
 
 class CallError(ShoalError):
-    """A call failed in a way that its own exception cannot tell the caller."""
+    """A call failed in a way that no exception of its own describes."""
 
 
 class CallExitError(CallError):
-    """The call tried to end its process (`sys.exit`, Ctrl-C); the caller must not be ended by that."""
+    """The call tried to end its process (`sys.exit`, Ctrl-C), which must not end the caller."""
 
 
 class UnpicklableResultError(CallError):
@@ -125,15 +128,15 @@ class CallCrashedError(CallError):
 
 
 class CallTimeoutError(CallError, TimeoutError):
-    """The call ran longer than it was allowed to and was killed."""
+    """The call ran longer than its time limit and was killed."""
 
 
 class CallCancelledError(CallError):
     """The call was cancelled while it waited or ran."""
 
 
-class _Travelling:
-    """An exception on its way: pickles as a call that puts exception and traceback together again."""
+class _PicklableError:
+    """Pickles an exception as a function call that joins exception and traceback again."""
 
     __slots__ = ("error", "text")
 
@@ -146,13 +149,13 @@ class _Travelling:
 
 
 def arrive(error: BaseException, text: str) -> BaseException:
-    """Join an exception and the text of its traceback again, on the caller's side."""
+    """Joins an exception and the text of its traceback again, on the caller's side."""
     error.__cause__ = RemoteTraceback(text)
     return error
 
 
 def describe(error: BaseException) -> tuple[bytes, str]:
-    """The pickled exception and its traceback as text; always succeeds."""
+    """Returns the pickled exception and its traceback as text; never raises."""
     text = traceback_text(error)
     if not isinstance(error, Exception):
         error = CallExitError(f"the call ended with {error!r}")
@@ -160,12 +163,12 @@ def describe(error: BaseException) -> tuple[bytes, str]:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback from the first frame of the user's code on."""
+    """Returns the traceback from the first frame of the user's code on."""
     return "".join(traceback.format_exception(type(error), error, _of_user(error.__traceback__)))
 
 
 def _of_user(found: TracebackType | None) -> TracebackType | None:
-    """The traceback without the outermost frames, which are the worker's own; all of it if no others follow them."""
+    """Returns the traceback without the outermost frames of the worker; all of it if no other frames follow."""
     inner = found
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
         inner = inner.tb_next
@@ -173,7 +176,7 @@ def _of_user(found: TracebackType | None) -> TracebackType | None:
 
 
 def pickled(error: CallError) -> bytes:
-    """One of our own exceptions, pickled for a `CallResult`."""
+    """Pickles an exception of Shoal for a `CallResult`."""
     return pickle.dumps(error, 5)
 
 
@@ -181,15 +184,15 @@ def _pickled(error: BaseException, text: str) -> bytes:
     reasons = []
     for dumps in (_dumps, dumps_by_value):
         try:
-            data = dumps(_Travelling(error, text))
-            # Many exceptions pickle but do not unpickle (an `__init__` with more arguments): find out here.
+            data = dumps(_PicklableError(error, text))
+            # Many exceptions pickle but do not unpickle (an `__init__` with more arguments): test it here.
             pickle.loads(data)
             return data
-        except Exception as reason:  # the user's own `__reduce__` and `__init__` may raise anything
+        except Exception as reason:  # the user's `__reduce__` and `__init__` may raise anything
             reasons.append(f"{type(reason).__name__}: {reason}")
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     stand_in = CallError(f"the call raised {kind}, which cannot be sent back ({reasons[0]}): {_message(text)}")
-    return pickle.dumps(_Travelling(stand_in, text), 5)
+    return pickle.dumps(_PicklableError(stand_in, text), 5)
 
 
 def _dumps(value: object) -> bytes:
@@ -197,5 +200,5 @@ def _dumps(value: object) -> bytes:
 
 
 def _message(text: str) -> str:
-    """The last line of a traceback: type and message."""
+    """Returns the last line of a traceback: type and message."""
     return text.rstrip().rpartition("\n")[2]

@@ -1,13 +1,16 @@
-"""The memory that a runner and one of its workers share: where calls go in and results come out.
+"""The protocol between a worker pool and a worker process: the layout of their shared memory, and the payloads of
+calls.
 
-Both sides map the start of one memory file. They take turns: the runner writes a bundle of calls and rings; the worker
-copies it out, then writes one record per call from the same place on, and rings. A record that does not fit into the
-mapped window is written at the same offset of the file, which grows, so neither side ever waits for the other and no
-size can make them wait for each other. Because results lie in the file and not in the worker, they survive it: what a
-call finished is never lost with the call that crashed after it.
+Both sides map the start of one memory file and take turns. The pool writes a bundle of calls and rings, which means
+that it writes a byte to a socket. The worker copies the bundle out, then writes one record per call from the same
+position on, and rings. A record that does not fit into the mapped window is written at the same offset of the file,
+which grows. So neither side ever waits for buffer space, and no size of data can cause a deadlock. Results are in the
+file and not in the worker, so they survive it: results of finished calls are not lost when a later call crashes the
+worker.
 
-This module knows only the layout. Who writes when is up to `shoal.execution.calls.worker` (the worker's side) and
-`shoal.execution.calls.worker_client` (the runner's side). It imports little: every worker pays for it when it starts.
+This module defines only the layout. `shoal.execution.calls.worker` (the worker's side) and
+`shoal.execution.calls.worker_client` (the pool's side) decide who writes when. It imports little: every worker pays for
+it at start-up.
 """
 
 from __future__ import annotations
@@ -23,18 +26,18 @@ from typing import Any
 from shoal.execution.calls.pickling import PICKLING_ERRORS, dumps_by_value, dumps_function
 
 MAX_CALLS = 2048
-"""How many calls one bundle may hold: one withdrawal flag each has to fit into the control page."""
+"""Maximum number of calls per bundle: their withdrawal flags have to fit into the control page."""
 
-# Words of 8 bytes at the start of the control page.
-RUNNING = 0  # 1 + the slot of the call that was begun last; 0 before the first
+# Indices of 8-byte words at the start of the control page.
+RUNNING = 0  # 1 + the slot of the latest call that began; 0 before the first
 WRITTEN = 1  # the file offset up to which records are complete
-DONE = 2  # 1 when the worker has been through the whole bundle
-FRAME = 3  # size of the bundle that the runner wrote
+DONE = 2  # 1 when the worker has finished the whole bundle
+FRAME = 3  # size of the bundle that the pool wrote
 STARTED = 4  # a float: when the call in RUNNING began, by the monotonic clock
 
-FLAGS = 64  # one byte per slot: 1 means "do not begin this one"
+FLAGS = 64  # one byte per slot: 1 means "do not begin this call"
 RECORDS = 4096  # bundles and records start here
-WINDOW = 256 * 1024  # how much of the file is mapped
+WINDOW = 256 * 1024  # size of the mapped part of the file
 
 RECORD = struct.Struct("=IIddddQQQ")
 """slot, outcome, began, ended, user CPU, system CPU, peak memory, end of output, size of the body that follows."""
@@ -49,7 +52,7 @@ PLAIN = 0  # arguments and keywords follow
 ACTION = 1  # variables, directory and the description of a running task follow
 PLACED = 2  # variables, directory, arguments and keywords follow
 
-# What the worker finds open when it starts.
+# Descriptors that are open in a worker when it starts.
 BELL_FD = 3
 MEMORY_FD = 4
 LIFELINE_FD = 5
@@ -69,7 +72,7 @@ class Page:
         self.times = control.cast("d")
 
     def store(self, position: int, data: bytes) -> int:
-        """Write `data` at `position`, inside the window or behind it; return where it ends."""
+        """Writes `data` at `position`, inside the window or beyond it; returns its end."""
         end = position + len(data)
         if end <= WINDOW:
             self.memory[position:end] = data
@@ -82,7 +85,7 @@ class Page:
         return end
 
     def fetch(self, position: int, size: int) -> bytes | bytearray:
-        """A copy of `size` bytes at `position`."""
+        """Returns a copy of `size` bytes at `position`."""
         if position + size <= WINDOW:
             return self.memory[position : position + size]
         data = bytearray(size)
@@ -100,10 +103,10 @@ _OF_MAIN = b"__main__"
 
 
 class ValueOf:
-    """Stands in an argument for the result of an earlier call, of which only the pickled bytes are here.
+    """Stands in an argument for the result of an earlier call that this process has only as pickled bytes.
 
-    It may stand anywhere inside the arguments. Its own pickled form is "unpickle these bytes", so the worker gets the
-    value and neither side has to look for it.
+    It may stand anywhere inside the arguments. Its pickled form is "unpickle these bytes", so the worker gets the value
+    and neither side has to search for it.
     """
 
     __slots__ = ("pickled",)
@@ -116,14 +119,14 @@ class ValueOf:
 
 
 def plain_payload(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> bytes:
-    """The payload of a plain call; raises what pickling raises if an argument cannot be pickled."""
+    """Returns the payload of a plain call; raises what pickling an argument raises."""
     return _dumps((PLAIN, arguments, keywords), dumps_by_value)
 
 
 def placed_payload(
     arguments: tuple[Any, ...], keywords: Mapping[str, Any], environment: Mapping[str, str], directory: str
 ) -> bytes:
-    """The payload of a call in a directory of its own, and with variables that other calls of the worker do not see."""
+    """Returns the payload of a call with a directory and environment variables of its own."""
     return _dumps((PLACED, dict(environment), directory, arguments, keywords), dumps_by_value)
 
 
@@ -138,18 +141,18 @@ def task_payload(
     environment: Mapping[str, str] | None = None,
     directory: str = "",
 ) -> bytes:
-    """The payload of a rules action, which is called with a `shoal.execution.calls.task_api.RunningTask`.
+    """Returns the payload of a rules action, which is called with a `shoal.execution.calls.task_api.RunningTask`.
 
-    `values` holds the pickled results of those needs that have one; `named` is for needs that were given as a dict:
-    each of its names stands for one need or several. `environment` and `directory` are as for `placed_payload`.
+    `values` holds the pickled results of those needs that have one. `named` is for needs given as a dict: each name
+    stands for one need or several. `environment` and `directory` are as for `placed_payload`.
     """
     about_task = (name, list(outputs), list(needs), dict(values or {}), dict(named or {}), dict(wildcards or {}))
     return pickle.dumps((ACTION, dict(environment or {}), directory, *about_task), 5)
 
 
 def function_payload(function: Callable[..., Any]) -> bytes:
-    """The function itself, by reference if a worker can import it, else by value."""
-    # Whoever had a module pickled by value (the rules file) has loaded cloudpickle, which alone knows about that.
+    """Pickles the function, by reference if a worker can import it, otherwise by value."""
+    # A module that is pickled by value (the rules file) was registered with cloudpickle, which alone knows about it.
     if "cloudpickle" in sys.modules:
         return dumps_function(function)
     return _dumps(function, dumps_function)
@@ -160,5 +163,5 @@ def _dumps(value: Any, by_value: Callable[[Any], bytes]) -> bytes:
         data = pickle.dumps(value, 5)
     except PICKLING_ERRORS:
         return by_value(value)
-    # Plain pickle refers to what the main program defines by name, but the main module of a worker is another one.
+    # Plain pickle refers to definitions of the main program by name, but a worker has another main module.
     return by_value(value) if _OF_MAIN in data else data

@@ -1,12 +1,12 @@
-"""Modules of the project are loaded from what is in their files now.
+"""Makes workers import project modules from their current source, not from stale compiled files.
 
-Python takes the compiled form of a module if the source has the time (in seconds) and the size of the one that it was
-made from. A file that was edited within a second, or got its old time back, then runs as it was before, while its
-fingerprint is that of the new text. So of files that are neither installed nor Python's nor ours, this process only
-takes compiled forms that hold a digest of their source (PEP 552). Python checks those by itself and so does every other
+Python uses the compiled form of a module if the source has the recorded time (in seconds) and size. A file that was
+edited within a second, or got its old time back, then runs in its old form, while its fingerprint is that of the new
+text. So for files that belong neither to an installed package nor to Python or Shoal, this process accepts only
+compiled forms that hold a digest of their source (PEP 552). Python checks those by itself, and so does every other
 process that finds them. Other compiled forms are made anew.
 
-Python's own loader is changed, and no finder added, because that also reaches files that are loaded by their path.
+This changes Python's own loader instead of adding a finder, because that also covers files that are loaded by path.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _LIBRARY = os.path.dirname(os.__file__) + "/"
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/"
 _CHECKED = b"\x03\0\0\0"
-"""In the head of a compiled file: it holds a digest of its source, which is to be compared."""
+"""In the header of a compiled file: it holds a digest of its source, to be checked."""
 _DIGEST = "shoal_digest"
-"""The attribute of a loader that holds the digest of the source it has read."""
+"""The loader attribute that holds the digest of the source."""
 
 _plain_get_data = SourceFileLoader.get_data
 _plain_set_data = SourceFileLoader.set_data
@@ -32,7 +32,7 @@ _of_project: dict[str, bool] = {}
 
 
 def load_from_source() -> None:
-    """From now on this process loads modules of the project as their files are."""
+    """Makes this process load project modules from their current source from now on."""
     SourceFileLoader.get_data = _get_data  # type: ignore[assignment, method-assign]
     SourceFileLoader.set_data = _set_data  # type: ignore[method-assign]
 
@@ -41,7 +41,7 @@ def _get_data(self: SourceFileLoader, path: str) -> bytes:
     data = _plain_get_data(self, path)
     if _is_of_project(self.path):
         if path == self.path:
-            from importlib.util import source_hash  # needed only where there are such modules
+            from importlib.util import source_hash  # imported only if there are such modules
 
             self.__dict__[_DIGEST] = source_hash(data)
         elif path.endswith(".pyc") and data[4:8] != _CHECKED:
@@ -62,7 +62,7 @@ def _is_of_project(file: str) -> bool:
     directory = os.path.dirname(file)
     found = _of_project.get(directory)
     if found is None:
-        # An installed package may be a link to the place where somebody works on it.
+        # An installed package may be a link to its source tree, which the user edits.
         whole = os.path.realpath(directory) + "/" if "-packages/" in file else file
         found = "/site-packages/" not in whole and "/dist-packages/" not in whole
         _of_project[directory] = found

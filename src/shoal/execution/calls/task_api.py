@@ -1,7 +1,7 @@
 """What a rules file's functions see when they run: the task (`RunningTask`), and `sh` and `capture` to run commands.
 
-This runs in a worker process. Choosing what to run and shipping it is up to others; what a command prints becomes part
-of the task's output because it inherits the worker's streams.
+This runs in a worker process. What a command prints becomes part of the task's output because it inherits the worker's
+streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Command: TypeAlias = str | Sequence[str | os.PathLike[str]]
 
 
 class CommandFailed(ShoalError):  # noqa: N818  # rules files read better with this name
-    """A command ended with a status other than 0; negative is the number of the signal that ended it."""
+    """A command ended with a status other than 0; a negative status is the number of the signal that killed it."""
 
     def __init__(self, command: str, status: int) -> None:
         super().__init__(command, status)
@@ -44,15 +44,15 @@ class CommandResult(NamedTuple):
 
 
 def sh(command: Command, check: bool = True, shell: str = STRICT) -> CommandResult:
-    """Run a command: text through a strict shell, or the one that is named, a list of words as it stands.
+    """Runs a command: text through a strict shell, or through `shell`; a list of words without a shell.
 
-    Raises `CommandFailed` unless it ends with status 0 or `check` is false. Braces mean nothing here: use an f-string.
+    Raises `CommandFailed` unless it ends with status 0 or `check` is false. Braces are not replaced: use an f-string.
     """
     return CommandResult(_run(command, check, shell, None)[0])
 
 
 def capture(command: Command, shell: str = STRICT) -> str:
-    """Run a command as `sh` does and return what it prints, without the newlines at the end."""
+    """Runs a command as `sh` does and returns what it prints, without the newlines at the end."""
     import subprocess
 
     return _run(command, True, shell, subprocess.PIPE)[1].rstrip("\n")
@@ -71,7 +71,7 @@ def _run(command: Command, check: bool, shell: str, stdout: int | None) -> tuple
 
 
 def _run_words(words: Sequence[str], stdout: int | None) -> tuple[int, str]:
-    # Rules files without commands need not load it: it costs about 10 ms.
+    # Rules files without commands need not import it: that costs about 10 ms.
     import subprocess
     import sys
 
@@ -81,13 +81,13 @@ def _run_words(words: Sequence[str], stdout: int | None) -> tuple[int, str]:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=stdout, text=True, check=False)
         return done.returncode, done.stdout or ""
     except OSError as error:
-        # As a shell would put it: not there, or there but not to be executed.
+        # The statuses a shell would return: not found, or found but not executable.
         print(f"{words[0]}: {error.strerror}", file=sys.stderr)
         return (127 if isinstance(error, FileNotFoundError) else 126), ""
 
 
 class UnknownValue:
-    """In place of what a function returned in a run that nobody has a record of: whoever asks for it is told so."""
+    """Replaces the return value of a task that was adopted without a record; reading it raises an error."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,10 +97,10 @@ class UnknownValue:
 
 
 def refuse_value(name: str) -> Any:
-    """Unpickling an unknown value comes to this."""
+    """Raises the error; unpickling an unknown value calls this."""
     raise LookupError(
-        f"what {name!r} returned is not known: its files were taken as made by 'shoal adopt'; "
-        "remove them, so that it runs again"
+        f"the return value of {name!r} is unknown: its files were recorded by 'shoal adopt'; "
+        "remove them to run it again"
     )
 
 
@@ -111,7 +111,7 @@ class Need(str):
     _unpickled: Any
 
     def __new__(cls, name: str, pickled: bytes | None = None) -> Need:
-        """Keep the value as it came: it is unpickled when somebody asks for it."""
+        """Stores the pickled value, which is unpickled when it is read."""
         need = super().__new__(cls, name)
         need._pickled = pickled
         need._unpickled = None
@@ -119,7 +119,7 @@ class Need(str):
 
     @property
     def name(self) -> str:
-        """The bare name."""
+        """The plain name."""
         return str(self)
 
     @property
@@ -139,7 +139,7 @@ class TaskFileNames(list[str]):
 
 
 class TaskNeeds(list[Need]):
-    """What a task needs, in order; those that were given as a dict also by name (`t.needs.img`)."""
+    """What a task needs, in order; needs given as a dict also by name (`t.needs.img`)."""
 
     def __init__(self, needs: Iterable[Need], named: Mapping[str, Need | TaskNeeds]) -> None:
         super().__init__(needs)
@@ -156,7 +156,7 @@ class TaskNeeds(list[Need]):
 
 
 class Wildcards:
-    """The parts of the output's name that the rule's wildcards stand for."""
+    """The values of the rule's wildcards in the output's name."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.__dict__.update(values)
@@ -193,7 +193,7 @@ class RunningTask:
 
     @property
     def out(self) -> str:
-        """The first output; a task that makes no file has only its name."""
+        """The first output; for a task without files, its name."""
         return self.outs[0] if self.outs else self.name
 
     @property
@@ -202,8 +202,10 @@ class RunningTask:
         return self.needs[0] if self.needs else None
 
     def __getattr__(self, name: str) -> str:
-        """Wildcards are attributes of the task as well."""
+        """Returns a wildcard by its name."""
         try:
             return self.__dict__["wild"].__dict__[name]  # type: ignore[no-any-return]
         except KeyError:
-            raise AttributeError(f"a task has no {name!r}, nor has its rule a wildcard of that name") from None
+            raise AttributeError(
+                f"a task has no attribute {name!r}, and its rule has no wildcard of that name"
+            ) from None

@@ -1,15 +1,15 @@
-"""The worker process: runs Python calls, bundle after bundle, until its runner closes the bell or dies.
+"""The worker process: runs bundles of Python calls until its pool closes the socket or dies.
 
-Theory of operation. The runner starts `BOOT` with the descriptors named in `shoal.execution.calls.protocol`. A byte on
-the bell means that a bundle lies in the shared page. The worker runs its calls one after another. Before each it notes
-in the page which call that is and when it began, so that the runner knows whom a crash or a time-out concerns; only
-then it looks whether the call was withdrawn (the order matters, see `shoal.execution.calls.worker_client`). After each
-call it writes a record. It rings when the bundle is through, and earlier when the last ring is some milliseconds old: a
-ring costs more than a short call.
+Theory of operation. The pool starts `BOOT` with the descriptors defined in `shoal.execution.calls.protocol`. A byte on
+the bell (a socket) means that a bundle is in the shared page. The worker runs its calls one after another. Before each
+call it writes to the page which call it is and when it began, so that the pool knows which call a crash or time-out
+belongs to. Only then it checks whether the call was withdrawn (the order matters, see
+`shoal.execution.calls.worker_client`). After each call it writes a record. It rings at the end of the bundle, and
+earlier if the last ring is some milliseconds ago: a ring costs more than a short call.
 
-If the runner dies, the kernel kills this process and its group: the runner armed the lifeline, a pipe, to send SIGKILL
-when its other end closes. That needs no thread here (which would disturb programs that fork) and also works while a
-call keeps the interpreter busy.
+If the pool's process dies, the kernel kills this process and its group: the pool armed the lifeline, a pipe, to send
+SIGKILL when its other end closes. That needs no thread here (threads would disturb programs that fork) and works even
+while a call blocks the interpreter.
 
 Start-up time counts, so this module imports only what the first call needs, and not `typing`.
 """
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shoal.execution.calls.worker import main; main(sys.argv[1])"
-"""What the interpreter is started with; the arguments are the working directory and the module search path."""
+"""The program of the interpreter; its arguments are the working directory and the module search path."""
 
 RING_INTERVAL = 0.002
-"""Results are announced when the last announcement is this old."""
+"""Seconds between two announcements of results."""
 READ_USAGE_AFTER = 0.001
-"""CPU time is read from the kernel after this much work; what is shorter counts as CPU time whole."""
+"""CPU time is read from the kernel after this much work; for shorter calls, all their time counts as CPU time."""
 READ_PEAK_AFTER = 0.01
 """Peak memory is read after calls that took this long; shorter ones report 0."""
 
@@ -68,7 +68,7 @@ _NOTHING = object()
 
 
 def main(directory: str) -> None:
-    """Serve the runner until it closes the bell."""
+    """Serves the pool until it closes the bell."""
     sys.argv[:] = ["shoal-worker"]
     load_from_source()
     _settle(directory)
@@ -80,33 +80,33 @@ def main(directory: str) -> None:
 
 
 def _settle(directory: str) -> None:
-    """Make the process a place where users' calls may run."""
+    """Prepares the process for users' calls."""
     import faulthandler
 
-    # A segmentation fault then leaves the Python stack in the output of the call that caused it.
+    # A segmentation fault then writes the Python stack to the output of the call that caused it.
     faulthandler.enable()
     for descriptor in (BELL_FD, MEMORY_FD, LIFELINE_FD, OUTPUT_FD):
         os.set_inheritable(descriptor, False)
-    # A child that a call forks must not answer for this process.
-    os.register_at_fork(after_in_child=_part_from_runner)
-    # Whole lines are written at once, so a crash loses none and the two streams stay in order. Standard error keeps
-    # nothing back: a message without a line end would come after what the call's own processes print later.
+    # A child that a call forks must not use the pool's page and bell.
+    os.register_at_fork(after_in_child=_detach_from_pool)
+    # Output is written line by line, so a crash loses no whole line and the two streams stay in order. Standard error
+    # is unbuffered: otherwise a message without a line end would come after later output of the call's child processes.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True)
     os.chdir(directory)
 
 
-_parted: list[bool] = []
+_detached: list[bool] = []
 """Not empty in a child that a call forked: it shares the page, and must not touch it."""
 
 
-def _part_from_runner() -> None:
-    _parted.append(True)
+def _detach_from_pool() -> None:
+    _detached.append(True)
     os.close(BELL_FD)
 
 
 def run_bundle(page: Page, calls: WorkerCalls, usage: CallUsage) -> None:
-    """Run what lies in the page, leaving a record of each call there."""
+    """Runs the calls in the page and writes a record of each."""
     requests = calls.unpack(page)
     words, times, memory = page.words, page.times, page.memory
     position = RECORDS
@@ -114,11 +114,13 @@ def run_bundle(page: Page, calls: WorkerCalls, usage: CallUsage) -> None:
     last = len(requests) - 1
     pack, lseek, perform = RECORD.pack, os.lseek, calls.perform
     for slot, (function, payload) in enumerate(requests):
+        # RUNNING is written before the flag is read. If the pool sets the flag and then finds no RUNNING for this call,
+        # the worker has yet to read the flag and will skip the call: no lock is needed.
         began = monotonic()
         times[STARTED] = began
         words[RUNNING] = slot + 1
         outcome, body = (SKIPPED, b"") if memory[FLAGS + slot] else perform(function, payload)
-        if _parted:  # it came back from the call as well
+        if _detached:  # a forked child returned from the call as well
             os._exit(0)
         ended = monotonic()
         user, system, peak = usage.of_call(ended - began)
@@ -134,7 +136,7 @@ def run_bundle(page: Page, calls: WorkerCalls, usage: CallUsage) -> None:
 
 
 class WorkerCalls:
-    """The functions this worker has been sent, and how it calls them."""
+    """The functions that this worker has received, and how it calls them."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -144,7 +146,7 @@ class WorkerCalls:
         self._flush_errors = sys.stderr.flush
 
     def unpack(self, page: Page) -> list[tuple[int, memoryview]]:
-        """Copy the bundle out of the page, which is needed for results; learn and forget functions."""
+        """Copies the bundle out of the page, where results will be written; learns and forgets functions."""
         frame = page.fetch(RECORDS, page.words[FRAME])
         head_end = 8 + int.from_bytes(frame[:8], "little")
         learned, forgotten, sizes = marshal.loads(frame[8:head_end])
@@ -161,7 +163,7 @@ class WorkerCalls:
         return requests
 
     def perform(self, number: int, payload: memoryview) -> tuple[int, bytes]:
-        """Make one call; whatever it does short of ending the process becomes its outcome."""
+        """Makes one call; anything short of the end of the process becomes its outcome."""
         value: object = _NOTHING
         try:
             function = self._functions.get(number) or self._load(number)
@@ -169,7 +171,7 @@ class WorkerCalls:
             value = function(*request[1], **request[2]) if request[0] == PLAIN else self._act(function, request)
             body = _PICKLED_NONE if value is None else encode_value(value)
             outcome = FINISHED
-        except BaseException as error:  # this is the process's top loop: the call failed, the worker goes on
+        except BaseException as error:  # top level of the process: the call failed, the worker continues
             outcome = FAILED
             body = _failure(error, value)
         try:
@@ -186,9 +188,9 @@ class WorkerCalls:
         return function
 
     def _act(self, function: Callable[..., Any], request: tuple[Any, ...]) -> object:
-        """Calls the function of a task, where the task is to be and with its variables."""
+        """Calls a task's function in its directory, with its environment variables."""
         kind, environment, directory, *about = request
-        # The names of a task's files are relative to the workflow, wherever an earlier action went.
+        # File names of a task are relative to the workflow, whatever directory an earlier action changed to.
         os.chdir(self._directory)
         if directory:
             os.chdir(directory)
@@ -211,7 +213,7 @@ class WorkerCalls:
 
 
 def _set_variables(wanted: dict[str, str | None]) -> dict[str, str | None]:
-    """Sets variables of the environment, or removes them; returns what they were."""
+    """Sets or removes environment variables; returns their former values."""
     before = {name: os.environ.get(name) for name in wanted}
     for name, value in wanted.items():
         if value is None:
@@ -226,16 +228,16 @@ def _do_nothing() -> None:
 
 
 def encode_value(value: object) -> bytes:
-    """The pickled form of a result."""
+    """Pickles a result."""
     try:
         return pickle.dumps(value, 5)
     except PICKLING_ERRORS:
-        # Perhaps an instance of a class that came here by value; it goes back the same way.
+        # It may be an instance of a class that came here by value; it returns the same way.
         return dumps_by_value(value)
 
 
 def _failure(error: BaseException, value: object) -> bytes:
-    """The body of a failed call's record; `value` is what the call returned if only sending it back failed."""
+    """Returns the body of a failed call's record; `value` is the return value if only pickling it failed."""
     from shoal.execution.calls.pickling import UnpicklableResultError, describe
 
     if value is not _NOTHING:
@@ -246,10 +248,10 @@ def _failure(error: BaseException, value: object) -> bytes:
 
 
 class CallUsage:
-    """CPU time and peak memory per call, of a process that makes many.
+    """CPU time and peak memory per call, in a process that makes many calls.
 
-    The kernel counts per process and asking it costs as much as a short call. So calls are asked about together until
-    they add up to something; the last of them carries the difference.
+    The kernel counts per process, and a query costs as much as a short call. So one query covers several short calls;
+    the last of them gets the difference.
     """
 
     def __init__(self) -> None:
@@ -258,7 +260,7 @@ class CallUsage:
         self._children = resource.getrusage(resource.RUSAGE_CHILDREN)
 
     def of_call(self, elapsed: float) -> tuple[float, float, int]:
-        """User CPU, system CPU and peak memory in bytes of the call that just took `elapsed` seconds."""
+        """Returns user CPU, system CPU and peak memory in bytes of the call that just took `elapsed` seconds."""
         if self._unread + elapsed < READ_USAGE_AFTER:
             self._unread += elapsed
             return elapsed, 0.0, 0
@@ -277,9 +279,9 @@ class CallUsage:
 
 
 def _take_peak() -> int:
-    """Peak resident memory since the last time it was taken, in bytes.
+    """Returns the peak resident memory since the last query, in bytes.
 
-    `ru_maxrss` will not do: it starts with the size of the process that spawned this one and never falls.
+    `ru_maxrss` is unsuitable: it starts with the size of the process that spawned this one and never falls.
     """
     with open("/proc/self/status", "rb") as status:
         for line in status:
@@ -292,5 +294,5 @@ def _take_peak() -> int:
         with open("/proc/self/clear_refs", "wb", buffering=0) as clear:
             clear.write(b"5")
     except OSError:
-        pass  # not permitted here: the peak then is that of all calls so far
+        pass  # not permitted here: the peak is then that of all calls so far
     return peak

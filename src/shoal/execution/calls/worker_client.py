@@ -1,18 +1,18 @@
-"""The runner's side of one worker: sends bundles, takes results, withdraws, ends and buries.
+"""The pool's side of one worker process: starts it, sends bundles, takes results, withdraws calls, kills and reaps it.
 
 Theory of operation. A worker has at most one bundle at a time.
 
-*Looking.* A worker announces results seldom, and not at all while a call runs. So the runner looks into the shared page
-at `look_at`: when the call that is running has run for `STABLE`, then everything written before it is visible and
-nothing is being written, and the results of short calls do not wait for a long one. Time-outs are found likewise: the
-page says which call is running and since when.
+*Looking.* A worker announces results rarely, and not at all while a call runs. So the pool reads the shared page at
+`look_at`: when the running call has run for `STABLE`, everything written before it is visible and nothing is being
+written, so the results of short calls do not wait for a long one. Time-outs are found in the same way: the page says
+which call runs and since when.
 
-*Withdrawing* takes back calls that were not begun. The runner sets their flags in the page and looks again after
-`STABLE`. The worker notes that it begins a call before it reads that call's flag. So had it missed the flag, its note
-would be visible by now; if there is no note, the worker will see the flag and skip the call.
+*Withdrawing* takes back calls that have not begun. The pool sets their flags in the page and looks again after
+`STABLE`. The worker writes that it begins a call before it reads that call's flag. So if it had missed the flag, its
+write would be visible by now; if there is none, the worker will see the flag and skip the call.
 
 *Ending.* Only SIGKILL to the worker's group ends a call. Nothing is settled until the process is dead, because until
-then the call may still finish; then the page says which call it was that died.
+then the call may still finish. Then the page says which call was running.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from shoal.execution.calls.worker import BOOT
 from shoal.execution.descriptors import given_limit, is_above_given_limit, with_given_limit
 
 OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
-"""Of longer output of one call only the two ends are kept, half of this each."""
+"""Of longer output of a call only the beginning and the end are kept, half of this each."""
 
 _ERRORS: dict[Outcome, type[CallError]] = {
     "crashed": CallCrashedError,
@@ -63,7 +63,7 @@ _ERRORS: dict[Outcome, type[CallError]] = {
 
 
 class OutputFile:
-    """The file into which a worker's standard output and standard error go, read stretch by stretch."""
+    """The file for a worker's standard output and standard error, read piece by piece."""
 
     __slots__ = ("_file", "position")
 
@@ -73,7 +73,7 @@ class OutputFile:
         """Everything before this offset has been read."""
 
     def read_to(self, end: int) -> bytes:
-        """What was written since the last time, up to the offset `end`."""
+        """Returns what was written since the last call, up to the offset `end`."""
         start, self.position = self.position, max(end, self.position)
         if end - start <= OUTPUT_LIMIT_BYTES:
             return os.pread(self._file, end - start, start) if end > start else b""
@@ -82,11 +82,11 @@ class OutputFile:
         return os.pread(self._file, half, start) + gap + os.pread(self._file, half, end - half)
 
     def read_all(self) -> bytes:
-        """Everything that has not been read."""
+        """Returns everything that has not been read."""
         return self.read_to(os.fstat(self._file).st_size)
 
     def reset(self) -> None:
-        """Give the space back, unless something has arrived that nobody has read: that goes to the next call."""
+        """Frees the space, unless there is unread output, which belongs to the next call."""
         if self.position and os.fstat(self._file).st_size == self.position:
             os.ftruncate(self._file, 0)
             self.position = 0
@@ -101,18 +101,19 @@ class CallBundle:
         self.unsettled = dict(enumerate(calls))
         self.cancelled: set[int] = set()
         self.withdrawn: list[int] = []
-        """Slots that were flagged at `flagged_at`, of which it is not known yet whether they were begun before."""
+        """Slots that were flagged at `flagged_at`, of which it is not known yet whether they began before."""
         self.flagged_at = 0.0
         self.shortest = min((call.timeout for call in calls if call.timeout is not None), default=None)
-        """The shortest time-out of all calls."""
+        """The shortest time limit of all calls."""
         self._page = page
         self._position = RECORDS
         self._held: list[CallResult] = []
 
     def take(self, output: OutputFile, done: bool) -> list[CallResult]:
-        """The results that have been completed since the last time; `done` if the worker is through.
+        """Returns results that were completed since the last call; `done` if the worker has finished the bundle.
 
-        The last results are held back until it is, a moment later: whoever gets them will want to use the worker.
+        Holds the last results back until then, which is a moment later, because the caller will want to use the idle
+        worker.
         """
         results = self._held + self._read(output)
         self._held = []
@@ -165,19 +166,19 @@ class CallBundle:
         return results
 
     def overflowed(self) -> bool:
-        """Whether records went beyond the mapped window, so that the file has grown."""
+        """Returns whether records exceeded the mapped window, so that the file has grown."""
         return self._page.words[WRITTEN] > WINDOW
 
     def unbegun(self, slot: int) -> CallResult:
-        """Settle a call that was not begun and will not be."""
+        """Settles a call that did not begin and will not begin."""
         call = self.unsettled.pop(slot)
         if slot in self.cancelled:
             text = "the call was cancelled before it began"
             return ended_call(call, "cancelled", text, 0.0, 0.0, b"")
         return ended_call(call, "lost", "", 0.0, 0.0, b"")
 
-    def cut_short(self, slot: int, outcome: Outcome, text: str, began: float, output: bytes) -> CallResult:
-        """Settle the call that was running when its worker died; `began` is by the monotonic clock."""
+    def settle_killed(self, slot: int, outcome: Outcome, text: str, began: float, output: bytes) -> CallResult:
+        """Settles the call that was running when its worker died; `began` is by the monotonic clock."""
         now = time.time()
         started = now - (time.monotonic() - began) if began else now
         return ended_call(self.unsettled.pop(slot), outcome, text, started, now, output)
@@ -186,56 +187,57 @@ class CallBundle:
 def ended_call(
     call: CallRequest, outcome: Outcome, text: str, started: float, ended: float, output: bytes
 ) -> CallResult:
-    """The result of a call that has none of its own."""
+    """Returns the result of a call that left no record."""
     error = pickled(_ERRORS[outcome](text)) if outcome in _ERRORS else None
     return CallResult(call.task, call.attempt, outcome, b"", error, text, started, ended, 0.0, 0.0, 0, output)
 
 
 MARKER = "SHOAL_TASK"
-"""Environment variable by which a later run recognises processes of a run that was killed."""
+"""Environment variable by which a later run recognises processes of a killed run."""
 
 _DEFAULTS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD]
 _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
-_FIRST_FREE = 16  # descriptors to be passed on are moved out of the way of the numbers they get in the worker
+_FIRST_FREE = 16  # descriptors to pass on are moved above the numbers that they get in the worker
 
 _not_for_children: set[int] = set()
 
 
-def _let_go() -> None:
-    """In a child forked by the user's program: close what would keep workers alive after the program has ended."""
+def _close_inherited() -> None:
+    """In a child forked by the user's program: closes what would keep workers alive after the program has ended."""
     for descriptor in _not_for_children:
         os.close(descriptor)
     _not_for_children.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class Lifeline:
-    """The pipe that ends all workers of a runner when the runner's process ends."""
+    """The pipe that kills all workers of a pool when the pool's process ends."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe()
         _not_for_children.add(self._write_end)
 
     def branch(self) -> int:
-        """A read end of its own for one worker: the signal's addressee belongs to the open file."""
+        """Returns a read end for one worker. Each worker needs its own, because the signal's target belongs to the open
+        file."""
         return os.open(f"/proc/self/fd/{self._read_end}", os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def descriptor(self) -> int:
-        """An open descriptor, to see how many are left."""
+        """An open descriptor, to measure how many are left."""
         return self._read_end
 
     @staticmethod
     def arm(branch: int, group: int) -> None:
-        """Let the end of the runner send SIGKILL to the process group."""
+        """Makes the end of the pool's process send SIGKILL to the process group."""
         fcntl.fcntl(branch, fcntl.F_SETOWN, -group)
         fcntl.fcntl(branch, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
         fcntl.fcntl(branch, fcntl.F_SETFL, os.O_RDONLY | os.O_ASYNC)
 
     def close(self) -> None:
-        """Cut it: whoever still hangs on it ends. A second time does nothing."""
+        """Closes the pipe: kills all workers that still have a branch. Does nothing a second time."""
         if self._write_end >= 0:
             _not_for_children.discard(self._write_end)
             os.close(self._write_end)
@@ -244,7 +246,7 @@ class Lifeline:
 
 
 class WorkerProcess:
-    """A process, its process group and the descriptors through which it is reached."""
+    """A worker process, its process group and the descriptors to communicate with it."""
 
     def __init__(self, lifeline: Lifeline, directory: str, environment: Mapping[str, str], path: Sequence[str]) -> None:
         with ExitStack() as ours, ExitStack() as theirs:
@@ -277,25 +279,25 @@ class WorkerProcess:
             lifeline.arm(branch, self.pid)
             ours.pop_all()
         self.death = os.pidfd_open(self.pid)
-        """Readable when the process has ended and waits to be reaped."""
+        """Readable when the process has ended and can be reaped."""
         _not_for_children.add(self.bell)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the worker and whatever it started; the group exists until the worker is reaped."""
+        """Sends a signal to the worker and its descendants; the group exists until the worker is reaped."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            pass  # spawned a moment ago or gone a moment ago: `death` will tell
+            pass  # the process has just been spawned or has just ended: `death` reports it
 
     def hang_up(self) -> None:
-        """Close the bell: a worker that is idle then ends by itself."""
+        """Closes the bell: an idle worker then exits by itself."""
         if self.bell >= 0:
             _not_for_children.discard(self.bell)
             os.close(self.bell)
             self.bell = -1
 
     def reap(self) -> str:
-        """Once `death` is readable: end the rest of the group, close everything, say how the process ended."""
+        """Once `death` is readable: kills the rest of the group, closes everything, returns how the process ended."""
         how = self._reap()
         self.hang_up()
         for descriptor in (self.death, self.memory, self.output):
@@ -304,12 +306,12 @@ class WorkerProcess:
 
     def _reap(self) -> str:
         try:
-            # Not reaped yet, so the number of its group is still its own and may be signalled.
+            # Not reaped yet, so the group number is still in use and may be signalled.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             self.signal_group(signal.SIGKILL)
             status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError:
-            # The program we are part of ignores SIGCHLD or waits for any child.
+            # The user's program ignores SIGCHLD or waits for any child.
             return "ended (its exit status was taken by another part of the program)"
         if status >= 0:
             return f"exited with status {status}"
@@ -322,7 +324,7 @@ def _spawn(arguments: list[str], environment: Mapping[str, str], given: Mapping[
         for target, descriptor in given.items():
             moved[target] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, target) for target, descriptor in moved.items()]
-        # The limit that the worker is to have does not let the system copy a descriptor above it.
+        # The worker's lower limit would not let the system duplicate a descriptor above it.
         is_above = any(map(is_above_given_limit, moved.values()))
         words = with_given_limit(arguments) if is_above else arguments
         with nullcontext() if is_above else given_limit():
@@ -341,25 +343,25 @@ def _spawn(arguments: list[str], environment: Mapping[str, str], given: Mapping[
 
 
 STABLE = 0.002
-"""After this long, what one process wrote into shared memory is visible to the other."""
+"""After this time, what one process wrote into shared memory is visible to the other."""
 HOLD = 0.005
-"""A result waits about this long behind a call that turns out to be long."""
+"""Approximate time that a result waits behind a call that turns out to be long."""
 START_LIMIT = 60.0
-"""A new worker that has not begun its first call by then is given up."""
+"""Seconds until a new worker that has not begun its first call is killed."""
 
 
 class CallWorker:
-    """One worker process and the bundle it works on."""
+    """One worker process and its current bundle."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
         self.shipped: set[int] = set()
-        """Functions the worker has been sent."""
+        """Functions that the worker has received."""
         self.bundle: CallBundle | None = None
         self.look_at: float | None = None
         """When `look` has something to do, by the monotonic clock."""
         self.ending: tuple[Outcome, int] | None = None
-        """What the worker was killed for: the outcome of which slot."""
+        """Why the worker was killed: an outcome, and the slot it is for."""
         self._page = Page(process.memory)
         self._output = OutputFile(process.output)
         self._forgotten: list[int] = []
@@ -369,13 +371,13 @@ class CallWorker:
         self._gave_up = False
 
     def forget(self, function: int) -> None:
-        """Let the worker drop a function with its next bundle."""
+        """Makes the worker drop a function with its next bundle."""
         if function in self.shipped:
             self.shipped.discard(function)
             self._forgotten.append(function)
 
     def give(self, calls: Sequence[CallRequest], functions: Mapping[int, bytes], now: float) -> None:
-        """Send an idle worker a bundle, with those functions it has not seen."""
+        """Sends a bundle to an idle worker, with those functions it has not received."""
         assert self.bundle is None and 0 < len(calls) <= MAX_CALLS, "a bundle of 1 to MAX_CALLS calls, one at a time"
         learned = {number: functions[number] for number in {call.function for call in calls} - self.shipped}
         self.shipped.update(learned)
@@ -399,10 +401,10 @@ class CallWorker:
         try:
             os.write(self.process.bell, b".")
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has died: its death will be noticed, and the calls come back
+            pass  # it has died: that will be noticed, and the calls come back
 
     def listen(self) -> bool:
-        """Empty the bell; false if the other end is closed."""
+        """Empties the bell; returns False if the other end is closed."""
         try:
             return bool(os.read(self.process.bell, 4096))
         except BlockingIOError:
@@ -411,7 +413,7 @@ class CallWorker:
             return False
 
     def take(self, now: float) -> list[CallResult]:
-        """The results that are there; the worker is idle again (`bundle` is None) when it has been through all."""
+        """Returns available results; the worker is idle again (`bundle` is None) when all have been taken."""
         bundle = self.bundle
         if bundle is None:
             return []
@@ -432,7 +434,7 @@ class CallWorker:
         self.look_at = None
 
     def look(self, now: float, patience: float | None) -> list[CallResult]:
-        """Do what is due: unannounced results, withdrawals, time-outs, calls kept waiting longer than `patience`."""
+        """Does what is due: unannounced results, withdrawals, time-outs, calls that wait longer than `patience`."""
         self.look_at = None
         bundle = self.bundle
         if bundle is None or self.ending:
@@ -457,7 +459,7 @@ class CallWorker:
         return results
 
     def cancel(self, slot: int, now: float) -> None:
-        """End a call that runs, take back one that waits; its result follows."""
+        """Kills a running call or withdraws a waiting one; its result follows."""
         bundle = self.bundle
         assert bundle is not None
         bundle.cancelled.add(slot)
@@ -467,14 +469,14 @@ class CallWorker:
             self._withdraw(bundle, [slot], now)
 
     def end(self, outcome: Outcome, slot: int) -> None:
-        """Kill the worker's whole group because of one call; results follow when it is dead."""
+        """Kills the worker's whole group because of one call; results follow when it is dead."""
         if self.ending is None:
             self.ending = (outcome, slot)
             self.look_at = None
             self.process.signal_group(signal.SIGKILL)
 
-    def bury(self) -> list[CallResult]:
-        """The process is dead: settle what it left, then reap it."""
+    def settle_death(self) -> list[CallResult]:
+        """Settles the calls of a dead worker, then reaps it."""
         bundle = self.bundle
         if bundle is None:
             self.process.reap()
@@ -485,33 +487,34 @@ class CallWorker:
         how = self.process.reap()
         text = f"the worker process {how} during the call"
         if slot < 0 and bundle.unsettled and not self._proven and not self.ending:
-            # Somebody must be charged, or a set-up in which no worker starts would be tried for ever.
+            # One call has to be charged an attempt: otherwise a set-up in which no worker starts would be retried for
+            # ever.
             slot = min(bundle.unsettled)
             how = f"took longer than {START_LIMIT:g} s" if self._gave_up else how
             text = f"the worker process {how} before it could begin a call: {_last_line(output)}"
         for unsettled in list(bundle.unsettled):
             if unsettled == slot:
-                results.append(self._cut_short(bundle, slot, text, began, output))
+                results.append(self._settle_killed(bundle, slot, text, began, output))
             else:
                 results.append(bundle.unbegun(unsettled))
         self.bundle = None
         return results
 
-    def _cut_short(self, bundle: CallBundle, slot: int, text: str, began: float, output: bytes) -> CallResult:
+    def _settle_killed(self, bundle: CallBundle, slot: int, text: str, began: float, output: bytes) -> CallResult:
         if self.ending is None:
-            return bundle.cut_short(slot, "crashed", text, began, output)
+            return bundle.settle_killed(slot, "crashed", text, began, output)
         outcome, culprit = self.ending
         if slot != culprit:
-            # The culprit finished after all, and this one was begun and killed in its place.
-            return bundle.cut_short(slot, "lost", "", began, output)
+            # The call to be killed finished after all; this one had begun and was killed in its place.
+            return bundle.settle_killed(slot, "lost", "", began, output)
         if outcome == "timeout":
-            text = f"the call was ended after {bundle.unsettled[slot].timeout:g} s, the time it was allowed"
+            text = f"the call was killed after {bundle.unsettled[slot].timeout:g} s, its time limit"
         else:
             text = "the call was cancelled while it ran"
-        return bundle.cut_short(slot, outcome, text, began, output)
+        return bundle.settle_killed(slot, outcome, text, began, output)
 
     def _running(self) -> tuple[int, float]:
-        """The slot that was begun last, -1 if none was, and when."""
+        """Returns the slot that began last, -1 if none did, and when."""
         words = self._page.words
         while True:
             running = words[RUNNING]
@@ -534,10 +537,10 @@ class CallWorker:
         for slot in bundle.withdrawn:
             if slot not in bundle.unsettled:
                 continue
-            if slot > running:
+            if slot > running:  # still not begun after STABLE: the worker will see the flag
                 results.append(bundle.unbegun(slot))
             elif slot == running and slot in bundle.cancelled:
-                # Begun just before it was flagged; if it is not merely being skipped, it has to be ended.
+                # Began just before it was flagged; unless the worker is just skipping it, it has to be killed.
                 if age >= STABLE:
                     self.end("cancelled", slot)
                 else:

@@ -1,13 +1,13 @@
-"""The function runner: Python calls in persistent worker processes, for a single-threaded event loop.
+"""A pool of persistent worker processes that run Python calls, for a single-threaded event loop.
 
 The loop owns the poll object. It learns which descriptors to poll for reading through `on_open` and `on_close`, calls
-`collect` with those that are readable, and `enforce` when `next_deadline` has come (both by the monotonic clock).
-Nothing here blocks but `close`. Nothing here decides what runs when, how often or how many at a time: `start` puts a
-bundle of calls into an idle worker, else into a new one; where descriptors are short it waits for one. No signal
-handler is installed and only our own children are waited for, so this can live in a thread of any program.
+`collect` with those that are readable, and `enforce` at `next_deadline` (both by the monotonic clock). Only `close`
+blocks. The pool does not decide what runs when, how often or how many at a time: `start` passes a bundle of calls to an
+idle worker, otherwise to a new one; if descriptors are short it waits for one. It installs no signal handler and waits
+only for its own children, so it can live in a thread of any program.
 
-One worker is the subject of `shoal.execution.calls.worker_client`, its process of `call_process`, the memory in between
-of `call_page`; what runs in the worker is `shoal.execution.calls.worker`.
+`shoal.execution.calls.worker_client` handles one worker, `shoal.execution.calls.protocol` defines the shared memory,
+`shoal.execution.calls.worker` runs in the worker.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 PATIENCE = 0.05
-"""Calls bundled behind one that runs longer than this come back as lost, to be run elsewhere."""
+"""Calls bundled behind one that runs longer than this are returned as lost, to be run elsewhere."""
 
-_KILLED_BY = 5.0  # how long a killed process may take to end before `close` gives it up to init
+_KILLED_BY = 5.0  # how long `close` waits for a killed process before it leaves it to init
 
 
 def _ignore(descriptor: int) -> None:
-    """Do nothing: for callers that ask `filenos` instead."""
+    """Does nothing: for callers that use `filenos` instead."""
 
 
 class WorkerPool:
@@ -62,7 +62,7 @@ class WorkerPool:
     ) -> None:
         self._directory = os.path.abspath(directory)
         self._environment = {**environment, MARKER: run_id}
-        # An empty or relative entry means the directory this program is in, not the one the worker goes to.
+        # An empty or relative entry means the directory of this program, not that of the worker.
         self._sys_path = [os.path.abspath(entry) for entry in sys_path]
         self._on_open = on_open
         self._on_close = on_close
@@ -82,7 +82,7 @@ class WorkerPool:
         """Not later than the earliest `look_at` of any worker."""
 
     def register(self, function: Callable[..., Any]) -> int:
-        """A number for the function, which is pickled now and once; raises what pickling raises."""
+        """Returns a number for the function, which is pickled now and only once; raises what pickling raises."""
         known = self._numbers.get(id(function))
         if known is not None:
             return known[0]
@@ -90,12 +90,12 @@ class WorkerPool:
         number = self._registered
         self._registered += 1
         self._functions[number] = pickled
-        # Holding the function keeps its identity from being given to another one.
+        # Holding the function keeps its id from being reused.
         self._numbers[id(function)] = (number, function)
         return number
 
     def release(self, function: int) -> None:
-        """Forget a registered function of which no call is under way, here and in the workers."""
+        """Forgets a registered function without open calls, here and in the workers."""
         for identity, (number, _) in self._numbers.items():
             if number == function:
                 del self._numbers[identity]
@@ -105,17 +105,17 @@ class WorkerPool:
             worker.forget(function)
 
     def warm(self, count: int) -> None:
-        """Start workers ahead of the first calls until `count` are idle."""
+        """Starts workers before the first calls until `count` are idle."""
         while len(self._idle) < count:
             self._idle.append(self._new_worker())
 
     def start(self, calls: Sequence[CallRequest]) -> None:
-        """Run up to `MAX_CALLS` calls one after another in one worker."""
+        """Runs up to `MAX_CALLS` calls one after another in one worker."""
         if self._waiting or not self._give(calls):
             self._waiting.append(list(calls))
 
     def _give(self, calls: Sequence[CallRequest]) -> bool:
-        """Gives calls to a worker; false if there is none, and descriptors are too short for another one."""
+        """Passes calls to a worker; returns False if there is none and descriptors are too short for another one."""
         if not self._idle:
             is_busy = any(worker.bundle is not None for worker in self._workers.values())
             try:
@@ -133,41 +133,42 @@ class WorkerPool:
         return True
 
     def _give_waiting(self) -> None:
-        """A worker has nothing to do any more, or is gone: what waits for one is tried again."""
+        """Tries waiting bundles again after a worker has become idle or has ended."""
         while self._waiting:
             try:
-                if self._waiting[0] and not self._give(self._waiting[0]):  # all of it may have been cancelled
+                if self._waiting[0] and not self._give(self._waiting[0]):  # all of its calls may have been cancelled
                     return
                 self._waiting.popleft()
-            except RunError:  # whoever starts them again is told
+            except RunError:  # the next caller of `start` gets the error
                 self._settle([ended_call(call, "lost", "", 0.0, 0.0, b"") for call in self._waiting.popleft()])
 
     def _settle(self, results: Sequence[CallResult]) -> None:
-        """Results of calls that no worker has; `enforce` tells them."""
+        """Stores results of calls that no worker has; `enforce` returns them."""
         self._settled += results
         self._due = time.monotonic()
 
     def filenos(self) -> list[int]:
-        """What to poll for reading."""
+        """Returns the descriptors to poll for reading."""
         return list(self._by_descriptor)
 
     def pids(self) -> list[int]:
-        """The worker processes, each the leader of its own process group."""
+        """Returns the pids of the workers, each the leader of its own process group."""
         return list(self._workers)
 
     def collect(self, descriptor: int) -> list[CallResult]:
-        """What a readable descriptor announces; a descriptor closed meanwhile announces nothing."""
+        """Returns the results that a readable descriptor announces; none for a descriptor that is closed meanwhile."""
         worker = self._by_descriptor.get(descriptor)
         if worker is None:
             return []
         if descriptor == worker.process.death:
             self._forget(worker)
-            results = worker.bury()
+            results = worker.settle_death()
             self._give_waiting()
             return results
         now = time.monotonic()
         if not worker.listen():
-            # It is about to die, or a call closed what it did not open: either way its death will be reported.
+            # It is about to die, or a call closed a descriptor that is not its own: either way its death will be
+            # reported.
             self._hang_up(worker)
             return []
         busy = worker.bundle is not None
@@ -180,11 +181,11 @@ class WorkerPool:
         return results
 
     def next_deadline(self) -> float | None:
-        """When to call `enforce`, by the monotonic clock."""
+        """Returns when to call `enforce`, by the monotonic clock."""
         return self._due
 
     def enforce(self, now: float) -> list[CallResult]:
-        """Do what is due, above all time-outs; what was killed is reported by `collect` when it is dead."""
+        """Does what is due, above all time-outs; `collect` reports killed calls when their worker is dead."""
         if self._due is None or now < self._due:
             return []
         self._due = None
@@ -196,9 +197,10 @@ class WorkerPool:
         return results
 
     def kill(self, task: int, attempt: int) -> bool:
-        """Cancel a call that runs or waits; false if there is none. Its result follows, usually as `cancelled`.
+        """Cancels a call that runs or waits; returns False if there is none. Its result follows, usually as
+        `cancelled`.
 
-        Cancelling a call that runs ends its worker, and those bundled with it come back as lost.
+        Cancelling a running call kills its worker, and calls bundled with it are returned as lost.
         """
         for calls in self._waiting:
             for call in calls:
@@ -217,21 +219,22 @@ class WorkerPool:
         return False
 
     def close(self, grace: float) -> None:
-        """End all workers and what they started: idle ones by themselves, others by SIGTERM, after `grace` all."""
+        """Ends all workers and their descendants: closes the bell of idle ones, sends SIGTERM to others, and SIGKILL to
+        all after `grace`."""
         if os.getpid() != self._owner:
-            return  # a forked copy of the program: the workers are not its own
+            return  # a forked copy of the program: the workers are not its children
         for worker in list(self._workers.values()):
             if worker.bundle is None:
                 self._hang_up(worker)
             else:
                 worker.process.signal_group(signal.SIGTERM)
-        self._bury_until(time.monotonic() + grace)
+        self._wait_for_deaths(time.monotonic() + grace)
         for worker in self._workers.values():
             worker.process.signal_group(signal.SIGKILL)
-        self._bury_until(time.monotonic() + _KILLED_BY)
+        self._wait_for_deaths(time.monotonic() + _KILLED_BY)
         self._lifeline.close()
 
-    def _bury_until(self, deadline: float) -> None:
+    def _wait_for_deaths(self, deadline: float) -> None:
         poll = select.poll()
         for worker in self._workers.values():
             poll.register(worker.process.death, select.POLLIN)

@@ -1,12 +1,12 @@
-"""The engine of an executor: a thread that runs flow, broker and crew, fed through an inbox.
+"""The event loop of an executor: a thread that runs dependencies, scheduler and call pool, fed through an inbox.
 
-Theory of operation. Callers' threads number and pickle calls and post them; only the engine's thread touches flow,
-broker, crew and what is under way. One turn of its loop takes what has arrived since the last one as a batch: results
-of workers, then messages, then what became ready, then cancellations. Results are handed to futures after the next
-calls have been started, so that workers do not wait for callbacks. Of a call that is over nothing stays behind; results
-that other calls need are kept by the futures these hold.
+Theory of operation. Callers' threads number and pickle calls and post them. Only the loop's thread touches
+dependencies, scheduler, call pool and open calls. One turn of the loop handles as a batch what has arrived since the
+last turn: results of workers, then messages, then calls that became ready, then cancellations. Results are passed to
+futures after the next calls have been started, so that workers do not wait for callbacks. Nothing is kept of a call
+that has ended; the futures keep the results that other calls need.
 
-Scheduling is up to the broker; what calls are, to `shoal.execution.executor.calls`; where they run, to the crew.
+The scheduler decides; `shoal.execution.executor.calls` represents the calls; the call pool runs them.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from shoal.errors import RunError
 from shoal.execution.calls.messages import CallRequest, CallResult
 from shoal.execution.calls.pickling import CallCancelledError, CallError
 from shoal.execution.executor.arguments import FunctionTable
-from shoal.execution.executor.call_pool import Hire, hire_locally, not_run
+from shoal.execution.executor.call_pool import PoolFactory, make_local_pool, not_run
 from shoal.execution.executor.calls import MapStretch, PendingCalls, SingleCall
 from shoal.execution.executor.future import CallFuture, failure_of, has_failed
 from shoal.execution.executor.tally import CallTally
 
 Message: TypeAlias = tuple[Callable[[Any], None], Any]
-"""What the engine calls, and with what."""
+"""A method of the loop, and its argument."""
 
 
 class Inbox:
-    """Messages in the order of their arrival; posting never waits for the engine."""
+    """Messages in the order of their arrival; posting never waits for the loop."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
         self.wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable when the engine was asleep and something has come."""
+        """Becomes readable when a message arrives while the loop sleeps."""
         self._messages: deque[Message] = deque()
         self._asleep = False
 
@@ -68,7 +68,7 @@ class Inbox:
         return len(self._messages)
 
     def post(self, handler: Callable[[Any], None], argument: Any) -> None:
-        """Leave a message; one to an engine that has ended is dropped."""
+        """Posts a message; drops it if the loop has ended."""
         with self._lock:
             if self.wakeup < 0:
                 return
@@ -78,11 +78,11 @@ class Inbox:
                 os.eventfd_write(self.wakeup, 1)
 
     def take(self) -> Message | None:
-        """The oldest message, if there is one."""
+        """Returns the oldest message, or None."""
         return self._messages.popleft() if self._messages else None
 
     def fall_asleep(self) -> bool:
-        """Announce that the engine will poll; false if it must not wait, because there are messages."""
+        """Announces that the loop will poll; returns False if it must not wait, because there are messages."""
         self._asleep = True
         if self._messages:
             self._asleep = False
@@ -90,7 +90,7 @@ class Inbox:
         return True
 
     def wake(self) -> None:
-        """Announce that the engine is awake, and empty the descriptor."""
+        """Announces that the loop is awake, and empties the descriptor."""
         self._asleep = False
         try:
             os.eventfd_read(self.wakeup)
@@ -98,7 +98,7 @@ class Inbox:
             pass  # something else woke it
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Closes the inbox: later messages are dropped."""
         with self._lock:
             if self.wakeup >= 0:
                 os.close(self.wakeup)
@@ -106,39 +106,40 @@ class Inbox:
 
 
 ADDED_AT_ONCE = 2048
-"""How many calls one turn takes in, so that results do not wait while a long `map` arrives."""
-MOST_NOTED = 4096
-"""Beginnings of bundles; when there are more, those that are over are forgotten."""
+"""Maximum number of calls added per turn, so that results do not wait while a long `map` arrives."""
+MOST_START_TIMES = 4096
+"""Maximum number of recorded start times of bundles; above it, those of ended bundles are removed."""
 GRACE = 2.0
-"""How long idle workers may take to end by themselves."""
+"""Seconds that idle workers have to exit by themselves."""
 
 _NO_RESULTS: Mapping[int, CallResult] = {}
 
 
 class ExecutorLoop:
-    """Everything that belongs to the engine's thread; `run` is that thread, the other methods are its messages."""
+    """The state of the loop's thread; `run` is the thread function, the other public methods handle messages."""
 
-    def __init__(self, node: Resources, inbox: Inbox, hire: Hire = hire_locally) -> None:
+    def __init__(self, node: Resources, inbox: Inbox, make_pool: PoolFactory = make_local_pool) -> None:
         self.tally = CallTally()
         self._inbox = inbox
         self._lane_of: dict[int, int] = {}
-        # The broker only ever asks for the lane of a task that it holds, and a dict forgets those that are over.
+        # The scheduler only looks up lanes of tasks that it holds, and entries of a dict can be removed with their
+        # task.
         columns = TaskColumns(self._lane_of)
-        self._broker = Scheduler(node, columns, [], order="fifo")
-        self._flow = DynamicFlow()
+        self._scheduler = Scheduler(node, columns, [], order="fifo")
+        self._dependencies = DynamicFlow()
         self._under_way: dict[int, PendingCalls] = {}
         self._since: dict[int, float] = {}
-        """When bundles were given to workers, by the first call of each; some of these are over."""
+        """When bundles were passed to workers, by the first call of each; some of them have ended."""
         self._returned: list[tuple[str, CallResult]] = []
-        """Calls that are done and not counted yet, with the names of their functions."""
+        """Calls that have returned and are not counted yet, with the names of their functions."""
         self._poll = select.poll()
         self._poll.register(inbox.wakeup, select.POLLIN)
-        self._crew = hire(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
-        self._functions = FunctionTable(self._crew)
+        self._pool = make_pool(lambda descriptor: self._poll.register(descriptor, select.POLLIN), self._poll.unregister)
+        self._functions = FunctionTable(self._pool)
         self._ready: list[int] = []
         self._unwanted: list[int] = []
         self._unsent: list[CallResult] = []
-        """Attempts that ended before they reached a worker."""
+        """Results of attempts that ended before they reached a worker."""
         self._wake_at: float | None = None
         self._added = 0
         self._tokens = 0
@@ -149,14 +150,14 @@ class ExecutorLoop:
     # Messages.
 
     def open_lane(self, lane: Lane) -> None:
-        """Lanes are numbered in the order of their messages."""
-        self._broker.add_lane(lane)
+        """Adds a lane; lanes are numbered in the order of these messages."""
+        self._scheduler.add_lane(lane)
 
     def add(self, message: tuple[int, int, SingleCall]) -> None:
-        """A single call: its task and lane."""
+        """Adds a single call: its task number, lane and call."""
         task, lane, call = message
         self._added += 1
-        if not self._take_in(call, range(task, task + 1), lane):
+        if not self._register(call, range(task, task + 1), lane):
             return
         needs = call.needs
         if not needs:
@@ -169,61 +170,61 @@ class ExecutorLoop:
             elif has_failed(future):
                 self._fail_for(future, [task])
                 return
-        if self._flow.add(task, waits_for):
+        if self._dependencies.add(task, waits_for):
             self._make_ready([task])
 
     def add_stretch(self, message: tuple[int, MapStretch]) -> None:
-        """A stretch of a `map`."""
+        """Adds a stretch of a `map`."""
         lane, stretch = message
         self._added += len(stretch.tasks)
-        if self._take_in(stretch, stretch.tasks, lane):
+        if self._register(stretch, stretch.tasks, lane):
             self._ready.extend(stretch.tasks)
 
     def cancel(self, tasks: Iterable[int]) -> None:
-        """These calls are not wanted any more; those that are over are left alone."""
+        """Cancels these calls, except those that have ended."""
         self._unwanted.extend(tasks)
 
     def cancel_unbegun(self, _: object) -> None:
-        """Cancel everything that no worker has been given."""
-        self._unwanted.extend(task for task in self._under_way if task not in self._broker.running)
+        """Cancels all calls that no worker has received."""
+        self._unwanted.extend(task for task in self._under_way if task not in self._scheduler.running)
 
-    def await_ends(self, message: tuple[Sequence[int], Future[None]]) -> None:
-        """Somebody wants to know when none of these calls runs; what was asked before is done first."""
+    def notify_when_ended(self, message: tuple[Sequence[int], Future[None]]) -> None:
+        """Completes the future when none of these calls runs any more; earlier messages are handled first."""
         self._awaited.append(message)
 
     def finish(self, _: object) -> None:
-        """End when nothing is under way."""
+        """Ends the loop when no call is open."""
         self._finishing = True
 
     def stop(self, _: object) -> None:
-        """End now."""
+        """Ends the loop at once."""
         self._stopping = True
 
     def _settled(self, message: tuple[int, Future[Any]]) -> None:
-        """A future of another executor is done."""
+        """Handles the end of a future of another executor."""
         token, future = message
         if has_failed(future):
-            self._fail_for(future, self._flow.fail(token))
+            self._fail_for(future, self._dependencies.fail(token))
         else:
-            self._make_ready(self._flow.complete([token]))
+            self._make_ready(self._dependencies.complete([token]))
 
     # The thread.
 
     def run(self, on_end: Callable[[], None]) -> None:
-        """Work until told to end; `on_end` is called when nothing more can be submitted."""
+        """Runs the loop until it is told to end; calls `on_end` when nothing more can be submitted."""
         failure: BaseException | None = None
         try:
             while not self._stopping and (self._under_way or self._inbox or not self._finishing):
                 self._turn()
-        except Exception as error:  # the thread's top loop: whoever waits for a future must not wait for ever
+        except Exception as error:  # top level of the thread: nobody may wait for a future for ever
             failure = error
         on_end()
-        self._let_go(failure)
-        self._crew.close(0.0 if self._stopping else GRACE)
+        self._settle_rest(failure)
+        self._pool.close(0.0 if self._stopping else GRACE)
         self._inbox.close()
 
-    def _let_go(self, failure: BaseException | None) -> None:
-        """Settle what is left, including what was posted last."""
+    def _settle_rest(self, failure: BaseException | None) -> None:
+        """Settles the remaining calls, including those posted last."""
         while (message := self._inbox.take()) is not None:
             handler, argument = message
             handler(argument)
@@ -234,33 +235,33 @@ class ExecutorLoop:
             else:
                 error = BrokenExecutor(f"the executor has stopped: {type(failure).__name__}: {failure}")
                 error.__cause__ = failure
-                work.break_off(task, error)
+                work.fail_with(task, error)
         self._under_way.clear()
         for _, over in self._awaited:
-            over.cancel()  # they are being ended, and nobody will tell us when they have
+            over.cancel()  # they are being killed, and their ends will not be reported
 
     def _turn(self) -> None:
         results = self._wait()
         self._take_messages()
-        capacity = self._crew.take_capacity()
+        capacity = self._pool.take_capacity()
         if capacity is not None:
-            self._tell(CapacityChanged(capacity))
+            self._handle(CapacityChanged(capacity))
         if results:
             self._note_failures([result for result in results if result.error is not None])
             ended = [TaskResult(r.task, r.attempt, r.verdict(), r.ended - r.started) for r in results]
-            self._tell(TasksEnded(ended), {result.task: result for result in results})
+            self._handle(TasksEnded(ended), {result.task: result for result in results})
         if self._ready:
             ready, self._ready = self._ready, []
-            self._tell(TasksReady(ready))
+            self._handle(TasksReady(ready))
         if self._unwanted:
             self._drop_unwanted()
         if self._wake_at is not None and time.monotonic() >= self._wake_at:
-            self._tell(TimePassed())
+            self._handle(TimePassed())
         if self._awaited:
-            self._tell_ends()
+            self._report_ends()
 
-    def _tell_ends(self) -> None:
-        """What was cancelled is under way until a worker has ended it."""
+    def _report_ends(self) -> None:
+        """Reports calls as ended. A cancelled call is open until a worker has ended it."""
         awaited, self._awaited = self._awaited, []
         for tasks, over in awaited:
             if any(task in self._under_way for task in tasks):
@@ -274,7 +275,7 @@ class ExecutorLoop:
                 self.tally.fail(self._under_way[result.task].name, result)
 
     def _wait(self) -> list[CallResult]:
-        """What the workers report, after waiting for something to do."""
+        """Waits for something to do; returns the results that workers report."""
         results, self._unsent = self._unsent, []
         limit: float | None = 0.0
         if not results and not self._ready and self._inbox.fall_asleep():
@@ -283,19 +284,19 @@ class ExecutorLoop:
             if descriptor == self._inbox.wakeup:
                 self._inbox.wake()
             else:
-                results += self._crew.collect(descriptor)
-        results += self._crew.enforce(time.monotonic())
+                results += self._pool.collect(descriptor)
+        results += self._pool.enforce(time.monotonic())
         for result in results:
             work = self._under_way.get(result.task)
-            if isinstance(work, SingleCall) and work.future.heard is not None:
-                work.future.heard(result)
+            if isinstance(work, SingleCall) and work.future.on_attempt is not None:
+                work.future.on_attempt(result)
             if result.output:
                 _show(result.output)
         return results
 
     def _patience(self) -> float | None:
-        """How many milliseconds the poll may take."""
-        due = self._crew.next_deadline()
+        """Returns the poll timeout in milliseconds."""
+        due = self._pool.next_deadline()
         if self._wake_at is not None and (due is None or self._wake_at < due):
             due = self._wake_at
         return None if due is None else max(0.0, due - time.monotonic()) * 1000
@@ -306,33 +307,33 @@ class ExecutorLoop:
             handler, argument = message
             handler(argument)
 
-    def _take_in(self, work: PendingCalls, tasks: range, lane: int) -> bool:
-        """Note calls as under way; false if they ended at once, because the function cannot be sent."""
+    def _register(self, work: PendingCalls, tasks: range, lane: int) -> bool:
+        """Registers open calls; returns False if they ended at once because the function cannot be pickled."""
         self.tally.accept(work.name, len(tasks))
         try:
             work.number = self._functions.take(work.function, len(tasks))
         except CallError as error:
             for task in tasks:
                 self.tally.end(work.name, "failed")
-                work.break_off(task, error)
+                work.fail_with(task, error)
             return False
         self._under_way.update(dict.fromkeys(tasks, work))
         self._lane_of.update(dict.fromkeys(tasks, lane))
         return True
 
     def _task_of(self, future: Future[Any]) -> int:
-        """The flow's number for a future that is not done: its task, or a token if it belongs to others."""
+        """Returns the dependency number of an open future: its task, or a token if it belongs to another executor."""
         if isinstance(future, CallFuture) and future.owner is self:
             return future.task
         self._tokens -= 1
-        token = self._tokens  # below zero, where no task is
+        token = self._tokens  # negative numbers are not used by tasks
         future.add_done_callback(lambda done: self._inbox.post(self._settled, (token, done)))
         return token
 
-    # What the broker says.
+    # Commands of the scheduler.
 
-    def _tell(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
-        commands = self._broker.handle(time.monotonic(), event)
+    def _handle(self, event: Event, results: Mapping[int, CallResult] = _NO_RESULTS) -> None:
+        commands = self._scheduler.handle(time.monotonic(), event)
         self._wake_at = None
         for command in commands:
             if type(command) is Start:
@@ -343,12 +344,12 @@ class ExecutorLoop:
             if kind is Accept:
                 self._accept(cast(Accept, command).task, results, done)
             elif kind is not Start:
-                self._obey(command, results)
+                self._carry_out(command, results)
         if self._returned:
             self.tally.add_done(self._returned)
             self._returned = []
-        if done and self._flow:
-            self._make_ready(self._flow.complete(done))
+        if done and self._dependencies:
+            self._make_ready(self._dependencies.complete(done))
 
     def _accept(self, task: int, results: Mapping[int, CallResult], done: list[int]) -> None:
         work, result = self._over(task), results[task]
@@ -359,11 +360,11 @@ class ExecutorLoop:
             self.tally.end(work.name, "cancelled")
             self._cancel_followers(task)
 
-    def _obey(self, command: Command, results: Mapping[int, CallResult]) -> None:
+    def _carry_out(self, command: Command, results: Mapping[int, CallResult]) -> None:
         if isinstance(command, GiveUp):
             self._give_up(command, results.get(command.task))
         elif isinstance(command, Kill):
-            self._crew.kill(command.task, command.attempt)
+            self._pool.kill(command.task, command.attempt)
         elif isinstance(command, WakeAt):
             self._wake_at = command.when
 
@@ -378,14 +379,14 @@ class ExecutorLoop:
         if not requests:
             return
         try:
-            needs = self._broker.lanes[self._lane_of[requests[0].task]].resources
-            self._crew.put(requests, command.place, needs)
-            self._note_begin(requests[0].task)
+            needs = self._scheduler.lanes[self._lane_of[requests[0].task]].resources
+            self._pool.put(requests, command.place, needs)
+            self._note_start(requests[0].task)
         except RunError as error:
             self._unsent += [not_run(call.task, call.attempt, CallError(str(error))) for call in requests]
 
-    def _note_begin(self, task: int) -> None:
-        if len(self._since) >= MOST_NOTED:
+    def _note_start(self, task: int) -> None:
+        if len(self._since) >= MOST_START_TIMES:
             self._since = {task: since for task, since in self._since.items() if task in self._under_way}
         self._since[task] = time.time()
 
@@ -399,8 +400,8 @@ class ExecutorLoop:
             return
         self.tally.end(work.name, "failed", result)
         work.fail(task, result)
-        if self._flow and isinstance(work, SingleCall):
-            self._fail_for(work.future, self._flow.fail(task))
+        if self._dependencies and isinstance(work, SingleCall):
+            self._fail_for(work.future, self._dependencies.fail(task))
 
     def _over(self, task: int) -> PendingCalls:
         work = self._under_way.pop(task)
@@ -413,20 +414,20 @@ class ExecutorLoop:
         self.tally.end(work.name, "cancelled")
         work.cancel(task)
 
-    # For those who look on, from any thread.
+    # Read by displays, from any thread.
 
     def running(self) -> dict[str, int]:
-        """How many calls workers have been given, by function."""
-        return dict(Counter(work.name for task in list(self._broker.running) if (work := self._under_way.get(task))))
+        """Returns the number of calls that workers have received, by function."""
+        return dict(Counter(work.name for task in list(self._scheduler.running) if (work := self._under_way.get(task))))
 
     def working_since(self) -> list[tuple[str, float]]:
-        """Which functions workers are busy with, and since when; in seconds since the epoch."""
+        """Returns the functions that workers run, with their start times in seconds since the epoch."""
         began = list(self._since.items())
         return [(work.name, since) for task, since in began if (work := self._under_way.get(task))]
 
     def cores(self) -> float:
-        """What there is to run calls with."""
-        return self._broker.contract.capacity("cores") / FRACTION
+        """Returns the cores available for calls."""
+        return self._scheduler.contract.capacity("cores") / FRACTION
 
     # Dependencies.
 
@@ -435,17 +436,17 @@ class ExecutorLoop:
             call = cast(SingleCall, self._under_way[task])
             try:
                 call.fill()
-            except Exception as error:  # the result of a foreign future may raise anything when it is pickled
+            except Exception as error:  # pickling the result of a future of another library may raise anything
                 reason = f"{type(error).__name__}: {error}"
                 said = CallError(f"a result that {call.name} needs cannot be sent to a worker process ({reason})")
-                self._over(task).break_off(task, said)
+                self._over(task).fail_with(task, said)
                 self.tally.end(call.name, "failed")
-                self._fail_for(call.future, self._flow.fail(task))
+                self._fail_for(call.future, self._dependencies.fail(task))
             else:
                 self._ready.append(task)
 
     def _fail_for(self, future: Future[Any], tasks: Iterable[int]) -> None:
-        """All these calls need, directly or not, a future that has failed or was cancelled."""
+        """Fails all calls that depend, directly or not, on a failed or cancelled future."""
         error = failure_of(future)
         needed = future.name if isinstance(future, CallFuture) else "another future"
         for task in tasks:
@@ -457,27 +458,27 @@ class ExecutorLoop:
                 call.doom(needed, error)
 
     def _cancel_followers(self, task: int) -> None:
-        if not self._flow:
+        if not self._dependencies:
             return
-        for follower in self._flow.fail(task):
+        for follower in self._dependencies.fail(task):
             self._cancel(follower)
 
     def _drop_unwanted(self) -> None:
         unwanted, self._unwanted = self._unwanted, []
         held = []
         for task in unwanted:
-            if self._flow.waits(task):
+            if self._dependencies.waits(task):
                 self._cancel(task)
                 self._cancel_followers(task)
             else:
                 held.append(task)
-        self._tell(CancelRequested(held))
+        self._handle(CancelRequested(held))
 
 
 def _show(output: bytes) -> None:
-    """What a call printed appears where the program prints."""
+    """Prints the output of a call where the program prints."""
     try:
         sys.stdout.write(output.decode(errors="replace"))
         sys.stdout.flush()
-    except Exception:  # there is none, it was closed, or the program put something in its place that may raise anything
+    except Exception:  # there is none, it was closed, or the program replaced it by an object that may raise anything
         pass

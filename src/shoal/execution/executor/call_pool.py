@@ -1,6 +1,6 @@
-"""Who runs an executor's calls: what the engine asks of a crew, and the crew of this machine.
+"""Where an executor's calls run: the interface of call pools, and the pool of worker processes on this machine.
 
-The crew of a cluster is `shoal.cluster.call_client`.
+The call pool of a cluster is in `shoal.cluster.call_client`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ Watch: TypeAlias = Callable[[int], None]
 
 
 class CallPool(Protocol):
-    """Runs calls for a loop that polls the descriptors it is told of; see `WorkerPool` for the shared methods."""
+    """Runs calls for a loop that polls the pool's descriptors; see `WorkerPool` for the methods they share."""
 
     def register(self, function: Callable[..., Any]) -> int: ...
     def release(self, function: int) -> None: ...
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
-        """Run a bundle, which takes these resources until the last call is over."""
+        """Runs a bundle, which uses these resources until its last call has ended."""
 
     def kill(self, task: int, attempt: int) -> bool: ...
     def collect(self, descriptor: int) -> list[CallResult]: ...
     def next_deadline(self) -> float | None: ...
     def enforce(self, now: float) -> list[CallResult]: ...
     def take_capacity(self) -> Resources | None:
-        """What there is from now on to run calls with; None if that has not changed since the last time."""
+        """Returns the new total resources of the pool; None if they have not changed since the last call."""
 
     def close(self, grace: float) -> None: ...
 
 
-Hire: TypeAlias = Callable[[Watch, Watch], CallPool]
-"""Makes a crew that tells which descriptors to poll, and which not to poll any more."""
+PoolFactory: TypeAlias = Callable[[Watch, Watch], CallPool]
+"""Creates a call pool; the arguments tell the loop which descriptors to poll and which not to poll any more."""
 
 
 class LocalCallPool(WorkerPool):
     """Worker processes of this machine."""
 
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
-        """Run a bundle; the broker sees to it that there are not too many."""
+        """Runs a bundle; the scheduler limits how many run at once."""
         self.start(calls)
 
     def take_capacity(self) -> Resources | None:
-        """A machine stays as it is."""
+        """Returns None: the resources of a machine do not change."""
         return None
 
 
-def hire_locally(on_open: Watch, on_close: Watch) -> CallPool:
-    """Workers that start where the program is now."""
+def make_local_pool(on_open: Watch, on_close: Watch) -> CallPool:
+    """Creates a pool of local workers that run in the current directory."""
     return LocalCallPool(
         directory=os.getcwd(),
         environment=os.environ,
@@ -65,11 +65,11 @@ def hire_locally(on_open: Watch, on_close: Watch) -> CallPool:
 
 
 def not_run(task: int, attempt: int, error: CallError) -> CallResult:
-    """The result of an attempt that no worker got."""
+    """Returns the result of an attempt that no worker received."""
     outcome: Outcome = "cancelled" if isinstance(error, CallCancelledError) else "error"
     return CallResult(task, attempt, outcome, b"", pickled(error), str(error), 0.0, 0.0, 0.0, 0.0, 0, b"")
 
 
 def lost(task: int, attempt: int, when: float) -> CallResult:
-    """The result of an attempt of which nothing more will be heard; `when` is 0 if it was certainly not begun."""
+    """Returns the result of an attempt whose outcome is lost; `when` is 0 if it certainly had not begun."""
     return CallResult(task, attempt, "lost", b"", None, "", when, when, 0.0, 0.0, 0, b"")

@@ -1,7 +1,7 @@
-"""What the engine holds of calls that are not over: single ones with a future each, and stretches of a `map`.
+"""Open calls of an executor: single calls with a future each, and stretches of a `map`.
 
-Both offer the engine the same few methods (`PendingCalls`). They settle futures and hand over values; when, is up to
-the engine, which calls everything here from its own thread but `results`, the caller's side of a `map`.
+Both implement `PendingCalls`. They complete futures and pass values on; the executor's loop decides when. The loop
+calls everything here from its own thread, except `results`, which is the caller's side of a `map`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from shoal.execution.executor.future import (
 
 
 class PendingCalls(Protocol):
-    """One call, or several that are alike."""
+    """One call, or several alike."""
 
     function: Callable[..., Any]
-    """What the worker calls."""
+    """The function that the worker calls."""
     number: int
-    """The runner's number of the function, once it has one."""
+    """The number of the function in the call pool, once it is registered."""
     name: str
 
     def request(self, task: int, attempt: int) -> CallRequest | None: ...
     def succeed(self, task: int, value: bytes) -> bool: ...
     def fail(self, task: int, result: CallResult | None) -> None: ...
-    def break_off(self, task: int, error: BaseException) -> None: ...
+    def fail_with(self, task: int, error: BaseException) -> None: ...
     def cancel(self, task: int) -> None: ...
 
 
@@ -61,41 +61,41 @@ class SingleCall:
 
     @property
     def needs(self) -> tuple[Future[Any], ...]:
-        """The futures whose results it gets."""
+        """The futures whose results the call needs."""
         return tuple(self._request.futures) if isinstance(self._request, Unfilled) else ()
 
     def fill(self) -> None:
-        """Put the results in, all of which are there; raises what pickling a foreign future's result raises."""
+        """Inserts the results of all needs; raises what pickling the result of another library's future raises."""
         if isinstance(self._request, Unfilled):
             self._request = self._request.payload(pickled_result)
 
     def request(self, task: int, attempt: int) -> CallRequest | None:
-        """What the runner is given; None if the call was cancelled."""
+        """Returns the request for a worker; None if the call was cancelled."""
         if not self.future.begin():
             return None
-        assert isinstance(self._request, bytes), "started before its needs were done"
+        assert isinstance(self._request, bytes), "started before its needs are done"
         return CallRequest(task, attempt, self.number, self._request, self.timeout)
 
     def succeed(self, task: int, value: bytes) -> bool:
-        """Hand the result over; false if nobody wants it any more."""
+        """Passes on the result; returns False if the call was cancelled."""
         return self.future.deliver(value)
 
     def fail(self, task: int, result: CallResult | None) -> None:
-        """Hand over what the last attempt ended with."""
+        """Passes on the error of the last attempt."""
         error, text = (result.error, result.error_text) if result is not None else (None, "")
-        self.future.break_off(unpickled_error(error, text))
+        self.future.fail_with(unpickled_error(error, text))
 
-    def break_off(self, task: int, error: BaseException) -> None:
-        """End it with an exception of our own making."""
-        self.future.break_off(error)
+    def fail_with(self, task: int, error: BaseException) -> None:
+        """Ends the call with an exception that Shoal raises."""
+        self.future.fail_with(error)
 
     def doom(self, needed: str, error: BaseException) -> None:
-        """End it because something that it needs failed."""
-        self.future.break_off(dependency_failed(self.name, needed, error))
+        """Ends the call because a call that it needs has failed."""
+        self.future.fail_with(dependency_failed(self.name, needed, error))
 
     def cancel(self, task: int) -> None:
-        """Let the future be cancelled, if it is not already."""
-        self.future.tell_cancelled()
+        """Marks the future as cancelled, if it is not already."""
+        self.future.notify_cancelled()
 
 
 class _Failure:
@@ -109,23 +109,23 @@ _Arrived: TypeAlias = bytes | _Failure
 
 
 class MapResults:
-    """Where the results of one `map` arrive, in any order, and from where its iterator takes them, in order."""
+    """Collects the results of one `map` in any order, and yields them in order."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.arrived: list[_Arrived | None] = []
-        """One place per call; None until its result comes, and again when it has been taken."""
+        """One slot per call; None until its result arrives, and again when it has been taken."""
         self._wanted = -1
-        """The place that the iterator waits for."""
+        """The slot that the iterator waits for."""
         self._there = threading.Event()
 
     def add_place(self) -> int:
-        """A place for one more call."""
+        """Adds a slot for one more call."""
         self.arrived.append(None)
         return len(self.arrived) - 1
 
     def put_future(self, place: int, future: CallFuture) -> None:
-        """A call that has a future of its own is done."""
+        """Stores the outcome of a call that has a future of its own."""
         if future.cancelled():
             self.put(place, _Failure(CancelledError()))
             return
@@ -133,18 +133,18 @@ class MapResults:
         self.put(place, _Failure(error) if error is not None else pickled_result(future))
 
     def put(self, place: int, value: _Arrived) -> None:
-        """A result has come."""
+        """Stores a result."""
         self.arrived[place] = value
         if place == self._wanted:
             self._there.set()
 
     def take(self, place: int, deadline: float | None) -> bytes:
-        """Wait for a result; raises what the call raised."""
+        """Waits for a result; raises what the call raised."""
         value = self.arrived[place]
         while value is None:
             self._there.clear()
             self._wanted = place
-            # Looked at again after saying so: what came in between would not have been announced.
+            # Checked again after setting `_wanted`: a result that arrived in between was not announced.
             if self.arrived[place] is None and not self._there.wait(_left(deadline)):
                 raise TimeoutError
             value = self.arrived[place]
@@ -155,17 +155,17 @@ class MapResults:
         try:
             raise value.error
         finally:
-            del value  # its traceback would hold this frame, and this frame it
+            del value  # breaks the reference cycle between the exception's traceback and this frame
 
     def results(self, deadline: float | None, give_up: Callable[[], None]) -> Generator[Any, None, None]:
-        """The values in order; `give_up` is called if the iterator ends before it has given the last one."""
+        """Yields the values in order; calls `give_up` if the iterator is closed before the last one."""
         arrived = self.arrived
         place = 0
         try:
             while place < len(arrived):
                 pickled = self.take(place, deadline)
                 place += 1
-                yield unpickled(pickled, self.name)  # not kept here: it is the caller's alone
+                yield unpickled(pickled, self.name)  # not kept here: only the caller holds it
         finally:
             if place < len(arrived):
                 give_up()
@@ -176,7 +176,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class MapStretch:
-    """Neighbouring calls of one `map`, whose tasks have neighbouring numbers."""
+    """Consecutive calls of one `map`, which have consecutive task numbers."""
 
     def __init__(
         self,
@@ -195,31 +195,32 @@ class MapStretch:
         self._timeout = timeout
         self._results = results
         self._first = tasks.start
-        self._place = len(results.arrived) - tasks.start  # added to a task's number gives its place
+        self._place = len(results.arrived) - tasks.start  # task number + offset = slot
         results.arrived.extend([None] * len(tasks))
 
     def request(self, task: int, attempt: int) -> CallRequest | None:
-        """What the runner is given; None if the rest of the `map` was given up."""
+        """Returns the request for a worker; None if the rest of the `map` was abandoned."""
         if self.cancelled:
             return None
         return CallRequest(task, attempt, self.number, self._payloads[task - self._first], self._timeout)
 
     def succeed(self, task: int, value: bytes) -> bool:
-        """Hand the result over."""
-        self._payloads[task - self._first] = b""  # the iterator may keep this stretch for long, and arguments are large
+        """Passes on the result."""
+        # the iterator may keep this object for long, and arguments can be large
+        self._payloads[task - self._first] = b""
         self._results.put(task + self._place, value)
         return True
 
     def fail(self, task: int, result: CallResult | None) -> None:
-        """Hand over what the last attempt ended with."""
+        """Passes on the error of the last attempt."""
         error, text = (result.error, result.error_text) if result is not None else (None, "")
-        self.break_off(task, unpickled_error(error, text))
+        self.fail_with(task, unpickled_error(error, text))
 
-    def break_off(self, task: int, error: BaseException) -> None:
-        """End it with an exception."""
+    def fail_with(self, task: int, error: BaseException) -> None:
+        """Ends the call with an exception."""
         self._payloads[task - self._first] = b""
         self._results.put(task + self._place, _Failure(error))
 
     def cancel(self, task: int) -> None:
-        """End it as cancelled."""
-        self.break_off(task, CancelledError())
+        """Ends the call as cancelled."""
+        self.fail_with(task, CancelledError())

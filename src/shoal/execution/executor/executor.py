@@ -1,6 +1,6 @@
 """`shoal.Executor`, a `concurrent.futures.Executor` whose futures may depend on each other.
 
-This is the public face; the work is done by `shoal.execution.executor.client` and the engine behind it.
+This is the public interface; `shoal.execution.executor.client` and `call_loop` do the work.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 Name: TypeAlias = str | os.PathLike[str]
 
 active: ContextVar[tuple[Submitter, ...]] = ContextVar("shoal_active_executors", default=())
-"""The executors whose `with` blocks we are in, the innermost last."""
+"""The executors of the enclosing `with` blocks, innermost last."""
 
 
 class DefinitionWithOptions(Definition):
-    """A definition that says what its calls ask for."""
+    """A definition with options for its calls."""
 
-    wishes: CallOptionValues
+    overrides: CallOptionValues
     options: CallOptions
 
 
 class Submitter(concurrent.futures.Executor):
-    """What an executor and its configured views share: `submit`, `map` and `with_options`."""
+    """Base class of executors and their configured views: `submit`, `map` and `with_options`."""
 
     _client: ExecutorClient
-    _wishes: CallOptionValues
+    _overrides: CallOptionValues
     _options: CallOptions
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Call `fn` in a worker process, once all futures among the arguments are done, with their results."""
+        """Calls `fn` in a worker process once all futures among the arguments are done; passes their results."""
         return self._client.submit(fn, args, kwargs, self._options_for(fn))
 
     def map(
         self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[Any]:
-        """The results of `fn` over the iterables, in order; all calls are submitted at once.
+        """Returns the results of `fn` over the iterables, in order; submits all calls at once.
 
-        Short calls travel in bundles by themselves. With a `chunksize` above 1, so many are made one call: the chunk
-        fails as a whole. Closing the iterator, or an exception out of it, cancels the rest.
+        Short calls are bundled automatically. With a `chunksize` above 1, that many calls become one call: the chunk
+        fails as a whole. Closing the iterator, or an exception raised by it, cancels the rest.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -74,32 +74,32 @@ class Submitter(concurrent.futures.Executor):
         return self._client.map(fn, calls, timeout, options)
 
     def _options_for(self, fn: object) -> CallOptions:
-        """What `with_options` says goes before what the function's decorator says."""
+        """Returns the options of a call: `with_options` overrides the function's decorator."""
         if not isinstance(fn, DefinitionWithOptions):
             return self._options
-        options = CallOptions().changed({**fn.wishes, **self._wishes}) if self._wishes else fn.options
-        options.check_fits(self._client.node, self._client.far)
+        options = CallOptions().changed({**fn.overrides, **self._overrides}) if self._overrides else fn.options
+        options.check_fits(self._client.node, self._client.cluster)
         return options
 
-    def with_options(self, **wishes: Unpack[CallOptionValues]) -> ConfiguredExecutor:
-        """The same executor for calls that ask for something else than one core and no retries."""
-        return ConfiguredExecutor(self, {**self._wishes, **wishes})
+    def with_options(self, **overrides: Unpack[CallOptionValues]) -> ConfiguredExecutor:
+        """Returns a view of this executor whose calls have these options."""
+        return ConfiguredExecutor(self, {**self._overrides, **overrides})
 
     def start(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> NetRun:
-        """Begin a run of a net, whose tasks are calls of this executor.
+        """Starts a run of a net whose tasks are calls of this executor.
 
-        With `ledger`, a name in the directory `.shoal`, a run that was cut short is gone on with, unless `afresh`.
+        With `ledger`, a name in the directory `.shoal`, an interrupted run is resumed, unless `afresh`.
         """
         from shoal.execution.nets.run import start
 
-        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh, wishes=self._wishes)
+        return start(net, self._client, ledger=ledger, seed=seed, afresh=afresh, defaults=self._overrides)
 
     def run(self, net: Net, *, ledger: Name | None = None, seed: int | None = None, afresh: bool = False) -> Any:
-        """Run a net to its end and return its result."""
+        """Runs a net to its end and returns its result."""
         return self.start(net, ledger=ledger, seed=seed, afresh=afresh).result()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; the workers end when the calls that were accepted are over."""
+        """Accepts no more calls; the workers end when the accepted calls have ended."""
         self._client.close(cancel_unbegun=cancel_futures)
         if wait:
             self._client.join()
@@ -113,12 +113,12 @@ class Submitter(concurrent.futures.Executor):
     ) -> None:
         active.set(tuple(other for other in active.get() if other is not self))
         if kind is not None and not issubclass(kind, Exception):
-            # Ctrl-C: nobody wants to wait for the rest.
+            # after a Ctrl-C, do not wait for the rest
             self._client.close(stop=True)
         self.shutdown()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._client.told()}>"
+        return f"<{type(self).__name__}: {self._client.summary()}>"
 
     def _repr_html_(self) -> str:
         return str(load_extension("executor_html")(self._client))
@@ -127,7 +127,7 @@ class Submitter(concurrent.futures.Executor):
         load_extension("show_executor")(self._client)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an executor cannot be sent to another process; make one where it is needed")
+        raise TypeError("an executor cannot be sent to another process; create one where it is needed")
 
 
 class Executor(Submitter):
@@ -143,35 +143,35 @@ class Executor(Submitter):
         resources: Mapping[str, str | float] | None = None,
         cluster: str | None = None,
     ) -> None:
-        """What is not given is what the machine has; `max_workers` is the standard library's word for cores.
+        """Uses all resources of the machine that are not given; `max_workers` is the standard library's name for cores.
 
         With `cluster`, the name of a running cluster or the path of its access file, calls run on its agents.
         """
         if cluster is None:
             self._client = ExecutorClient(node_of(max_workers, cores, memory, gpus, resources))
         elif any(given is not None for given in (max_workers, cores, memory, gpus, resources)):
-            raise InputError("what an executor on a cluster has is what its agents have", remedy="give only cluster=…")
+            raise InputError("an executor on a cluster has the resources of its agents", remedy="give only cluster=…")
         else:
             self._client = cluster_client(cluster)
-        self._wishes = {}
+        self._overrides = {}
         self._options = CallOptions()
-        # Whoever drops an executor without shutting it down has no use for its workers.
+        # A program that drops an executor without shutting it down does not need its workers any more.
         weakref.finalize(self, self._client.close).atexit = False
 
 
 class ConfiguredExecutor(Submitter):
     """An executor with other options; shutting it down shuts down the executor."""
 
-    def __init__(self, of: Submitter, wishes: CallOptionValues) -> None:
-        self._of = of  # an executor that is dropped ends, but not while there are views of it
+    def __init__(self, of: Submitter, overrides: CallOptionValues) -> None:
+        self._of = of  # keeps the executor alive: a dropped executor ends its workers
         self._client = of._client
-        self._wishes = wishes
-        self._options = CallOptions().changed(wishes)
-        self._options.check_fits(self._client.node, self._client.far)
+        self._overrides = overrides
+        self._options = CallOptions().changed(overrides)
+        self._options.check_fits(self._client.node, self._client.cluster)
 
 
 def cluster_client(cluster: str) -> ExecutorClient:
-    """A client whose calls run on a cluster; the libraries for that are loaded only here."""
+    """Returns a client whose calls run on a cluster; imports the libraries for that."""
     if find_spec("zmq") is None:
         raise InputError("clusters need pyzmq, which is not installed", remedy="pip install 'shoal[cluster]'")
     access, nodes = load_extension("find_cluster")(cluster)
@@ -181,8 +181,8 @@ def cluster_client(cluster: str) -> ExecutorClient:
     return ExecutorClient(
         largest,
         partial(load_extension("ClusterCallPool"), access, nodes, largest, note.client),
-        far=access.name,
-        farmed=note,
+        cluster=access.name,
+        note=note,
     )
 
 
@@ -192,15 +192,15 @@ def _flattened(chunks: Iterator[list[Any]]) -> Generator[Any, None, None]:
 
 
 class DecoratedFunction(DefinitionWithOptions):
-    """Calls itself through the active executor, or directly where there is none, as in a worker."""
+    """Submits its calls to the active executor; without one, as in a worker, calls the function directly."""
 
     __name__: str
     __qualname__: str
     __module__: str
 
-    def __init__(self, function: Callable[..., Any], wishes: CallOptionValues) -> None:
-        self.wishes = wishes
-        self.options = CallOptions().changed(wishes)
+    def __init__(self, function: Callable[..., Any], overrides: CallOptionValues) -> None:
+        self.overrides = overrides
+        self.options = CallOptions().changed(overrides)
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
 
@@ -211,7 +211,7 @@ class DecoratedFunction(DefinitionWithOptions):
         return self.__wrapped__(*arguments, **keywords)
 
     def submit(self, executor: Submitter, /, *arguments: Any, **keywords: Any) -> CallFuture:
-        """Submit a call to a certain executor, active or not."""
+        """Submits a call to the given executor, active or not."""
         return executor.submit(self, *arguments, **keywords)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -221,21 +221,21 @@ class DecoratedFunction(DefinitionWithOptions):
         return f"<shoal.function {self.__module__}.{self.__qualname__}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """By name where a worker can import it, else with the function."""
+        """Pickles by name if a worker can import it, otherwise with the function."""
         found: Any = sys.modules.get(self.__module__) if self.__module__ != "__main__" else None
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
-        return self.__qualname__ if found is self else (DecoratedFunction, (self.__wrapped__, self.wishes))
+        return self.__qualname__ if found is self else (DecoratedFunction, (self.__wrapped__, self.overrides))
 
 
 @overload
 def function(of: Callable[..., Any], /) -> DecoratedFunction: ...
 @overload
-def function(**wishes: Unpack[CallOptionValues]) -> Callable[[Callable[..., Any]], DecoratedFunction]: ...
+def function(**overrides: Unpack[CallOptionValues]) -> Callable[[Callable[..., Any]], DecoratedFunction]: ...
 
 
-def function(of: Callable[..., Any] | None = None, /, **wishes: Unpack[CallOptionValues]) -> Any:
-    """Make calls of a function futures: `@shoal.function`, or `@shoal.function(cores=2, retries=1, …)`."""
+def function(of: Callable[..., Any] | None = None, /, **overrides: Unpack[CallOptionValues]) -> Any:
+    """Makes calls of a function return futures: `@shoal.function`, or `@shoal.function(cores=2, retries=1, …)`."""
     if of is None:
-        return lambda of: DecoratedFunction(of, wishes)
-    return DecoratedFunction(of, wishes)
+        return lambda of: DecoratedFunction(of, overrides)
+    return DecoratedFunction(of, overrides)

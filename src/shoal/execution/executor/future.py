@@ -1,4 +1,4 @@
-"""The future of one call, and what a call's failure does to the calls that need it."""
+"""The future of one call, and how a failed call fails the calls that need its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.extensions import load_extension
 
 
 class DependencyFailed(ShoalError):  # noqa: N818  # what happened, in the words users search for
-    """A call was not run because one whose result it needs has failed; the cause is that one's exception."""
+    """A call was not run because a call that it needs has failed; the cause is that call's exception."""
 
     def __init__(self, message: str, failed: str = "") -> None:
         super().__init__(message, failed)
@@ -28,7 +28,7 @@ class DependencyFailed(ShoalError):  # noqa: N818  # what happened, in the words
 
 
 def dependency_failed(name: str, needed: str, error: BaseException) -> DependencyFailed:
-    """What becomes of a call of `name` when `error` came out of a call of `needed`, or of one that it needed."""
+    """Returns the error of a call of `name` that needs, directly or not, a failed call of `needed`."""
     if isinstance(error, DependencyFailed) and error.__cause__ is not None:
         needed, error = error.failed, error.__cause__
     failed = DependencyFailed(f"{name} was not run: {needed}, which it needs, failed with {in_a_line(error)}", needed)
@@ -37,29 +37,29 @@ def dependency_failed(name: str, needed: str, error: BaseException) -> Dependenc
 
 
 def in_a_line(error: BaseException) -> str:
-    """The kind of an exception and the first line of what it says."""
+    """Returns the type of an exception and the first line of its message."""
     said = str(error).partition("\n")[0]
     return _printable(f"{type(error).__name__}: {said}" if said else type(error).__name__)
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey."""
+    """Removes terminal control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def unpickled(pickled: bytes, name: str) -> Any:
-    """What a call returned; raises `CallError` if it cannot be put together in this process."""
+    """Returns what a call returned; raises `CallError` if it cannot be unpickled in this process."""
     try:
         return pickle.loads(pickled)
-    except Exception as error:  # the user's own `__setstate__` may raise anything
+    except Exception as error:  # the user's `__setstate__` may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise CallError(f"{name} returned something that cannot be unpickled here ({reason})") from error
 
 
 def unpickled_error(pickled: bytes | None, text: str) -> BaseException:
-    """The exception that ended a call, or what is known of it."""
+    """Returns the exception that ended a call, or the best substitute."""
     if pickled is None:
-        return CallError(text or "the worker process was lost again and again")
+        return CallError(text or "the worker process was lost repeatedly")
     try:
         error = pickle.loads(pickled)
     except Exception:  # as above
@@ -68,10 +68,10 @@ def unpickled_error(pickled: bytes | None, text: str) -> BaseException:
 
 
 class CallFuture(Future[Any]):
-    """A future whose result stays pickled until somebody asks for it.
+    """A future whose result stays pickled until it is read.
 
-    The standard library lets only pending futures be cancelled. Ours also cancels a call that runs, so to the base
-    class it stays pending until it is over, and `running` is answered here.
+    The standard library can cancel pending futures only. This class also cancels running calls. So for the base class
+    the future stays pending until the call has ended, and `running` is implemented here.
     """
 
     def __init__(self, task: int, name: str, owner: object, ask_to_cancel: Callable[[int], None]) -> None:
@@ -79,32 +79,33 @@ class CallFuture(Future[Any]):
         self.task = task
         self.name = name
         self.owner = owner
-        """The engine that runs the call."""
-        self.heard: Callable[[CallResult], None] | None = None
-        """Told of each attempt that ends, by the engine's thread and before the future is done."""
+        """The executor loop that runs the call."""
+        self.on_attempt: Callable[[CallResult], None] | None = None
+        """Called with each ended attempt, in the loop's thread and before the future is done."""
         self._ask_to_cancel = ask_to_cancel
         self._begun = False
         self._pickled: bytes | None = None
         self._value: Any
 
     def cancel(self) -> bool:
-        """Give the call up. One that runs is ended with its worker; one that waits never runs. False if it is over."""
+        """Cancels the call: kills a running call with its worker; a waiting call never runs. Returns False if it has
+        ended."""
         if not super().cancel():
             return False
         self._ask_to_cancel(self.task)
         return True
 
     def running(self) -> bool:
-        """Whether a worker has been given the call, and it is not over."""
+        """Returns whether a worker has received the call and it has not ended."""
         return self._begun and not self.done()
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the call returned; raises what it raised, or `TimeoutError` if it is not over in time."""
+        """Returns the result; raises what the call raised, or `TimeoutError`."""
         super().result(timeout)
         return self._opened()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None."""
+        """Returns what the call raised, or None."""
         error = super().exception(timeout)
         if error is not None:
             return error
@@ -115,7 +116,7 @@ class CallFuture(Future[Any]):
         return None
 
     def state(self) -> str:
-        """In a word: `waiting`, `running`, `done`, `failed`, `not run` or `cancelled`; nothing is unpickled for it."""
+        """Returns `waiting`, `running`, `done`, `failed`, `not run` or `cancelled`; unpickles nothing."""
         if self.cancelled():
             return "cancelled"
         if not self.done():
@@ -124,7 +125,7 @@ class CallFuture(Future[Any]):
         return "done" if error is None else "not run" if isinstance(error, DependencyFailed) else "failed"
 
     def failure(self) -> str:
-        """What a call that has failed ended with, in a line; nothing for others."""
+        """Returns the error of a failed call in one line; an empty string for others."""
         error = failure_of(self) if self.done() else None
         return "" if error is None else in_a_line(error)
 
@@ -138,52 +139,53 @@ class CallFuture(Future[Any]):
     def _opened(self) -> Any:
         pickled = self._pickled
         if pickled is not None:
-            # Two threads may both get here: the value of the first one counts.
+            # Two threads may get here at the same time: the value of the first one counts.
             self.__dict__.setdefault("_value", unpickled(pickled, self.name))
             self._pickled = None
         return self._value
 
-    # The rest is for the engine.
+    # Called by the executor's loop.
 
     def begin(self) -> bool:
-        """Note that a worker gets the call now; false if it has been cancelled."""
-        self._begun = True  # first: whoever cancels after the next line cancels a call that runs
+        """Marks the call as passed to a worker; returns False if it has been cancelled."""
+        self._begun = True  # set first: from the next line on, `cancel` has to kill a running call
         return not self.cancelled()
 
     def deliver(self, pickled: bytes) -> bool:
-        """Set the result; false if the call was cancelled meanwhile."""
+        """Sets the result; returns False if the call was cancelled meanwhile."""
         self._pickled = pickled
         try:
             self.set_result(None)
         except InvalidStateError:
-            self.tell_cancelled()
+            self.notify_cancelled()
             return False
         return True
 
-    def break_off(self, error: BaseException) -> None:
-        """Set the exception, unless the call was cancelled meanwhile."""
+    def fail_with(self, error: BaseException) -> None:
+        """Sets the exception, unless the call was cancelled meanwhile."""
         try:
             self.set_exception(error)
         except InvalidStateError:
-            self.tell_cancelled()
+            self.notify_cancelled()
 
-    def tell_cancelled(self) -> None:
-        """Cancel it if nobody has, and tell those who wait for several futures; once, when the engine lets go of it."""
+    def notify_cancelled(self) -> None:
+        """Cancels the future if it is not yet cancelled, and notifies `wait` and `as_completed`. Called once, when the
+        loop removes the call."""
         if super().cancel():
             self.set_running_or_notify_cancel()
 
 
 def pickled_result(future: Future[Any]) -> bytes:
-    """The result of a future that is done without failure, of this executor or another."""
+    """Returns the pickled result of a successful future of this executor or another."""
     kept = future._pickled if isinstance(future, CallFuture) else None
     return kept if kept is not None else dumps(future.result())
 
 
 def failure_of(future: Future[Any]) -> BaseException | None:
-    """The exception of a future that is done, None if it was cancelled; a result is left pickled."""
+    """Returns the exception of a future that is done, None if it was cancelled; does not unpickle a result."""
     return None if future.cancelled() else Future.exception(future)
 
 
 def has_failed(future: Future[Any]) -> bool:
-    """Whether a future that is done has no result."""
+    """Returns whether a future that is done has no result."""
     return future.cancelled() or Future.exception(future) is not None

@@ -1,4 +1,4 @@
-"""What a call asks for, and what the node of an executor has: from what users write to what the broker compares."""
+"""Options of calls (cores, memory, retries, ...) and the resources of an executor's node."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from shoal.errors import InputError
 from shoal.execution.run_options import available_cores, available_memory
 
 _LEAST_CORES = Resources((("cores", 100),))
-"""A call that asks for nothing at all takes a hundredth of a core, so that not all of them start at once."""
+"""A call that requests no resources still takes a hundredth of a core, so that not all of them start at once."""
 
 
 class CallOptionValues(TypedDict, total=False):
-    """The keywords of `with_options` and `shoal.function`; what is left out stays as it was."""
+    """The keywords of `with_options` and `shoal.function`; missing ones stay unchanged."""
 
     cores: float
     memory: str | float
@@ -40,42 +40,44 @@ class CallOptionValues(TypedDict, total=False):
 
 
 class CallOptions(msgspec.Struct, frozen=True, cache_hash=True):
-    """What all calls made with the same options have in common."""
+    """The options of a call; calls with equal options share a lane."""
 
     resources: Resources = ONE_CORE
     retries: int = 0
     timeout: float | None = None
     category: str = ""
-    """The key for learning how long calls take; empty means the function's name."""
+    """Key under which the duration of calls is learned; if empty, the function's name."""
 
-    def changed(self, wishes: CallOptionValues) -> CallOptions:
-        """These options with some of them replaced; raises `InputError` for what cannot be meant."""
+    def changed(self, overrides: CallOptionValues) -> CallOptions:
+        """Returns these options with some of them replaced; raises `InputError` for invalid values."""
         known = CallOptionValues.__annotations__
-        for name in wishes:
+        for name in overrides:
             if name not in known:
                 raise TypeError(f"unknown option {name!r}; known are {', '.join(known)}")
         return CallOptions(
-            self._changed_resources(wishes),
-            _retries(wishes.get("retries", self.retries)),
-            _timeout(wishes.get("timeout", self.timeout)),
-            _category(wishes.get("category", self.category)),
+            self._changed_resources(overrides),
+            _retries(overrides.get("retries", self.retries)),
+            _timeout(overrides.get("timeout", self.timeout)),
+            _category(overrides.get("category", self.category)),
         )
 
-    def _changed_resources(self, wishes: CallOptionValues) -> Resources:
-        declared = _declared(wishes.get("cores"), wishes.get("memory"), wishes.get("gpus"), wishes.get("resources"))
-        labels = parse_labels(wishes.get("requires", required_labels(self.resources)), "requires")
-        if not declared and "requires" not in wishes:
+    def _changed_resources(self, overrides: CallOptionValues) -> Resources:
+        declared = _declared(
+            overrides.get("cores"), overrides.get("memory"), overrides.get("gpus"), overrides.get("resources")
+        )
+        labels = parse_labels(overrides.get("requires", required_labels(self.resources)), "requires")
+        if not declared and "requires" not in overrides:
             return self.resources
         amounts = dict(without_labels(self.resources).amounts)
         for name in declared:
-            amounts.pop(name, None)  # what is now zero is not in the parsed amounts
+            amounts.pop(name, None)  # amounts of zero are missing in the parsed amounts
         amounts.update(Resources.parse(declared).amounts)
         if labels:
             return requiring(Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES, labels)
         return Resources.of(amounts) if any(amounts.values()) else _LEAST_CORES
 
     def check_fits(self, node: Resources, cluster: str = "") -> None:
-        """Raise `InputError` unless a call with these options can ever run on the node, the largest of a cluster."""
+        """Raises `InputError` unless a call with these options fits the node, which is the largest one of a cluster."""
         for name in self.resources.lacking_in(node):
             if is_label(name):
                 whose = f"no agent of the cluster {cluster!r} has it" if cluster else "this machine does not have it"
@@ -88,7 +90,7 @@ class CallOptions(msgspec.Struct, frozen=True, cache_hash=True):
                 )
             raise InputError(
                 f"a call asks for {asked} {name}, but the executor has {there}",
-                remedy=f"ask for less, or make it with shoal.Executor({_how_to_declare(name)})",
+                remedy=f"ask for less, or create it with shoal.Executor({_how_to_declare(name)})",
             )
 
 
@@ -99,10 +101,10 @@ def node_of(
     gpus: float | None,
     resources: Mapping[str, str | float] | None,
 ) -> Resources:
-    """The node of an executor: this machine, with what was declared in place of what was found."""
+    """Returns the node of an executor: this machine, with declared amounts in place of detected ones."""
     if max_workers is not None:
         if cores is not None:
-            raise InputError("max_workers and cores say the same", remedy="leave one of them out")
+            raise InputError("max_workers and cores mean the same", remedy="give only one of them")
         if max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         cores = max_workers
@@ -126,7 +128,7 @@ def _how_to_declare(name: str) -> str:
 
 def _retries(value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"retries must be a whole number that is not negative, not {value!r}")
+        raise InputError(f"retries must be a non-negative integer, not {value!r}")
     return value
 
 
@@ -134,11 +136,11 @@ def _timeout(value: float | None) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"timeout must be a number of seconds above 0, not {value!r}")
+        raise InputError(f"timeout must be a number of seconds greater than 0, not {value!r}")
     return float(value)
 
 
 def _category(value: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"category must be text, not {value!r}")
+        raise InputError(f"category must be a string, not {value!r}")
     return value

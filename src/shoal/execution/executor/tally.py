@@ -1,7 +1,7 @@
-"""What has become of an executor's calls, counted by function, for whoever wants to look at the executor.
+"""Statistics of an executor's calls per function: counts, durations, worker time and error messages, for displays.
 
-Of single calls nothing is kept: counts, sums, the most frequent messages, and the time of workers in so many buckets,
-which become wider as the executor grows old. The engine's thread writes here, others read what they find.
+Keeps nothing per call: only counts, sums, the most frequent messages, and worker time in a fixed number of buckets that
+grow wider with the age of the executor. The loop's thread writes, other threads read without a lock.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import Literal, TypeAlias
 
 from shoal.execution.calls.messages import CallResult
 
-End: TypeAlias = Literal["done", "failed", "cancelled", "not run"]
+CallEnd: TypeAlias = Literal["done", "failed", "cancelled", "not run"]
 BUCKETS = 96
 FINEST = 1 / 16
-"""Seconds of a bucket at first."""
+"""Initial width of a bucket in seconds."""
 MOST_MESSAGES = 200
-"""Different ones; what comes beyond that is counted as one."""
+"""Maximum number of different messages; all others are counted as one."""
 OTHER_MESSAGE = "other causes"
 
 
 _NAME = itemgetter(0)
 
 
-class Busy:
-    """The time of workers by function, in buckets from the beginning of the first call that was told of."""
+class WorkerTime:
+    """Worker time by function, in buckets since the start of the first call."""
 
     def __init__(self) -> None:
         self.began = 0.0
-        """Seconds since the epoch; 0: there was none."""
+        """Seconds since the epoch; 0 before the first call."""
         self.last = 0.0
-        """The end of the last one."""
+        """The end of the last call."""
         self.width = FINEST
         self.rows: dict[str, list[float]] = {}
 
-    def copy(self) -> Busy:
-        """Another one with the same in it."""
-        other = Busy()
+    def copy(self) -> WorkerTime:
+        """Returns a copy."""
+        other = WorkerTime()
         other.began, other.last, other.width = self.began, self.last, self.width
         other.rows = {name: list(row) for name, row in list(self.rows.items())}
         return other
 
     def add(self, name: str, started: float, ended: float, seconds: float | None = None) -> None:
-        """Calls of a function held workers for so long between two moments; one all the time, if that is not said."""
-        ended = max(started, ended)  # clocks are set back now and then
+        """Adds `seconds` of worker time between two times; without `seconds`, one worker for the whole interval."""
+        ended = max(started, ended)  # clocks may be set back
         if not self.began:
             self.began = started
         if ended > self.last:
@@ -84,19 +84,19 @@ class FunctionTally:
 
     def __init__(self) -> None:
         self.accepted = 0
-        self.ends: dict[End, int] = {"done": 0, "failed": 0, "cancelled": 0, "not run": 0}
+        self.ends: dict[CallEnd, int] = {"done": 0, "failed": 0, "cancelled": 0, "not run": 0}
         self.seconds = 0.0
         self.squares = 0.0
         self.longest = 0.0
-        """These three are of calls that returned."""
+        """`seconds`, `squares` and `longest` cover calls that returned."""
 
     def open(self) -> int:
-        """Calls that are not over."""
+        """Returns the number of calls that have not ended."""
         return self.accepted - sum(self.ends.values())
 
 
 class FailureMessage:
-    """Attempts that did not succeed and said the same."""
+    """Unsuccessful attempts with the same message."""
 
     __slots__ = ("attempts", "functions", "given_up")
 
@@ -112,19 +112,19 @@ class CallTally:
     def __init__(self) -> None:
         self.lines: dict[str, FunctionTally] = {}
         self.messages: dict[str, FailureMessage] = {}
-        self.busy = Busy()
+        self.busy = WorkerTime()
         self.version = 0
-        """Another one when anything here is."""
+        """Changes with every change of this object."""
 
-    def count(self, how: End) -> int:
-        """Calls of all functions that ended so."""
+    def count(self, how: CallEnd) -> int:
+        """Returns the number of calls that ended this way, over all functions."""
         return sum(line.ends[how] for line in list(self.lines.values()))
 
     def open(self) -> int:
-        """Calls of all functions that are not over."""
+        """Returns the number of calls that have not ended, over all functions."""
         return sum(line.open() for line in list(self.lines.values()))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """`9 calls done, 1 failed, 2 under way`."""
         done = self.count("done")
         others = [(self.count(how), how) for how in ("failed", "not run", "cancelled")]
@@ -132,7 +132,7 @@ class CallTally:
         return ", ".join([f"{done:,} call{'s' * (done != 1)} done", *counted])
 
     def accept(self, name: str, calls: int) -> None:
-        """So many more calls of a function."""
+        """Counts new calls of a function."""
         line = self.lines.get(name)
         if line is None:
             line = self.lines[name] = FunctionTally()
@@ -140,10 +140,10 @@ class CallTally:
         self.version += 1
 
     def add_done(self, calls: Iterable[tuple[str, CallResult]]) -> None:
-        """Calls that returned, at about the same time.
+        """Counts calls that returned at about the same time.
 
-        This is done for every call there is. So those of one function are put together, and take their time evenly
-        between the beginning of the first and the end of the last of them.
+        This runs for every call, so calls of one function are combined: their time is spread evenly between the start
+        of the first and the end of the last of them.
         """
         self.version += 1
         for name, same in groupby(calls, _NAME):
@@ -167,19 +167,19 @@ class CallTally:
             line.longest = max(line.longest, longest)
             self.busy.add(name, first, last, seconds)
 
-    def end(self, name: str, how: End, result: CallResult | None = None) -> None:
-        """A call is over without a result; with that of its last attempt if it had one."""
+    def end(self, name: str, how: CallEnd, result: CallResult | None = None) -> None:
+        """Counts a call that ended without a result, with the result of its last attempt if it had one."""
         self.lines[name].ends[how] += 1
         self.version += 1
         if result is not None and how == "failed":
             self._message(result).given_up += 1
 
     def fail(self, name: str, result: CallResult) -> None:
-        """An attempt did not succeed, whether it is made again or not."""
-        said = self._message(result)
-        said.attempts += 1
-        if len(said.functions) < 3:
-            said.functions[name] = None
+        """Counts an unsuccessful attempt, whether it is retried or not."""
+        failure = self._message(result)
+        failure.attempts += 1
+        if len(failure.functions) < 3:
+            failure.functions[name] = None
         self.version += 1
         if result.started:
             self.busy.add(name, result.started, result.ended)

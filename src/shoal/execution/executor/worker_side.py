@@ -1,4 +1,4 @@
-"""What the executor needs inside a worker process; it imports next to nothing, because every worker pays for it."""
+"""The part of the executor that runs inside worker processes; imports little, because every worker pays for it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class _Loader(pickle.Unpickler):
 
 
 def fill(pickled: bytes, values: list[Any]) -> Any:
-    """Unpickle a request in which results of other calls were left out, by their position in `values`."""
+    """Unpickles a request and inserts the results of other calls, by their position in `values`."""
     return _Loader(pickled, values).load()
 
 
 def apply(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-    """Call something that travels with each call: a bound method, a partial, an object that can be called."""
+    """Calls a callable that is sent with each call: a bound method, a partial, a callable object."""
     return function(*arguments, **keywords)
 
 
 class Definition:
-    """Marks objects that stand for a function's definition: they do not change, so a worker is sent them once."""
+    """Base of objects that stand for a function's definition: they do not change, so each worker receives them once."""
 
 
 class Chunked(Definition):

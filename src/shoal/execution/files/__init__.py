@@ -1,1 +1,1 @@
-"""Files of a workflow on disk: what is there, old outputs put aside during an attempt, whole trees."""
+"""Files of a workflow on disk: signatures, backups of old outputs during an attempt, directory trees."""

@@ -1,7 +1,7 @@
-"""What stands under the names of outputs while their task is attempted: put aside before, settled afterwards.
+"""Backups of existing outputs during an attempt: moved aside before, deleted or restored afterwards.
 
-Nothing is deleted before the new result is complete and recorded. What an attempt begins with is in a journal before
-anything is moved, so that the next run completes what a killed one has left (`restore_all`).
+Nothing is deleted before the new result is complete and recorded. A journal records what an attempt replaces before
+anything is moved, so that the next run can restore what a killed run has left (`restore_all`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_NOTES = 5
 
 
 class Backups:
-    """Keeps what attempts of one run replace, until it is known what becomes of them."""
+    """Keeps the files that attempts of one run replace, until their outcome is known."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Backups:
         self._given_up = plan.given_up() if options.overwrite else frozenset()
         self._inherited = plan.inherited
         self._as_found = options.as_found
-        """As a plain runner does it, old outputs are removed and the rest stays where it is."""
+        """As plain runners do: old outputs are removed, everything else stays where it is."""
         self._asides = OutputMoves(workspace)
         self._journal = AttemptJournal(workspace.attempts)
         self._begun: dict[int, AttemptBegun] = {}
         self._stuck = False
-        """Something could not be put back or removed: the journal stays for the next run."""
+        """A file could not be restored or removed: the journal stays for the next run."""
         self._kept = 0
         self._declared = _Declared(graph)
 
     def resume(self, tasks: Sequence[int]) -> None:
-        """Goes on with what an earlier client of the same run has put aside."""
+        """Takes over what an earlier client of the same run has moved aside."""
         found = self._journal.resume()
         entries = ((task, found.get(place_of(self._graph, task))) for task in tasks)
         self._begun = {task: entry for task, entry in entries if entry is not None}
@@ -73,7 +73,7 @@ class Backups:
     # ---- before ----------------------------------------------------------------------------------------------------
 
     def put_aside(self, tasks: Sequence[int]) -> dict[int, str]:
-        """Makes room for attempts that are about to start; says of tasks that cannot start why."""
+        """Makes room for attempts that are about to start; returns the reasons for tasks that cannot start."""
         obstacles: dict[int, str] = {}
         entries: list[tuple[int, AttemptBegun]] = []
         for task in tasks:
@@ -97,7 +97,7 @@ class Backups:
         return obstacles
 
     def _begin(self, task: int) -> AttemptBegun | None:
-        """What is to be noted of an attempt that begins; None if nothing."""
+        """Returns the journal entry for an attempt; None if there is nothing to record."""
         graph = self._graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
         known = self._begun.get(task)
@@ -126,7 +126,7 @@ class Backups:
         return AttemptBegun(place, outputs)
 
     def _made_elsewhere(self, file: int, name: str) -> MadeOutput | None:
-        """What the output is as a former version of the workflow left it, with other rules."""
+        """Returns the output as an earlier version of the workflow left it, with other rules."""
         if file not in self._inherited:
             return None
         return next((made_of(result)[at] for result, at in self._history.made(name)), None)
@@ -141,8 +141,8 @@ class Backups:
 
     @staticmethod
     def _remove(name: str, was_planned: bool, made: MadeOutput | None) -> OutputBefore:
-        """Removes an old output, if it is one; a directory is filled anew. A link goes only if the task made it: one of
-        the user stays, and the task writes through it."""
+        """Removes an old output; a directory is refilled by the task. A link is removed only if the task made it: a
+        link of the user stays, and the task writes through it."""
         found = os.lstat(name)
         is_link = stat.S_ISLNK(found.st_mode)
         if is_link:
@@ -156,7 +156,7 @@ class Backups:
         return OutputBefore(os.fsencode(name), [unit], stood=[b""] if is_link else [])
 
     def _begin_again(self, task: int, known: AttemptBegun) -> AttemptBegun | None:
-        """What stands there before another attempt was not made by the one before: that was taken away."""
+        """The earlier attempt's own outputs have already been moved away, so whatever exists now was not made by it."""
         changed = False
         for at, before in enumerate(known.outputs):
             name = os.fsdecode(before.path)
@@ -174,7 +174,7 @@ class Backups:
         return known if changed else None
 
     def _remove_again(self, name: str, before: OutputBefore) -> OutputBefore:
-        """A link that did not stand there before was made by the attempt that failed."""
+        """A link that did not exist before was made by the failed attempt."""
         if os.path.islink(name) and not before.stood:
             os.unlink(name)
             return OutputBefore(before.path)
@@ -188,17 +188,17 @@ class Backups:
                 try:
                     self._asides.put(before, lambda: self._note_other_place(entry))
                 except OSError as error:
-                    return f"cannot put {os.fsdecode(before.path)!r} aside: {error.strerror}"
+                    return f"cannot move {os.fsdecode(before.path)!r} aside: {error.strerror}"
         return None
 
     def _note_other_place(self, entry: AttemptBegun) -> None:
         self._journal.add([entry])
-        self._journal.sync()  # a name beside an output is not looked for without the journal
+        self._journal.sync()  # without the journal, the next run would not find a name beside an output
 
     # ---- after -----------------------------------------------------------------------------------------------------
 
     def take_away(self, task: int) -> str:
-        """An attempt did not succeed: moves what it has half made to `partial`; says where, for the message."""
+        """Moves the partial outputs of an unsuccessful attempt to `partial`; returns a sentence that says where."""
         entry = self._begun.get(task)
         if entry is None or self._as_found:
             return ""
@@ -208,7 +208,7 @@ class Backups:
                 moved = self._asides.take_away(before)
             except OSError as error:
                 self._stuck = True
-                self._note(f"cannot move the half-made {os.fsdecode(before.path)!r} away: {error.strerror}")
+                self._note(f"cannot move the partial output {os.fsdecode(before.path)!r}: {error.strerror}")
                 continue
             places += [*moved.values()][:1]
         if not places:
@@ -216,18 +216,19 @@ class Backups:
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         return f"what it had made is kept as {places[0]}{more}"
 
-    def stood_in(self, task: int, at: int) -> Container[str]:
-        """What stood in the directory at this position of the task's outputs before it was attempted."""
+    def entries_before(self, task: int, at: int) -> Container[str]:
+        """Returns what existed in the directory at this position of the task's outputs before the attempt."""
         entry = self._begun.get(task)
         return frozenset(map(os.fsdecode, entry.outputs[at].stood)) if entry is not None and entry.outputs else ()
 
     def outputs_before(self, task: int) -> list[OutputBefore]:
-        """What stood under the names of its outputs, for whoever attempts the task elsewhere; none if it has none."""
+        """Returns what existed under the names of its outputs, for attempts on other nodes; empty if the task has
+        none."""
         entry = self._begun.get(task)
         return entry.outputs if entry is not None else []
 
     def settle(self, task: int) -> None:
-        """The result is accepted and recorded: deletes what was put aside and is ours, keeps the rest in `replaced`."""
+        """After the result is accepted and recorded: deletes backups that are ours, moves the rest to `replaced`."""
         entry = self._begun.pop(task, None)
         if entry is None:
             return
@@ -241,7 +242,7 @@ class Backups:
                     self._note(f"cannot remove the old {os.fsdecode(before.path)!r}: {error.strerror}")
 
     def put_back(self, task: int) -> None:
-        """The task is over without a result, or the run stops."""
+        """Restores the backups of a task that has ended without a result, or whose run stops."""
         entry = self._begun.get(task)
         if entry is None:
             return
@@ -252,32 +253,32 @@ class Backups:
                     self._asides.put_back(before)
                 except OSError as error:
                     self._stuck = True
-                    self._note(_cannot_put_back(before, error) + "; the next run tries it again")
+                    self._note(_cannot_put_back(before, error) + "; the next run tries again")
                     return
         del self._begun[task]
         try:
             self._journal.add([AttemptOver(entry.place)])
         except OSError:
-            self._stuck = True  # the next run looks at it again, and finds everything in its place
+            self._stuck = True  # the next run checks it again, and finds everything in its place
 
     def tidy(self) -> None:
-        """Called now and then: bounds the journal."""
+        """Compacts the journal; called from time to time."""
         if not self._stuck:
             try:
                 self._journal.compact(self._begun)
             except OSError:
-                self._stuck = True  # no room for a second one
+                self._stuck = True  # no disk space for a second journal
 
     def has_any(self) -> bool:
-        """Whether attempts have begun of which it is not known how they ended."""
+        """Whether there are attempts whose outcome is not known."""
         return bool(self._begun)
 
     def leave(self) -> None:
-        """Leaves everything where it is, to whoever goes on with the run."""
+        """Leaves everything in place, for the process that continues the run."""
         self._journal.close(remove=False)
 
     def close(self) -> None:
-        """Puts back what is still aside, and removes the journal. Nothing that was started runs any more."""
+        """Restores remaining backups and removes the journal. No task runs any more."""
         for task in list(self._begun):
             self.take_away(task)
             self.put_back(task)
@@ -289,15 +290,15 @@ class Backups:
     def _tell_kept(self, name: str, place: str) -> None:
         self._kept += 1
         if self._kept <= _MOST_NOTES:
-            self._note(f"{name!r} was not as it was made: what stood there is kept as {place}")
+            self._note(f"{name!r} had been modified: the previous content is kept as {place}")
 
 
 def _cannot(error: OSError) -> str:
-    return f"cannot put its outputs of before aside: {error.strerror}"
+    return f"cannot move its previous outputs aside: {error.strerror}"
 
 
 def _cannot_put_back(before: OutputBefore, error: OSError) -> str:
-    return f"cannot put {os.fsdecode(before.path)!r} back: {error.strerror}"
+    return f"cannot restore {os.fsdecode(before.path)!r}: {error.strerror}"
 
 
 def _encoded(names: Sequence[str]) -> list[bytes]:
@@ -305,7 +306,7 @@ def _encoded(names: Sequence[str]) -> list[bytes]:
 
 
 class _Declared:
-    """Outputs that lie below other outputs; found when the first one is asked for."""
+    """Outputs that lie below other outputs; computed at first use."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -314,7 +315,7 @@ class _Declared:
 
     @property
     def parents(self) -> set[str]:
-        """Directories that outputs lie in, and those around them."""
+        """All ancestor directories of outputs."""
         if self._parents is None:
             names = self._graph.file_names
             found = {names[file].rpartition("/")[0] for file in self._graph.outputs}
@@ -326,7 +327,7 @@ class _Declared:
         return self._parents
 
     def below(self, directory: str) -> list[str]:
-        """Outputs below a directory, relative to it."""
+        """Returns the outputs below a directory, relative to it."""
         if self._sorted is None:
             names = self._graph.file_names
             self._sorted = sorted(names[file] for file in self._graph.outputs)
@@ -343,11 +344,11 @@ class _Declared:
 
 
 def restore_all(workspace: Workspace, history: History, note: Callable[[str], None]) -> dict[str, str]:
-    """Puts back what a killed run had put aside, and moves what its attempts had half made to `interrupted`; returns
-    where that is, by the names that it had. `shoal.execution.recovery` says beforehand what this does.
+    """Restores what a killed run had moved aside, and moves partial outputs of its attempts to `interrupted`; returns
+    their new paths by their former names. `shoal.execution.recovery` predicts what this does.
 
-    Called under the lock, before anything looks at the files. May be interrupted at any moment: the next call completes
-    it. The history learns which results do not count any more.
+    Called under the lock, before any file is examined. May be interrupted at any time: the next call completes it. The
+    history learns which results are void.
     """
     asides = OutputMoves(workspace, after_kill=True)
     entries = read_journal(workspace.attempts)
@@ -360,7 +361,7 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
             if ended.get(place):
                 for before in entry.outputs:
                     for name, where in asides.settle(before):
-                        note(f"{name!r} was not as it was made: what stood there is kept as {where}")
+                        note(f"{name!r} had been modified: the previous content is kept as {where}")
                 continue
             for before in entry.outputs:
                 if place not in ended or is_any_aside(before):
@@ -371,9 +372,9 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
             back += asides.put_back(before)
     except OSError as error:
         if back or away:
-            note(_what_was_restored(back, [*away.values()]))  # the next command does not speak of it again
+            note(_what_was_restored(back, [*away.values()]))  # the next command does not repeat this message
         raise InputError(
-            f"cannot put back what a killed run had put aside in {asides.aside}: {error.strerror} ({error.filename!r})",
+            f"cannot restore what a killed run moved aside to {asides.aside}: {error.strerror} ({error.filename!r})",
             remedy="make it writable; nothing was run, and nothing is lost",
         ) from None
     remove_journal(workspace.attempts)
@@ -384,8 +385,8 @@ def restore_all(workspace: Workspace, history: History, note: Callable[[str], No
 
 
 def _record_interrupted(workspace: Workspace, history: History, entries: dict[bytes, AttemptBegun]) -> None:
-    """Results of attempts that had begun again and never ended do not count any more. Before anything is put back:
-    what is as the result left it would count as up to date."""
+    """Voids results of attempts that had begun again and never ended. This comes before the restore: a file that is as
+    its result left it would count as up to date."""
     ended = history.ended_last or {}
     places = [place for place in entries if place not in ended and history.result(place) is not None]
     places = [place for place in places if not history.is_interrupted(place)]
@@ -403,15 +404,15 @@ def _record_interrupted(workspace: Workspace, history: History, entries: dict[by
 
 
 def is_any_aside(before: OutputBefore) -> bool:
-    """Whether something of it is still put aside."""
+    """Returns whether some of its backups still exist."""
     return any(unit.aside and is_there(os.fsdecode(unit.aside)) for unit in before.units)
 
 
 def _what_was_restored(back: int, away: list[str]) -> str:
-    told = []
+    actions = []
     if back:
-        told.append(f"put {back} output{'s' * (back > 1)} back")
+        actions.append(f"put {back} output{'s' * (back > 1)} back")
     if away:
         more = f" and {len(away) - 1} more" if len(away) > 1 else ""
-        told.append(f"moved what was half made to {away[0]}{more}")
-    return f"a run was killed: {' and '.join(told)}"
+        actions.append(f"moved partial outputs to {away[0]}{more}")
+    return f"a run was killed: {' and '.join(actions)}"

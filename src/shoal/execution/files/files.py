@@ -1,4 +1,4 @@
-"""Files of a workflow on disk: what is there, what a task left behind, directories for what it will make."""
+"""Signatures of files on disk, checks of sources and outputs, and parent directories for outputs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from shoal.ledger.records import BY_CONTENT
 _LISTED = 3
 _PLAIN: Listing = {}
 _NONE: Container[str] = ()
-StoodIn: TypeAlias = Callable[[int, int], Container[str]]
-"""From a task and the position of an output to what stood in that directory before the task was attempted."""
+EntriesBefore: TypeAlias = Callable[[int, int], Container[str]]
+"""Maps a task and the index of an output directory to the entries that existed there before the attempt."""
 
 
 def signature(path: str, by_content: bool, own: OwnVersions | None = None) -> tuple[int, int] | None:
-    """Size and modification time of a file (or a number made from its content); None if it is not there.
+    """Returns size and modification time of a file (or a number made from its content); None if it does not exist.
 
-    Of a directory it covers everything below it, except what has a version of its own.
+    For a directory it covers everything below, except what has a version of its own.
     """
     try:
         found = os.stat(path)
@@ -48,17 +48,18 @@ def signature_of_file(path: str, found: os.stat_result, by_content: bool) -> tup
         try:
             return found.st_size, content_number(path)
         except OSError:
-            pass  # not for us to read: a change of it shows at least in its time
+            pass  # not readable: a change at least shows in the modification time
     return found.st_size, found.st_mtime_ns
 
 
 def content_number(path: str) -> int:
-    """A 62-bit number made from the file's bytes."""
+    """Returns a 62-bit number made from the file's bytes."""
     return number_of_content(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 class Signatures:
-    """Looks at the files of a graph on disk and notes their signatures; the workflow's directory is the current one."""
+    """Reads the signatures of a graph's files from disk into `versions`; the workflow's directory is the current
+    one."""
 
     def __init__(self, graph: Graph, versions: Versions) -> None:
         self.graph = graph
@@ -67,7 +68,7 @@ class Signatures:
 
     @property
     def own(self) -> OwnVersions:
-        """The declared outputs, found when the first directory is met."""
+        """The declared outputs, computed at the first directory."""
         if self._own is None:
             graph = self.graph
             made = (graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK)
@@ -75,7 +76,7 @@ class Signatures:
         return self._own
 
     def note(self, file: int, by_content: bool) -> bool:
-        """Notes the signature of a file; False if it is not there."""
+        """Records the signature of a file; returns False if it does not exist."""
         name, versions = self.graph.file_names[file], self.versions
         try:
             found = os.stat(name)
@@ -92,8 +93,8 @@ class Signatures:
         return True
 
     def note_made(self, file: int, by_content: bool) -> Listing | None:
-        """Notes the signature of a file that a task has made; None if it is not there. Returns what is in a directory,
-        or where a link leads; nothing for a plain file."""
+        """Records the signature of a file that a task has made; None if it does not exist. Returns the entries of a
+        directory, or the target of a link; nothing for a plain file."""
         name, versions = self.graph.file_names[file], self.versions
         try:
             found = os.lstat(name)
@@ -113,12 +114,12 @@ class Signatures:
         return {"": DirectoryEntry("directory", 0, 0, "")} | as_listing(entries)
 
     def look(self, file: int, check: int) -> tuple[int, int] | None:
-        """The signature of a file in one of the two ways, without a note of it."""
+        """Returns the signature of a file, by time or by content, without recording it."""
         own = self.own if file in self.versions.folders else None
         return signature(self.graph.file_names[file], check == BY_CONTENT, own)
 
     def strangers_in(self, file: int) -> Iterator[str]:
-        """What is in a directory and no task of the workflow makes, without directories."""
+        """Yields the files in a directory that no task of the workflow makes."""
         name = self.graph.file_names[file]
         entries = list_tree(name, is_left_out=self.own.below(name))
         return (os.path.join(name, entry.name) for entry in entries if entry.kind != "directory")
@@ -127,7 +128,7 @@ class Signatures:
 def look_at_files(
     graph: Graph, wanted: bytearray, versions: Versions, by_content: bool, check_sources: bool = True
 ) -> Signatures:
-    """Fills `versions` for every file that a wanted task reads or makes, and refuses to go on without a source file."""
+    """Fills `versions` for every file that a wanted task reads or makes; raises `InputError` for missing sources."""
     signatures = Signatures(graph, versions)
     versions.look = signatures.look
     names, seen = graph.file_names, bytearray(len(graph.file_names))
@@ -139,7 +140,7 @@ def look_at_files(
         for file in graph.inputs_of(task):
             if not seen[file]:
                 seen[file] = 1
-                # Asking for access is cheaper than the exception of a failing stat.
+                # Checking access is cheaper than the exception of a failing stat.
                 is_named = os.access(names[file], os.F_OK, follow_symlinks=False)
                 is_there = is_named and signatures.note(file, by_content)
                 if graph.producer[file] != NO_TASK:
@@ -159,11 +160,11 @@ def look_at_files(
 
 
 def refuse_hidden_parts(graph: Graph, wanted: bytearray, folders: Container[int]) -> None:
-    """Refuses tasks that need a directory and not all that others make in it by declared names.
+    """Refuses tasks that need a directory but not all declared outputs of other tasks in it.
 
-    These have versions of their own and do not count for that of the directory, so a change of one of them would hide
-    from such a task; and nothing would make it wait for them. Tasks that make something in a directory out of what is
-    in it, each a file of its own, do not need those of each other.
+    Such outputs have versions of their own and do not count for that of the directory. So the task would miss a change
+    of them, and it would not wait for the tasks that make them. Tasks that turn files of a directory into other files
+    there, one file each, do not need each other's outputs.
     """
     parts = _declared_parts(graph, {file for file in graph.inputs if file in folders})
     if not parts:
@@ -182,7 +183,7 @@ def refuse_hidden_parts(graph: Graph, wanted: bytearray, folders: Container[int]
 
 
 def _declared_parts(graph: Graph, folders: set[int]) -> dict[int, list[int]]:
-    """Of directories: what tasks that do not need them make in them."""
+    """Returns, for each directory, the outputs in it of tasks that do not need it."""
     paths = {os.path.abspath(graph.file_names[file]): file for file in folders}
     found: dict[int, list[int]] = {}
     for part in graph.outputs if paths else ():
@@ -198,11 +199,11 @@ def _declared_parts(graph: Graph, folders: set[int]) -> dict[int, list[int]]:
 def _hidden_part_error(graph: Graph, task: int, file: int, part: int) -> InputError:
     name, maker = graph.file_names[part], graph.names[graph.producer[part]]
     return InputError(
-        f"{graph.names[task]!r} needs the directory {graph.file_names[file]!r}, in which {maker!r} makes {name!r}: "
-        "it would neither wait for that nor see a change of it",
+        f"{graph.names[task]!r} needs the directory {graph.file_names[file]!r}, where {maker!r} makes {name!r}: "
+        "it would neither wait for that file nor notice a change of it",
         file=graph.source,
         line=graph.lines[task] or None,
-        remedy=f"need {name!r} as well, or instead of the directory what is read of it",
+        remedy=f"add {name!r} to its inputs, or replace the directory by the files that it reads",
     )
 
 
@@ -221,7 +222,7 @@ def _missing_error(graph: Graph, missing: list[tuple[int, int]]) -> InputError:
 
 
 class Preparer:
-    """Makes directories for the outputs of a task, and looks at what it made."""
+    """Creates directories for the outputs of a task, and checks what it made."""
 
     def __init__(self, graph: Graph, versions: Versions, *, make_parents: bool = True) -> None:
         self.graph = graph
@@ -231,7 +232,7 @@ class Preparer:
         self._made = {""}
 
     def prepare(self, task: int) -> str | None:
-        """Makes parent directories; a string says why that failed."""
+        """Creates parent directories; returns the error as a string."""
         graph = self.graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
         if begin == end or not self._make_parents:
@@ -247,9 +248,11 @@ class Preparer:
                 self._made.add(parent)
         return None
 
-    def take_stock(self, task: int, by_content: bool, stood_in: StoodIn | None = None) -> tuple[str | None, bytes]:
-        """Reads the signatures of what a task made. Returns a string that names the first file that is not there, and
-        the listings for the ledger. `stood_in` tells what stood in a directory before: that is not the task's."""
+    def check_outputs(
+        self, task: int, by_content: bool, entries_before: EntriesBefore | None = None
+    ) -> tuple[str | None, bytes]:
+        """Reads the signatures of what a task made. Returns an error if an output is missing, and the listings for the
+        ledger. `entries_before` returns what existed in a directory before, which is not the task's."""
         graph = self.graph
         begin, end = graph.output_start[task], graph.output_start[task + 1]
         listings: dict[int, Listing] = {}
@@ -258,13 +261,13 @@ class Preparer:
             if listing is None:
                 return f"exit status 0, but it did not make {graph.file_names[file]!r}", b""
             if listing:
-                stood = stood_in(task, at) if stood_in is not None else _NONE
+                stood = entries_before(task, at) if entries_before is not None else _NONE
                 listings[at] = {name: entry for name, entry in listing.items() if name not in stood}
         return None, encode_listings(listings)
 
 
 def relative_to(base: str) -> Relative:
-    """A function that turns an absolute name below `base` into one relative to it, also through symbolic links."""
+    """Returns a function that turns an absolute name below `base` into a relative one, also through symbolic links."""
     real_base = os.path.realpath(base)
     known: dict[str, str] = {}
 
@@ -274,7 +277,8 @@ def relative_to(base: str) -> Relative:
             return found
         folder, _, last = name.rpartition("/")
         real = known.get(folder)
-        if real is None:  # many files stand in few directories, and each look costs a system call per part of the name
+        # many files lie in few directories, and each resolution costs a system call per path component
+        if real is None:
             real = known[folder] = os.path.realpath(folder or "/")
         return _below(os.path.join(real, last), real_base) or name
 
@@ -289,15 +293,15 @@ def _below(name: str, top: str) -> str | None:
 
 
 def real_directories() -> RealDirectory:
-    """Resolves names of directories, seen from the current one, which is the workflow's own."""
+    """Returns a function that resolves directories, relative to the current one, which is the workflow's own."""
     base = os.path.realpath(os.curdir)
     known: dict[str, str] = {}
     direct: set[str] = set()
     absent: set[str] = set()
 
     def is_direct(name: str) -> bool:
-        """Whether neither it nor a directory around it is a link. Each directory is looked at once: many names have
-        the same directories around them."""
+        """Returns whether neither it nor an ancestor is a link. Each directory is checked once: many names share their
+        ancestors."""
         unknown = []
         while name and name not in direct:
             unknown.append(name)
@@ -310,7 +314,7 @@ def real_directories() -> RealDirectory:
                 except OSError:
                     absent.add(each)
             else:
-                absent.add(each)  # nothing is below what is not there
+                absent.add(each)  # nothing exists below a missing directory
             direct.add(each)
             name = each
         return True
@@ -329,5 +333,5 @@ def real_directories() -> RealDirectory:
 
 
 def relative_here() -> Relative:
-    """The same for the current directory, which is the workflow's own once it is loaded."""
+    """Like `relative_to` for the current directory, which is the workflow's own once it is loaded."""
     return relative_to(os.getcwd())

@@ -1,8 +1,8 @@
-"""Moves what stands under the names of outputs: aside before a task is attempted, and back or away afterwards.
+"""Moves output files: aside before an attempt, and back or away afterwards.
 
-Everything is moved by single renames, and each step can be repeated: after a kill at any moment the same steps are
-taken again and find what is left to do. A thing that is put aside is known by device and inode, so what has been put
-back is not taken for what an attempt has half made.
+Every move is a single rename, and each step can be repeated: after a kill at any point, the same steps find what is
+left to do. A backup is identified by device and inode, so a restored file is not mistaken for a partial output of an
+attempt.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from shoal.ledger.records import BY_CONTENT
 from shoal.ledger.workspace import Workspace
 
 UNITS = "%"
-"""In `aside`, the directory that holds what was put aside out of the directory around it."""
+"""In `aside`, the directory that holds what was moved aside out of its parent directory."""
 _ABOVE, _ROOT = "%up", "%root"
 _SPECIAL = {_ROOT: "", _ABOVE: ".."}
 _LONGEST_PATH = 3800
-"""Bytes; PATH_MAX less the longest name."""
+"""Bytes; PATH_MAX minus the longest name."""
 _HALF_MADE = (b"partial", b"interrupted")
 
 
 def mirrored(path: str) -> list[str]:
-    """Parts of a path, for use below one of our directories. No part is `..`, and none is `UNITS`."""
+    """Returns the components of a path, for use below one of our directories. No component is `..` or `UNITS`."""
     parts = [_ROOT] if path.startswith("/") else []
     for part in path.split("/"):
         if part == "..":
@@ -47,32 +47,32 @@ def mirrored(path: str) -> list[str]:
 
 
 def unmirrored(parts: Sequence[str]) -> str:
-    """The path again."""
+    """The inverse of `mirrored`."""
     return "/".join(_SPECIAL[part] if part in _SPECIAL else part.removeprefix("%") for part in parts)
 
 
 def _is_directory(path: str) -> bool:
-    """Links are none."""
+    """Returns whether it is a directory and not a link."""
     return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _can_merge(one: str, other: str) -> bool:
-    """Whether both are directories in which every name can be reached by its path."""
+    """Returns whether both are directories in which every name can be reached by its path."""
     if not (_is_directory(one) and _is_directory(other)):
         return False
     return max(len(os.fsencode(one)), len(os.fsencode(other))) < _LONGEST_PATH
 
 
 def is_there(path: str) -> bool:
-    """Also if it is a link that leads nowhere."""
+    """Returns whether it exists, even as a dangling link."""
     return os.access(path, os.F_OK, follow_symlinks=False)
 
 
-# ---- what is there before ------------------------------------------------------------------------------------------
+# ---- what existed before -------------------------------------------------------------------------------------------
 
 
 def entry_of(path: str, check: int) -> DirectoryEntry:
-    """What stands there, looked at in one of the two ways; a link is not followed."""
+    """Returns the entry at a path, checked by time or by content; does not follow a link."""
     with reachable(path) as name:
         found = os.lstat(name)
         if stat.S_ISLNK(found.st_mode):
@@ -85,15 +85,15 @@ def entry_of(path: str, check: int) -> DirectoryEntry:
 
 
 def everything_below(directory: str, *, by_content: bool = False) -> dict[str, DirectoryEntry]:
-    """All that is below a directory, also what never counts as part of a tree; directories stand before what is in
-    them."""
+    """Returns everything below a directory, including what never counts as part of a tree; directories come before
+    their entries."""
     return as_listing(list_tree(directory, by_content=by_content, always_left_out=()))
 
 
 def movable(entries: Sequence[str], stays: Callable[[str], bool], others: Sequence[str], *, remains: bool) -> list[str]:
-    """The least number of names that cover everything below a directory except what stays.
+    """Returns the smallest set of names that cover everything below a directory except what stays.
 
-    Empty for the directory itself. `others` stay with everything below them, whether they are there or not.
+    Empty for the directory itself. `others` stay with everything below them, whether they exist or not.
     """
     fixed = {"": None} if remains else {}
     apart = dict.fromkeys(others)
@@ -110,17 +110,17 @@ def movable(entries: Sequence[str], stays: Callable[[str], bool], others: Sequen
 
 
 def _fix(name: str, fixed: dict[str, None]) -> None:
-    """A name stays, and so do the directories around it."""
+    """Marks a name and its ancestor directories as staying."""
     while name not in fixed:
         fixed[name] = None
         name = os.path.dirname(name)
 
 
 class OutputMoves:
-    """Moves things between their own names and the directories of one workspace. The current directory is its base."""
+    """Moves files between their own names and the directories of one workspace. The current directory is its base."""
 
     def __init__(self, workspace: Workspace, *, after_kill: bool = False) -> None:
-        """What stands under the names of outputs `after_kill` may be the user's: it goes where nothing is replaced."""
+        """`after_kill`: existing outputs may belong to the user, so they go where nothing is overwritten."""
 
         def shortened(path: str) -> str:
             return os.path.relpath(path, workspace.base)
@@ -138,11 +138,11 @@ class OutputMoves:
     def before(
         self, path: str, made: MadeOutput | None, others: Sequence[str], *, given_up: bool, has_appeared: bool = False
     ) -> OutputBefore:
-        """What stands under the name of an output, and what of it is to be put aside.
+        """Returns what exists under the name of an output, and which parts of it are to be moved aside.
 
-        `given_up`: the user does not want it any more. Of a directory of which nobody has noted what the task made in
-        it everything is put aside, to be kept; one that `has_appeared` since the plan was made stays, because a task
-        that this one needs may have made it for what this one puts into it.
+        `given_up`: the user does not want it any more. A directory without a record of what the task made in it is
+        moved aside as a whole, to be kept. One that `has_appeared` since the plan was made stays, because a dependency
+        of this task may have created it for this task's outputs.
         """
         found = os.lstat(path)
         outside = [os.fsencode(name) for name in others]
@@ -151,7 +151,7 @@ class OutputMoves:
             unit = self._unit(path, "", found, keep=not (is_ours or given_up))
             return OutputBefore(os.fsencode(path), [unit], others=outside)
         if (self._base + "/").startswith(os.path.abspath(path).rstrip("/") + "/"):
-            # The workflow itself is in it: nothing of it is moved.
+            # It contains the workflow itself: nothing of it is moved.
             return OutputBefore(
                 os.fsencode(path), [MovedUnit(os.fsencode(path), b"", found.st_dev, found.st_ino, True)]
             )
@@ -163,7 +163,7 @@ class OutputMoves:
         def stays(name: str) -> bool:
             return known is not None and not known.lists(name)
 
-        # An empty directory is no obstacle: it may have been made for outputs that come to lie in it.
+        # An empty directory is no obstacle: it may have been created for outputs inside it.
         names = movable(list(entries), stays, others, remains=known is None and not entries)
         changed = {name for name, entry in entries.items() if known is None or not known.has_left(name, entry)}
         units = []
@@ -187,15 +187,15 @@ class OutputMoves:
         return MovedUnit(os.fsencode(whole), os.fsencode(place), found.st_dev, found.st_ino, keep)
 
     def put(self, before: OutputBefore, note: Callable[[], None]) -> None:
-        """Puts all units of an output aside. `note` is called when another place is taken for some, before it is used;
-        OSError if a unit cannot be moved."""
+        """Moves all units of an output aside. Calls `note` before a different destination is used; raises OSError if a
+        unit cannot be moved."""
         for unit in before.units:
             if not unit.aside:
                 continue
             if is_there(os.fsdecode(unit.aside)):
                 if not is_there(os.fsdecode(unit.path)):
-                    continue  # put aside before an earlier attempt
-                raise FileExistsError(errno.EEXIST, "something has been put aside already", os.fsdecode(unit.aside))
+                    continue  # moved aside before an earlier attempt
+                raise FileExistsError(errno.EEXIST, "a backup already exists", os.fsdecode(unit.aside))
             try:
                 self._rename(unit.path, unit.aside)
             except OSError as error:
@@ -215,17 +215,18 @@ class OutputMoves:
             make_directories(parent)
             self._made.add(parent)
 
-    # ---- after an attempt that did not succeed ---------------------------------------------------------------------
+    # ---- after an unsuccessful attempt
+    # ---------------------------------------------------------------------------------
 
     def take_away(self, before: OutputBefore) -> dict[str, str]:
-        """Moves what was half made to `partial`, or to `interrupted`; returns where it is, by the names that it had."""
+        """Moves partial outputs to `partial`, or to `interrupted`; returns their new paths by their former names."""
         path = os.fsdecode(before.path)
         if self._after_kill:
             return {name: self._keep(name, path, name, self.interrupted) for name in self.half_made(before)}
         return {name: self._to_partial(path, name) for name in self.half_made(before)}
 
     def half_made(self, before: OutputBefore) -> list[str]:
-        """What is to be moved away; nothing of it lies in another part of it."""
+        """Returns the partial outputs to be moved away; none of them lies inside another."""
         path = os.fsdecode(before.path)
         try:
             found = os.lstat(path)
@@ -247,7 +248,7 @@ class OutputMoves:
         return [os.path.join(path, name) if name else path for name in found_names]
 
     def place_after_kill(self, output: str, path: str) -> str:
-        """Where something half made would go after a kill."""
+        """Returns the path of a partial output after a kill."""
         is_near = os.lstat(path).st_dev == os.lstat(os.path.dirname(self.interrupted)).st_dev
         return _free([self.interrupted], mirrored(path)) if is_near else _free_beside(output, path, "interrupted")
 
@@ -265,9 +266,9 @@ class OutputMoves:
     def _replace(self, path: str, place: str) -> None:
         """Moves something to where an earlier attempt may have left its own.
 
-        Directories are merged: of each file the latest is kept. A file of the user, put into the directory while the
-        task ran, came here with the attempt that failed, and the next failure must not remove it. Where paths would
-        become too long for that, what is there already is kept under another name.
+        Directories are merged; of each file the latest is kept. Merging matters for a file that the user put into the
+        directory while the task ran: it was moved here with the failed attempt, and the next failure must not remove
+        it. Where paths would become too long for that, the existing content is kept under another name.
         """
         parent = os.path.dirname(place)
         try:
@@ -295,14 +296,15 @@ class OutputMoves:
             os.rmdir(directory)
 
     def put_back(self, before: OutputBefore) -> int:
-        """Puts the units of an output back and counts them. OSError if one cannot be moved; it is safe where it is."""
+        """Restores the units of an output and counts them. Raises OSError if one cannot be moved; it is safe where it
+        is."""
         count = 0
         for unit in before.units:
             aside, path = os.fsdecode(unit.aside), os.fsdecode(unit.path)
             if not aside or not is_there(aside):
                 continue
             if is_there(path):
-                raise FileExistsError(errno.EEXIST, "something has come to stand there meanwhile", path)
+                raise FileExistsError(errno.EEXIST, "another file was created there meanwhile", path)
             parent = os.path.dirname(path)
             if parent:
                 make_directories(parent)
@@ -313,7 +315,7 @@ class OutputMoves:
     # ---- after an accepted result ----------------------------------------------------------------------------------
 
     def settle(self, before: OutputBefore) -> Iterator[tuple[str, str]]:
-        """Deletes what was ours and moves the rest to `replaced`; yields (name, where it is now) of each."""
+        """Deletes what was ours and moves the rest to `replaced`; yields (name, new path) of each."""
         for unit in before.units:
             aside, path = os.fsdecode(unit.aside), os.fsdecode(unit.path)
             if not aside or not is_there(aside):
@@ -329,7 +331,7 @@ class OutputMoves:
             remove_tree(aside)
 
     def keep(self, thing: str, output: str, path: str) -> str:
-        """Moves a thing that was under this name to `replaced`; returns where it is. Nothing is overwritten there."""
+        """Moves the former content of a path to `replaced`; returns its new path. Overwrites nothing."""
         return self._keep(thing, output, path, self.replaced)
 
     def _keep(self, thing: str, output: str, path: str, root: str) -> str:
@@ -348,7 +350,7 @@ class OutputMoves:
     # ---- leftovers -------------------------------------------------------------------------------------------------
 
     def strays(self) -> list[OutputBefore]:
-        """What is aside, by its place only: for what no journal speaks of."""
+        """Returns backups without a journal entry, identified by their path only."""
         found = []
         pending = [self.aside]
         while pending:
@@ -369,7 +371,7 @@ class OutputMoves:
         return found
 
     def remove_empty(self) -> None:
-        """Removes the directory of what is aside, if nothing is in it."""
+        """Removes the directory of backups, if it is empty."""
         remove_empty_directories(self.aside)
         self._made.clear()
 
@@ -380,7 +382,7 @@ def mirrored_parts(directory: str, root: str) -> list[str]:
 
 
 def beside(output: bytes, path: bytes, kind: bytes) -> bytes:
-    """A hidden name beside an output, for it or something in it: another file system cannot be reached by renaming."""
+    """Returns a hidden name beside an output, because a rename cannot reach another file system."""
     parent, last = os.path.split(output)
     top = os.path.join(parent, b".%s.shoal-%s" % (last[:200], kind))
     return top if path == output else os.path.join(top, path[len(output) + 1 :])
@@ -391,7 +393,7 @@ def _free_beside(output: str, path: str, kind: str) -> str:
 
 
 def half_made_beside(output: str) -> Iterator[str]:
-    """What is there of an output, half made, on another file system than the records."""
+    """Yields partial outputs on another file system than the records."""
     partial, interrupted = (os.fsdecode(beside(os.fsencode(output), os.fsencode(output), kind)) for kind in _HALF_MADE)
     if is_there(partial):
         yield partial
@@ -403,7 +405,7 @@ def half_made_beside(output: str) -> Iterator[str]:
 
 
 def _free(root: list[str], parts: Sequence[str]) -> str:
-    """A name below the root at which nothing stands: parts that are taken get a number."""
+    """Returns an unused name below the root: existing components get a number."""
     place = "/".join(root)
     for at, part in enumerate(parts, 1):
         is_last = at == len(parts)
@@ -419,7 +421,7 @@ def _free(root: list[str], parts: Sequence[str]) -> str:
 
 
 def _is_back(unit: MovedUnit, found: os.stat_result) -> bool:
-    """Whether what stands there is what was put aside, or was to be, and not something newer."""
+    """Returns whether the file is the backup itself, or was to become it, and not something newer."""
     is_same = (found.st_dev, found.st_ino) == (unit.device, unit.inode)
     return is_same and not (unit.aside and is_there(os.fsdecode(unit.aside)))
 

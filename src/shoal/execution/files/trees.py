@@ -1,7 +1,7 @@
-"""Directories as a whole: what is below one, and one signature for all of it.
+"""Directory trees: lists them, computes one signature for the whole tree, removes them, at any depth.
 
-The listing is iterative and opens each directory by descriptor in short pieces, so neither the recursion limit nor the
-length limit of a path (4,096 bytes) bounds the depth. What vanishes while it is listed is left out. Symbolic links are
+The listing is iterative and opens directories by descriptor in short pieces, so neither the recursion limit nor the
+length limit of a path (4,096 bytes) bounds the depth. Entries that vanish meanwhile are skipped. Symbolic links are
 listed as links and never followed into directories: a link to `/` must not make a task read the whole disk.
 """
 
@@ -21,23 +21,24 @@ import msgspec
 from shoal.ledger.ownership import DirectoryEntry, Kind
 
 ALWAYS_LEFT_OUT = frozenset({".shoal", "__pycache__"})
-"""Directories that are never part of a tree: our own, and what Python writes beside modules when they are imported."""
+"""Directories that are never part of a tree: our own, and Python's compiled modules."""
 _PIECE = 1000
-"""Characters of a path that are opened at once: at most 4,000 bytes."""
+"""Maximum characters of a path opened at once: at most 4,000 bytes."""
 
 
 class TreeEntry(NamedTuple):
-    """Something below a directory."""
+    """An entry below a directory."""
 
     name: str
-    """Relative to the directory that is listed, with `/` between parts."""
+    """Relative to the listed directory, with `/` between components."""
     kind: Kind
     size: int
-    """Bytes of a file, or of the file that a link leads to; 0 for everything else, -1 for a link that leads nowhere."""
+    """Bytes of a file, or of a link's target file; 0 for everything else, -1 for a dangling link."""
     number: int
-    """Of a file (also behind a link): its time in nanoseconds, or a number made from its content. Else 0."""
+    """For a file (also behind a link): its modification time in nanoseconds, or a number made from its content.
+    Otherwise 0."""
     target: str
-    """What a link says; empty for everything else."""
+    """The target of a link; empty for everything else."""
 
 
 def list_tree(
@@ -47,9 +48,9 @@ def list_tree(
     is_left_out: Callable[[str], bool] | None = None,
     always_left_out: Container[str] = ALWAYS_LEFT_OUT,
 ) -> Iterator[TreeEntry]:
-    """Everything below the directory, in an order that depends on the names only.
+    """Yields everything below the directory, in an order that depends on the names only.
 
-    `is_left_out` is asked with each relative name; what is below a directory that is left out is left out, too.
+    Calls `is_left_out` with each relative name; everything below a directory that is left out is left out, too.
     """
     pending = [""]
     while pending:
@@ -57,7 +58,7 @@ def list_tree(
         try:
             descriptor = open_directory(directory, prefix)
         except OSError:
-            continue  # removed in the meantime, or not for us
+            continue  # removed in the meantime, or no permission
         inside = prefix + "/" if prefix else ""
         below = []
         try:
@@ -76,9 +77,9 @@ def list_tree(
 
 
 def open_directory(directory: str, below: str = "") -> int:
-    """A descriptor of the directory, or of one below it, however long its path is; the caller closes it.
+    """Opens a directory, or one below it, with a path of any length; the caller closes the descriptor.
 
-    Only `directory` itself may be or lead through a symbolic link.
+    Only `directory` itself may be a symbolic link or contain one.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     descriptor = _open_far(directory, flags)
@@ -92,7 +93,7 @@ def open_directory(directory: str, below: str = "") -> int:
 
 
 def _open_far(path: str, flags: int) -> int:
-    """As `os.open`, in several steps if the path is too long for one."""
+    """Like `os.open`, in several steps if the path is too long for one."""
     if len(path) <= _PIECE:
         return os.open(path, flags)
     descriptor = os.open("/" if path.startswith("/") else ".", flags)
@@ -107,7 +108,7 @@ def _open_far(path: str, flags: int) -> int:
 
 @contextmanager
 def reachable(path: str) -> Iterator[str]:
-    """A name under which the system takes what is at the path, however long that is."""
+    """Yields a path that the system accepts for `path`, which may be too long."""
     if len(path) <= _PIECE:
         yield path
         return
@@ -120,7 +121,7 @@ def reachable(path: str) -> Iterator[str]:
 
 
 def make_directories(path: str) -> None:
-    """As `os.makedirs` for one that may be there already; that calls itself for each level."""
+    """Like `os.makedirs(exist_ok=True)`, which recurses for each level."""
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -178,11 +179,11 @@ def _number(descriptor: int, name: str, found: os.stat_result, by_content: bool)
     try:
         return number_of_content(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor))
     except OSError:
-        return found.st_mtime_ns  # not for us to read: a change of it shows at least in its time
+        return found.st_mtime_ns  # not readable: a change at least shows in the modification time
 
 
 def number_of_content(descriptor: int) -> int:
-    """A 62-bit number made from the bytes of an open file, which is closed."""
+    """Returns a 62-bit number made from the bytes of an open file, and closes it."""
     state = blake2b(digest_size=8)
     with open(descriptor, "rb", buffering=0) as file:
         while piece := file.read(1 << 20):
@@ -193,12 +194,12 @@ def number_of_content(descriptor: int) -> int:
 def tree_signature(
     directory: str, *, by_content: bool = False, is_left_out: Callable[[str], bool] | None = None
 ) -> tuple[int, int]:
-    """Bytes of all files below the directory, and a 62-bit number made from its listing."""
+    """Returns the total bytes of all files below the directory, and a 62-bit number made from its listing."""
     return signature_of_entries(list_tree(directory, by_content=by_content, is_left_out=is_left_out))
 
 
 def signature_of_entries(entries: Iterable[TreeEntry]) -> tuple[int, int]:
-    """As `tree_signature`, for a listing that is at hand."""
+    """Like `tree_signature`, for an existing listing."""
     total = 0
     state = blake2b(digest_size=8)
     for name, kind, size, number, target in entries:
@@ -209,15 +210,15 @@ def signature_of_entries(entries: Iterable[TreeEntry]) -> tuple[int, int]:
 
 
 def as_listing(entries: Iterable[TreeEntry]) -> dict[str, DirectoryEntry]:
-    """By name, for a ledger and for comparisons."""
+    """Returns the entries by name, for a ledger and for comparisons."""
     return {each.name: DirectoryEntry(each.kind, each.size, each.number, each.target) for each in entries}
 
 
 class OwnVersions:
-    """Names that have a version of their own in a workflow: they are left out of the directories they lie in.
+    """Names that have a version of their own in a workflow, and so are left out of the directories that contain them.
 
-    Declared outputs change while a run goes on, and whoever reads one says so; a directory must not become stale by
-    them. The names are normalised here, since the drop-in takes them as the user wrote them.
+    Declared outputs change during a run, and tasks that read one declare it; they must not make a directory stale.
+    Names are normalised here, because stand-ins for other programs take them as the user wrote them.
     """
 
     def __init__(self, made: Iterable[str], base: str) -> None:
@@ -229,7 +230,7 @@ class OwnVersions:
         return whole.removeprefix(self._base)
 
     def below(self, directory: str) -> Callable[[str], bool]:
-        """Whether a name relative to this directory has a version of its own."""
+        """Returns a function that tells whether a name relative to this directory has a version of its own."""
         names, base = self._names, self._base
         whole = os.path.normpath(os.path.join(base, directory)) + "/"
         if whole.startswith(base):
@@ -239,7 +240,7 @@ class OwnVersions:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether `normpath` certainly leaves a relative name as it is."""
+    """Returns whether `normpath` certainly leaves a relative name unchanged."""
     return name[:1] not in "./" and "//" not in name and "/." not in name and name[-1:] != "/"
 
 
@@ -248,9 +249,9 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str, *, force: bool = True) -> None:
-    """Removes a file, a link or a directory with everything in it, by `force` also from directories that are read-only.
+    """Removes a file, a link or a directory tree; with `force` also from read-only directories.
 
-    Nothing is done if nothing is there. OSError if something cannot be removed; all that can be is removed before.
+    Does nothing if it does not exist. Raises OSError if something cannot be removed, after removing everything else.
     """
     path = path.rstrip("/") or path
     try:
@@ -268,31 +269,31 @@ def remove_tree(path: str, *, force: bool = True) -> None:
 
 
 def remove_quietly(path: str) -> None:
-    """As `remove_tree`; what cannot be removed stays."""
+    """Like `remove_tree`; ignores errors."""
     with suppress(OSError):
         remove_tree(path)
 
 
 def remove_empty_directories(top: str) -> None:
-    """Removes every directory from here down in which nothing is left, this one included; whatever else there is stays,
-    as does what cannot be removed."""
+    """Removes every empty directory from here down, including this one; everything else stays, as does what cannot be
+    removed."""
     try:
         _from_the_bottom(top, _enter, _folders_in, _remove_if_empty)
         os.rmdir(top)
     except OSError:
-        pass  # something is left in it, or it is not there
+        pass  # not empty, or does not exist
 
 
 # ---- the way down and up -------------------------------------------------------------------------------------------
 
 
 class _Level(msgspec.Struct):
-    """A directory around the one where we are, or that one."""
+    """The current directory or one of its ancestors during the walk."""
 
     name: str
     identity: tuple[int, int]
     folders: list[str]
-    """Those in it that are still to be entered."""
+    """Its subdirectories that are still to be entered."""
 
 
 def _from_the_bottom(
@@ -301,11 +302,11 @@ def _from_the_bottom(
     arrive: Callable[[int], list[str]],
     leave: Callable[[str, int], None],
 ) -> None:
-    """Goes through all directories from `top` down.
+    """Visits all directories from `top` down.
 
-    `enter` opens one by its name in an open one; `arrive` returns the names of those in it that are to be entered;
-    `leave` is called for each below `top`, with its name and the open one around it, when all below it have been left,
-    and for those that cannot be entered.
+    `enter` opens one by its name in an open one; `arrive` returns the names of the subdirectories to enter; `leave` is
+    called for each one below `top`, with its name and its open parent, when all below it have been left, and for those
+    that cannot be entered.
     """
     here = enter(top, None)
     try:
@@ -327,7 +328,7 @@ def _from_the_bottom(
                 return
             here = _moved(here, os.open("..", _FLAGS, dir_fd=here))
             if _identity(here) != levels[-1].identity:
-                raise OSError(errno.ESTALE, "was moved while it was removed", level.name)
+                raise OSError(errno.ESTALE, "was moved while it was being removed", level.name)
             leave(level.name, here)
     finally:
         os.close(here)
@@ -348,7 +349,7 @@ def _enter(name: str, around: int | None) -> int:
 
 
 def _entries(folder: int) -> tuple[list[str], list[str]]:
-    """Names of directories, and of everything else."""
+    """Returns the names of directories, and of everything else."""
     folders: list[str] = []
     others: list[str] = []
     with os.scandir(folder) as entries:
@@ -361,7 +362,7 @@ def _entries(folder: int) -> tuple[list[str], list[str]]:
 
 
 class _Remover:
-    """Removes what is in directories; goes on after an error, and keeps the first."""
+    """Removes the content of directories; continues after an error, and keeps the first."""
 
     def __init__(self, force: bool) -> None:
         self.error: OSError | None = None
@@ -388,7 +389,7 @@ class _Remover:
         self._do(around, partial(os.rmdir, name, dir_fd=around))
 
     def _do(self, folder: int, action: Callable[[], T]) -> T | None:
-        """Does something in a directory, and if that is read-only, makes it ours to write first."""
+        """Performs an action in a directory; makes the directory writable first if it is read-only."""
         try:
             try:
                 return action()
@@ -398,7 +399,7 @@ class _Remover:
                 os.fchmod(folder, stat.S_IRWXU)
                 return action()
         except FileNotFoundError:
-            pass  # somebody else has removed it
+            pass  # another process has removed it
         except OSError as error:
             self.error = self.error or error
         return None

@@ -1,1 +1,1 @@
-"""Runs Petri nets: the driver draws tasks from a net and injects their results; a journal resumes them."""
+"""Runs Petri nets: the driver takes tasks from a net and feeds their results back; a journal makes runs resumable."""

@@ -1,9 +1,9 @@
-"""The loop of a net under way: takes tasks from the flow, has them run, injects what they gave, writes it down.
+"""The event loop of a net's run: takes tasks from the net, submits them, feeds results back, writes the journal.
 
-One thread does all of it; others talk to it through an inbox. Tasks are drawn a little ahead of those that run, so that
-no node waits for the loop, but no further than that: which task is next may depend on what comes, and a task that reads
-a token sees it as it was when it was drawn. Tasks with different requests are drawn until there are enough of each, or
-the first of a kind that nobody can run just now would hide all others behind it.
+One thread does all of it; others post to its inbox. Tasks are taken a little ahead of those that run, so that no node
+waits for the loop, but not further: which task is next may depend on coming results, and a task that reads a token sees
+it as it was when the task was taken. Tasks are grouped by their resource request and taken until there are enough of
+each kind. Otherwise the first task of a kind that cannot run now would block all others behind it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class TransitionImplementation(msgspec.Struct, frozen=True):
 
 
 class NetTaskSender:
-    """Sends the tasks of one net to one executor."""
+    """Submits the tasks of one net to one executor."""
 
     def __init__(
-        self, net: Net, client: ExecutorClient, directory: str | None = None, wishes: CallOptionValues | None = None
+        self, net: Net, client: ExecutorClient, directory: str | None = None, defaults: CallOptionValues | None = None
     ) -> None:
-        """`wishes` are what tasks ask for that do not say so themselves."""
+        """`defaults` are the options of tasks that do not set their own."""
         self.client = client
-        self._wishes: CallOptionValues = wishes or {}
+        self._wishes: CallOptionValues = defaults or {}
         self.directory = directory or os.getcwd()
         self.performance = Performance()
         self._ways: dict[str, list[TransitionImplementation]] = {}
@@ -63,7 +63,8 @@ class NetTaskSender:
                 self._ways[spec.name] = self._ways_of(spec)
 
     def _ways_of(self, spec: Transition) -> list[TransitionImplementation]:
-        """Those that can run at all; refuses at once what no machine here can ever run."""
+        """Returns the implementations that can run; raises an error at once if this executor can never run any of
+        them."""
         profile = spec.profile
         base = options_of(spec, self._wishes)
         place = os.path.join(self.directory, profile.directory) if profile.directory else None
@@ -82,7 +83,7 @@ class NetTaskSender:
         found, problem = [], None
         for way in ways:
             try:
-                way.options.check_fits(self.client.node, self.client.far)
+                way.options.check_fits(self.client.node, self.client.cluster)
                 found.append(way)
             except InputError as error:
                 problem = error
@@ -94,18 +95,18 @@ class NetTaskSender:
             raise InputError(message, remedy=remedy)
         return found
 
-    def send(self, task: r.Task, heard: Callable[[CallResult], None] | None = None) -> Future[Any]:
-        """Begins a task; what comes of it is `TimedResult`, or what the user's function raised. `heard` is told of each
-        of its attempts, by another thread."""
+    def send(self, task: r.Task, on_attempt: Callable[[CallResult], None] | None = None) -> Future[Any]:
+        """Submits a task; the result is a `TimedResult`, or the exception of the user's function. `on_attempt` is
+        called with each of its attempts, in another thread."""
         spec = task.transition
         way = self._choose(task)
         if spec.command is not None:
             place = os.path.join(self.directory, spec.profile.directory or "")
             arguments = (task.command_line(), dict(spec.profile.environment), place, spec.profile.shell)
-            return self.client.submit(way.function, arguments, {}, way.options, heard)
+            return self.client.submit(way.function, arguments, {}, way.options, on_attempt)
         if spec.by_keyword:
-            return self.client.submit(way.function, (), task.arguments, way.options, heard)
-        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options, heard)
+            return self.client.submit(way.function, (), task.arguments, way.options, on_attempt)
+        return self.client.submit(way.function, tuple(task.arguments.values()), {}, way.options, on_attempt)
 
     def _choose(self, task: r.Task) -> TransitionImplementation:
         ways = self._ways[task.transition.name]
@@ -118,36 +119,36 @@ class NetTaskSender:
         return next(way for way in ways if way.name == name)
 
     def learn(self, task: r.Task, seconds: float) -> None:
-        """A task took so long."""
+        """Records the duration of a task."""
         name = self._chosen.pop(task.id, None)
         if name is not None:
             self.performance.ended(task.transition.name, name, seconds)
 
     def lost(self, task: r.Task) -> None:
-        """A task was not finished."""
+        """Records that a task did not finish."""
         name = self._chosen.pop(task.id, None)
         if name is not None:
             self.performance.lost(task.transition.name, name)
 
 
-def options_of(spec: Transition, wishes: CallOptionValues) -> CallOptions:
-    """What the calls of a task ask for; where it says nothing, that is what is wished of all of them."""
+def options_of(spec: Transition, defaults: CallOptionValues) -> CallOptions:
+    """Returns the options of a task's calls; `defaults` fill in what it does not set."""
     profile = spec.profile
     base = CallOptions(profile.resources, profile.retries, profile.timeout, profile.category)
-    if not wishes:
+    if not defaults:
         return base
-    wished = CallOptions().changed(wishes)
+    default = CallOptions().changed(defaults)
     said = {name: amount for name, amount in profile.resources.amounts if name != "cores" or profile.cores_declared}
     return CallOptions(
-        Resources.of(dict(wished.resources.amounts) | said),
-        profile.retries or wished.retries,
-        profile.timeout or wished.timeout,
-        wished.category if wished.category and profile.category == spec.name else profile.category,
+        Resources.of(dict(default.resources.amounts) | said),
+        profile.retries or default.retries,
+        profile.timeout or default.timeout,
+        default.category if default.category and profile.category == spec.name else profile.category,
     )
 
 
 def needs(name: str, resources: Resources) -> Resources:
-    """What an implementation of this name asks for, beside what its task declares."""
+    """Returns the additional resources that an implementation of this name requests."""
     amounts = dict(resources.amounts)
     if name in CORE_NAMES:
         return resources
@@ -157,32 +158,32 @@ def needs(name: str, resources: Resources) -> Resources:
 
 
 def _slots(asked: Resources, node: Resources) -> int:
-    """How many such tasks a node holds at once."""
+    """Returns how many such tasks a node runs at once."""
     counts = [node.get(name) // amount for name, amount in asked.amounts if amount > 0 and name in ("cores", "gpus")]
     return max(1, min(counts, default=1))
 
 
 AHEAD_SECONDS = 0.03
-"""Work that is drawn for each task that runs, beside it."""
+"""Seconds of work to take in advance for each running task."""
 LEAST_AHEAD = 2
 SHARE_AHEAD = 0.5
 MOST_PER_KIND = 1024
-"""Tasks of each kind of request that wait beside those that run: at least so many, at least such a share of those that
-run, and if they are short as many as that work holds, up to the most."""
+"""Limits on waiting tasks per kind of request: at least a fixed number, at least this fraction of the running ones, and
+for short tasks as many as that work needs, up to the maximum."""
 LOOK_SECONDS = 0.02
-"""Between two looks at which calls have begun, when nothing else happens."""
+"""Seconds between two checks which calls have begun, when nothing else happens."""
 MOST_AHEAD = 20_000
-"""Tasks drawn at most, of all kinds."""
+"""Maximum number of tasks taken in advance, of all kinds."""
 DRAWN_AT_ONCE = 256
-"""Tasks drawn before what has come meanwhile is looked at."""
+"""Number of tasks to take before new messages are handled."""
 WEIGHT = 0.1
-"""Of the time of a task in what is known of its kind."""
+"""Weight of a new task in the average duration of its kind."""
 
 Action = Callable[[], object]
 
 
 class NetListener(Protocol):
-    """Who wants to know; called in the loop's thread."""
+    """Receives progress of a run; called in the loop's thread."""
 
     def task_over(self, task: r.Task, started: float, ended: float, cpu: float, problem: str) -> None: ...
 
@@ -190,7 +191,7 @@ class NetListener(Protocol):
 
 
 class RequestKind:
-    """The tasks with one request: how many were drawn and are not over, how many of them run, how long they take."""
+    """The tasks with one request: how many are open, how many of them run, how long they take."""
 
     __slots__ = ("drawn", "running", "seconds")
 
@@ -203,7 +204,7 @@ class RequestKind:
         self.seconds = seconds if self.seconds is None else (1 - WEIGHT) * self.seconds + WEIGHT * seconds
 
     def wants_more(self, at_first: int) -> bool:
-        """Whether fewer wait than should; `at_first` is how many that is while nothing runs."""
+        """Returns whether fewer wait than should; `at_first` applies while nothing runs."""
         waiting, running = self.drawn - self.running, max(self.running, at_first)
         if waiting < max(LEAST_AHEAD, SHARE_AHEAD * running, at_first - self.running):
             return True
@@ -213,7 +214,7 @@ class RequestKind:
 
 
 class NetDriver:
-    """Drives one flow to its end; `run` is the thread."""
+    """Drives one net to its end; `run` is the thread."""
 
     def __init__(
         self, flow: NetFlow, sender: NetTaskSender, journal: NetJournal | None, listener: NetListener | None = None
@@ -226,17 +227,17 @@ class NetDriver:
         self.stopped = ""
         """Why it was stopped before its end; empty if it was not."""
         self.done: dict[str, int] = dict(journal.done) if journal is not None else {}
-        """Tasks of each transition that are done, those of an interrupted run included."""
+        """Number of finished tasks per transition, including those of an interrupted run."""
         self._inbox: queue.SimpleQueue[Action] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._gone = False
         self._unwritten: list[tuple[Future[Any], Any]] = []
-        """Answers that wait until what they tell is written."""
+        """Replies that wait until the change that they confirm is written."""
         self._under_way: dict[int, tuple[r.Task, Future[Any]]] = {}
         self.dropped: list[int] = []
-        """Calls that were cancelled; each may run until the node hears of it."""
+        """Calls that were cancelled; each may run until the node receives the message."""
         self._tried: dict[int, list[CallResult]] = {}
-        """The attempts that have ended of tasks that are under way, if they are written down."""
+        """The ended attempts of open tasks, if they are journalled."""
         self._running: dict[str, int] = {}
         asked = dict.fromkeys(spec.profile.resources for spec in flow.net.transitions.values() if spec.is_task)
         self._kinds: dict[Resources, RequestKind] = {resources: RequestKind() for resources in asked}
@@ -245,12 +246,13 @@ class NetDriver:
         self._mark = NetMarked(0.0, {}, {}, {}, [])
         self._next_mark = 0.0
 
-    # ---- from other threads --------------------------------------------------------------------------------------
+    # ---- called by other threads ---------------------------------------------------------------------------------
 
     def ask(self, action: Callable[[], Any], *, changes: bool = False) -> Any:
-        """Does something in the loop's thread and returns what it gave; raises what it raised.
+        """Performs an action in the loop's thread and returns its result; raises what it raised.
 
-        What changes something returns when that is written down. When the loop has ended, only questions are answered.
+        An action that `changes` the net returns after the change is written. When the loop has ended, only queries
+        work.
         """
         answer: Future[Any] = Future()
 
@@ -276,7 +278,7 @@ class NetDriver:
         return answer.result()
 
     def stop(self, reason: str) -> None:
-        """Ends the run as it stands; what runs is cancelled, and the ledger can be gone on with."""
+        """Ends the run in its current state; running tasks are cancelled, and the ledger can be resumed."""
         reason = f"stopped: {reason}" if reason in OVER else reason or "stopped"
         self._inbox.put(lambda: setattr(self, "stopped", self.stopped or reason))
 
@@ -285,10 +287,10 @@ class NetDriver:
     def run(self) -> None:
         try:
             self._loop()
-        except BaseException as error:  # the thread's top loop: whoever waits for the result must not wait for ever
+        except BaseException as error:  # top level of the thread: nobody may wait for the result for ever
             failure = error if isinstance(error, ShoalError) else RunError(told(error))
             try:
-                self._let_go()
+                self._answer_rest()
                 if self.journal is not None:
                     self.journal.give_up(str(failure), len(self.flow.in_flight()))
             finally:
@@ -299,27 +301,27 @@ class NetDriver:
 
     def _loop(self) -> None:
         while not self.stopped:
-            self._hand_out()
+            self._submit_tasks()
             self._write(time.monotonic())
             if self.flow.is_finished:
                 break
-            self._look_at_calls(time.monotonic())
+            self._check_calls(time.monotonic())
             self._take(wait=not (self.flow.is_busy and self._wants_more()))
-        self._let_go()
-        self._tell_mark()
+        self._answer_rest()
+        self._report_marking()
         if self.journal is not None:
             self.journal.flush(self.flow.state)
             problems = bool(self.flow.problems()) and not self.flow.has_result
             outcome = "failed" if problems else "ok"
             if self.flow.is_finished:
-                self.journal.save(self.flow.state())  # who asks later how it ended need not repeat it
+                self.journal.save(self.flow.state())  # later readers of the outcome need not replay the run
             else:
                 outcome = self.stopped
             self.journal.close(outcome, len(self.flow.in_flight()))
         self._answer(None)
 
     def _take(self, *, wait: bool) -> None:
-        """What others have said since the last time."""
+        """Handles the messages of other threads."""
         patience = LOOK_SECONDS if self.flow.is_busy else MARKED_EVERY
         try:
             action = self._inbox.get(block=wait, timeout=patience if wait else None)
@@ -334,8 +336,8 @@ class NetDriver:
             return False
         return any(kind.wants_more(self._cores) for kind in self._kinds.values()) or not self._kinds
 
-    def _look_at_calls(self, now: float) -> None:
-        """Which calls have been given to a worker; seldom, if there are many."""
+    def _check_calls(self, now: float) -> None:
+        """Finds out which calls workers have received; rarely, if there are many."""
         if now < self._looked + LOOK_SECONDS * (1 + len(self._under_way) // 1000):
             return
         self._looked = now
@@ -345,7 +347,7 @@ class NetDriver:
             if future.running():
                 self._kinds[task.transition.profile.resources].running += 1
 
-    def _hand_out(self) -> None:
+    def _submit_tasks(self) -> None:
         for _ in range(DRAWN_AT_ONCE):
             if not self._wants_more():
                 return
@@ -357,40 +359,41 @@ class NetDriver:
 
     def _start(self, task: r.Task) -> None:
         try:
-            future = self.sender.send(task, partial(self._heard, task.id) if self.journal is not None else None)
-        except ShoalError as error:  # nothing has it, or it cannot be sent: this task fails, the net goes on
+            future = self.sender.send(task, partial(self._attempt_ended, task.id) if self.journal is not None else None)
+        # no implementation fits, or it cannot be pickled: this task fails, the net continues
+        except ShoalError as error:
             future = Future()
             future.set_exception(error)
-        except RuntimeError as error:  # what executors raise that take no more calls
+        except RuntimeError as error:  # raised by executors that accept no more calls
             raise self._no_executor() from error
         name = task.transition.name
         self._kinds[task.transition.profile.resources].drawn += 1
         self._running[name] = self._running.get(name, 0) + 1
         self._under_way[task.id] = task, future
         if self.journal is not None:
-            self.journal.handed_out(task)
+            self.journal.submitted(task)
         future.add_done_callback(partial(self._call_ended, task))
 
-    def _heard(self, task: int, result: CallResult) -> None:
-        """In the executor's thread, and before the call is over."""
+    def _attempt_ended(self, task: int, result: CallResult) -> None:
+        """Called in the executor's thread, before the call has ended."""
         if result.outcome not in ("lost", "cancelled"):
             self._tried.setdefault(task, []).append(msgspec.structs.replace(result, value=b"", error=None))
 
     def _call_ended(self, task: r.Task, future: Future[Any]) -> None:
-        """In whatever thread the executor has."""
+        """Called in any thread of the executor."""
         self._inbox.put(partial(self._ended, task, future))
 
     def _forget(self, task: r.Task) -> None:
         kind = self._kinds[task.transition.profile.resources]
         kind.drawn -= 1
-        kind.running = max(0, kind.running - 1)  # it most likely ran; the next look tells
+        kind.running = max(0, kind.running - 1)  # it most likely ran; the next check corrects it
         self._running[task.transition.name] -= 1
 
     def _ended(self, task: r.Task, future: Future[Any]) -> None:
         if self._under_way.pop(task.id, None) is None:
-            return  # nobody wants it any more
+            return  # the task was dropped
         self._forget(task)
-        if future.cancelled():  # not by us: what we cancel is not under way any more
+        if future.cancelled():  # not by the loop: what it cancels is not open any more
             raise self._no_executor()
         error = future.exception()
         if isinstance(error, BrokenExecutor):
@@ -407,7 +410,7 @@ class NetDriver:
         self._drop(followed.ignored)
 
     def cancel(self, task: int) -> None:
-        """In the loop's thread: a task is dropped from outside."""
+        """Drops a task on request; called in the loop's thread."""
         self._drop(self.flow.cancel(task).ignored)
 
     def _failed(self, task: r.Task, error: BaseException) -> None:
@@ -430,7 +433,7 @@ class NetDriver:
             self.listener.task_over(task, started, ended, cpu, problem)
 
     def _drop(self, ignored: tuple[int, ...]) -> None:
-        """These tasks are not wanted any more."""
+        """Cancels the calls of these tasks."""
         for number in ignored:
             found = self._under_way.pop(number, None)
             self._tried.pop(number, None)
@@ -443,12 +446,12 @@ class NetDriver:
                 future.cancel()
 
     def _no_executor(self) -> RunError:
-        return RunError(f"the executor was shut down before the net {self.flow.net.name!r} had come to its end")
+        return RunError(f"the executor was shut down before the net {self.flow.net.name!r} had finished")
 
     def _write(self, now: float) -> None:
         if now >= self._next_mark:
             self._next_mark = now + MARKED_EVERY
-            self._tell_mark()
+            self._report_marking()
         if self.journal is not None:
             self.journal.flush(self.flow.state)
             if self.journal.is_full:
@@ -456,7 +459,7 @@ class NetDriver:
         self._answer(None)
 
     def _answer(self, failure: ShoalError | None) -> None:
-        """What was changed is written down, or never will be."""
+        """Completes waiting replies: the changes are written, or never will be."""
         unwritten, self._unwritten = self._unwritten, []
         for answer, value in unwritten:
             if failure is None:
@@ -464,11 +467,11 @@ class NetDriver:
             else:
                 answer.set_exception(failure)
 
-    def _tell_mark(self) -> None:
-        """How the net stands, if that is news."""
+    def _report_marking(self) -> None:
+        """Reports the marking, if it has changed."""
         running = {name: number for name, number in self._running.items() if number}
         marking, problems = self.flow.marking(), self.flow.problems()
-        mark = NetMarked(time.time(), marking, running, dict(self.done), problems, self._at_work())
+        mark = NetMarked(time.time(), marking, running, dict(self.done), problems, self._count_running())
         old = self._mark
         news = (mark.tokens, mark.running, mark.done, mark.problems, mark.at_work)
         if news == (old.tokens, old.running, old.done, old.problems, old.at_work):
@@ -479,13 +482,13 @@ class NetDriver:
         if self.listener is not None:
             self.listener.marked(mark)
 
-    def _at_work(self) -> int:
-        """How many calls run, by the last look: those behind others in a bundle have been given to a worker, too."""
+    def _count_running(self) -> int:
+        """Returns the number of running calls at the last check; calls that wait in a bundle count as running, too."""
         given = sum(kind.running for kind in self._kinds.values())
         return min(given, len(self._under_way), max(1, round(self._cores)))
 
-    def _let_go(self) -> None:
-        """Nothing more will be taken; what was asked before is answered, as long as that can be."""
+    def _answer_rest(self) -> None:
+        """Ends the loop: answers earlier requests as long as that is possible."""
         with self._lock:
             self._gone = True
             while True:
@@ -494,5 +497,5 @@ class NetDriver:
                 except queue.Empty:
                     break
                 except Exception:
-                    continue  # it is over: the executor is gone as well, or what has ended it happens once more
+                    continue  # its executor is gone as well, or the error that ended the loop occurs again
         self._drop(tuple(self._under_way))

@@ -1,9 +1,9 @@
-"""The ledger of a net: what is written of a run, and where a run that was cut short goes on.
+"""The ledger of a net's run, and how an interrupted run is restored from it.
 
-What the flow tells is written as it comes, many records together; every so often the whole state takes the place of
-what was told before it, so that going on takes as long as what happened since. Values are pickled: definitions of the
-program by name, so that they are the same ones when it goes on, others as code. A ledger is read by whoever wrote it:
-nobody else's is unpickled.
+Records of the net are written as they come, many together. From time to time the whole state is written and replaces
+earlier records, so that resuming takes as long as what happened since then. Values are pickled: definitions of the
+program by name, so that they are the same objects after resuming, others as code. A ledger is unpickled only by the
+user who wrote it.
 """
 
 from __future__ import annotations
@@ -38,34 +38,35 @@ from shoal.ledger.workspace import Workspace
 from shoal.petri import records as r
 
 SAVED_EVERY = 20_000
-"""Records after which the whole state is written, if it has no more tokens than that; else as many as it has."""
+"""Number of records after which the whole state is written, if it has no more tokens than that; otherwise as many as it
+has."""
 MARKED_EVERY = 0.5
-"""Seconds between two words on how the net stands."""
+"""Seconds between two records of the marking."""
 OVER = ("ok", "failed")
-"""How a run may have ended that came to its own end."""
+"""Outcomes of runs that were not interrupted."""
 
 
 class PastNetRun(msgspec.Struct):
-    """What a ledger tells of the last run of a net."""
+    """The last run of a net, from its ledger."""
 
     begun: NetBegun | None = None
     state: r.NetState | None = None
     records: list[r.Record] = []
     outcome: str = ""
-    """How it ended; empty if it was cut short."""
+    """How it ended; empty if it was interrupted."""
     ended: float = 0.0
     done: dict[str, int] = {}
-    """Tasks of each transition that were done."""
+    """Number of finished tasks per transition."""
     damaged: bool = False
     """Some of it could not be read; that may be only what a killed run was just writing."""
 
 
 def transition_of(name: str) -> str:
-    """The transition of a task by the name under which ledgers have it."""
+    """Returns the transition of a task from its name in ledgers."""
     return name.rpartition(" ")[0]
 
 
-class _Told:
+class _LedgerFold:
     """The fold over a ledger; values stay pickled."""
 
     def __init__(self) -> None:
@@ -99,8 +100,8 @@ class _Told:
         transition = transition_of(name)
         self.past.done[transition] = self.past.done.get(transition, 0) + 1
 
-    def opened(self) -> PastNetRun:
-        """With the values."""
+    def unpickled(self) -> PastNetRun:
+        """Returns the run with its values unpickled."""
         past = self.past
         past.state = pickle.loads(self.saved) if self.saved is not None else None
         last: list[r.Record] = []
@@ -108,28 +109,28 @@ class _Told:
             last = pickle.loads(change)
             past.records += last
         for record in last:
-            # A run that was killed while it wrote may have left a result, and no word of the end of its task.
+            # A run that was killed while writing may have left a result without the end of its task.
             if isinstance(record, r.Injected) and record.task in self._names:
                 self._count(self._names[record.task])
         return past
 
 
 def read_past(workspace: Workspace) -> PastNetRun:
-    """What is known of the last run; values are unpickled only from the last whole state on."""
-    told = _Told()
+    """Reads the last run; unpickles values only from the last whole state on."""
+    fold = _LedgerFold()
     reader = LedgerReader(workspace.ledger)
     for payload in reader.payloads():
-        told.take(decode(payload))
-    told.past.damaged = bool(reader.damage)
-    if told.past.begun is None:
-        return told.past
+        fold.take(decode(payload))
+    fold.past.damaged = bool(reader.damage)
+    if fold.past.begun is None:
+        return fold.past
     try:
-        return told.opened()
-    except Exception as error:  # users' classes may raise anything, or not be there any more
+        return fold.unpickled()
+    except Exception as error:  # users' classes may raise anything, or no longer exist
         raise InputError(
-            f"the ledger of the net {told.past.begun.name!r} holds a token that cannot be read any more "
+            f"the ledger of the net {fold.past.begun.name!r} contains a token that can no longer be read "
             f"({type(error).__name__}: {error})",
-            remedy="undo the change that took its class away, or begin anew with --force (afresh=True)",
+            remedy="undo the change that removed its class, or start again with --force (afresh=True)",
         ) from error
 
 
@@ -137,7 +138,7 @@ class NetJournal:
     """The ledger of one run of a net."""
 
     def __init__(self, workspace: Workspace, name: str, start: RunStarted, done: Mapping[str, int]) -> None:
-        """`done`: what was done before, if the run goes on."""
+        """`done`: tasks finished earlier, if the run is resumed."""
         self.name = name
         self.done = dict(done)
         self.failed = 0
@@ -154,21 +155,21 @@ class NetJournal:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk was found full."""
+        """Whether the disk was full."""
         return self._writer.full or self._output.full
 
     def begin(self, digest: str, seed: int | None, state: r.NetState) -> None:
-        """A new run begins with this state; what was written of others is history."""
+        """Begins a new run with this state; earlier records are history."""
         self._writer.add(NetBegun(self.name, digest, seed))
         self.save(state)
         self._writer.flush()
 
     def note(self, record: r.Record) -> None:
-        """What the flow tells."""
+        """Writes a record of the net."""
         self._records.append(record)
 
-    def handed_out(self, task: r.Task) -> None:
-        """A task was handed out: for those who look at names."""
+    def submitted(self, task: r.Task) -> None:
+        """Records that a task was submitted, with its name."""
         spec = task.transition
         self._planned.append((task.id, f"{spec.name} {task.id}", spec.profile.category))
 
@@ -181,7 +182,7 @@ class NetJournal:
         problem: str = "",
         tried: Sequence[CallResult] = (),
     ) -> None:
-        """A task is over: for those who look at times, and at what its attempts wrote."""
+        """Records the end of a task, with times and the output of its attempts."""
         name = task.transition.name
         if problem:
             self.failed += 1
@@ -207,7 +208,7 @@ class NetJournal:
         *,
         final: bool,
     ) -> None:
-        """`number` counts the attempts since the task was handed out; a run that goes on hands it out once more."""
+        """`number` counts the attempts since the task was submitted; a resumed run submits it once more."""
         memory, at, size = (result.max_rss_bytes, *self._keep_output(result)) if result is not None else (0, 0, 0)
         identity = f"{self.name}:{task.id}".encode()
         status = 0 if outcome == "ok" else 1
@@ -215,44 +216,44 @@ class NetJournal:
         self._ended.append(TaskEnded(task.id, attempt, outcome, final, status, *figures, identity, b"", b"", [], None))
 
     def _keep_output(self, result: CallResult) -> tuple[int, int]:
-        """What an attempt wrote, with the traceback of one that failed."""
+        """Stores the output of an attempt, with the traceback if it failed."""
         text = result.output
         if result.error_text:
             text += result.error_text.rstrip().encode("utf-8", "replace") + b"\n"
         return self._output.append(text) if text else (0, 0)
 
     def flush(self, state: Callable[[], r.NetState]) -> None:
-        """Everything noted survives the death of this process; `state` is asked for if it is time for the whole."""
-        self._gather()
+        """Makes all records durable against the death of this process; calls `state` if the whole state is due."""
+        self._order_records()
         if self._since_save >= self._save_after and self._can_save:
             self.save(state())
         self._writer.flush()
 
     def mark(self, mark: NetMarked) -> None:
-        """How the net stands now."""
-        self._gather()
+        """Records the current marking."""
+        self._order_records()
         self._writer.add(mark)
 
     def close(self, outcome: str, left: int) -> None:
-        """`outcome` as in other ledgers: ok, failed, or what stopped it; "" leaves the end open, to be gone on with."""
-        self._gather()
+        """`outcome` as in other ledgers: ok, failed, or what stopped it; "" leaves the end open, to be resumed."""
+        self._order_records()
         if outcome:
             self._writer.add(RunEnded(time.time(), outcome, sum(self.done.values()), self.failed, left))
         self._writer.close()
         self._output.close()
 
     def give_up(self, reason: str, left: int) -> None:
-        """Something went wrong: close it with what can be written."""
+        """Closes the ledger after an error, with what can be written."""
         try:
             self.close(reason, left)
         except ShoalError:
             self._writer.close()
             self._output.close()
 
-    def _gather(self) -> None:
-        """A result is recorded before the end of its task: one without the other is not counted twice later."""
+    def _order_records(self) -> None:
+        """Puts each result before the end of its task, so that a torn write is not counted twice later."""
         if self._broken:
-            return  # what came before is missing, so what comes later would not follow
+            return  # earlier records are missing, so later ones would not follow from them
         if self._planned:
             numbers, names, categories = zip(*self._planned, strict=True)
             self._planned = []
@@ -268,9 +269,10 @@ class NetJournal:
         self._ended.clear()
 
     def save(self, state: r.NetState) -> None:
-        """Write the whole state.
+        """Writes the whole state.
 
-        One that cannot be pickled, for a step has made such a token, is not needed: the records tell it too.
+        A state that cannot be pickled, because a step has made such a token, is skipped: the records contain the same
+        information.
         """
         self._since_save = 0
         self._save_after = max(SAVED_EVERY, sum(map(len, state.marking.values())))
@@ -281,13 +283,13 @@ class NetJournal:
 
 
 def run_started(identity: str, words: Sequence[str], node: Sequence[tuple[str, int]]) -> RunStarted:
-    """The first record of a run of this process."""
+    """Returns the first record of a run of this process."""
     process = (os.getpid(), start_ticks(os.getpid()) or 0, boot_identity(), os.uname().nodename)
     return RunStarted(identity, time.time(), *process, __version__, list(words), list(node), 0, 0)
 
 
 def dumps(value: Any) -> bytes:
-    """Pickled by name where that can be, by value where not; raises `InputError` if neither can be."""
+    """Pickles by name where possible, otherwise by value; raises `InputError` if neither works."""
     try:
         try:
             return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
@@ -296,5 +298,5 @@ def dumps(value: Any) -> bytes:
     except Exception as error:  # users' reducers may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"a token cannot be written to the ledger ({reason})", remedy="tokens must be values that can be pickled"
+            f"a token cannot be written to the ledger ({reason})", remedy="tokens must be picklable"
         ) from error

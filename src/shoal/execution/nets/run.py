@@ -1,4 +1,4 @@
-"""A net under way as a program holds it: put tokens, look at places, wait for the result."""
+"""A running net as a program sees it: put tokens, query places, wait for the result; and resuming interrupted runs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from shoal.petri.transition import Transition
 
 PLAIN = (str, int, float, complex, bool, bytes, type(None))
 _DEEPEST = 8
-"""Functions that call functions are followed so far."""
+"""Maximum depth of followed function calls."""
 
 
 def digest_of(net: Net, words: Sequence[str] = ()) -> str:
-    """The digest of a net that was made with these words of a command line."""
+    """Returns the digest of a net made with these command-line words; an interrupted run resumes only under the same
+    digest."""
     seen: dict[int, None] = {}
-    told: list[object] = [net.name, net.keep_open, list(words)]
+    parts: list[object] = [net.name, net.keep_open, list(words)]
     for name, spec in net.places.items():
-        told += [name, repr(spec.type), [_plain(token) for token in spec.tokens]]
+        parts += [name, repr(spec.type), [_plain(token) for token in spec.tokens]]
     for transition in net.transitions.values():
-        told += [_arcs(transition), [_function(function, seen) for function in _repeated(transition)]]
-    return hashlib.sha256(repr(told).encode(errors="replace")).hexdigest()[:16]
+        parts += [_arcs(transition), [_function(function, seen) for function in _repeated(transition)]]
+    return hashlib.sha256(repr(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def _arcs(transition: Transition) -> list[object]:
@@ -55,7 +56,7 @@ def _arcs(transition: Transition) -> list[object]:
 
 
 def _repeated(transition: Transition) -> list[object]:
-    """The functions that going on calls again."""
+    """Returns the functions that resuming calls again."""
     functions: list[object] = [guard.function for guard in transition.guards]
     functions += [port.key for port in transition.ports if port.key is not None]
     functions += [transition.gives] if transition.gives is not None else []
@@ -63,7 +64,7 @@ def _repeated(transition: Transition) -> list[object]:
 
 
 def _plain(value: object) -> object:
-    """The value, if it is one that says the same in every process."""
+    """Returns the value if its representation is the same in every process."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, (list, tuple)):
@@ -72,7 +73,7 @@ def _plain(value: object) -> object:
 
 
 def _function(function: object, seen: dict[int, None], depth: int = 0) -> object:
-    """The code of a function, of those it calls, and the plain values around it."""
+    """Returns the code of a function, of those it calls, and the plain values that it refers to."""
     if not isinstance(function, FunctionType) or id(function) in seen or depth > _DEEPEST:
         return _plain(function)
     seen[id(function)] = None
@@ -82,7 +83,7 @@ def _function(function: object, seen: dict[int, None], depth: int = 0) -> object
     for cell in function.__closure__ or ():
         try:
             around.append(cell.cell_contents)
-        except ValueError:  # a variable that has no value yet
+        except ValueError:  # a variable without a value
             continue
     return found + [_function(value, seen, depth + 1) for value in around]
 
@@ -93,7 +94,7 @@ def _code(code: CodeType) -> list[object]:
 
 
 LAST_SECONDS = 20.0
-"""For the end of tasks on a cluster that were cancelled; a node that says nothing is lost before."""
+"""Seconds to wait for the end of cancelled tasks on a cluster; an unresponsive node is declared lost earlier."""
 
 
 class NetFailed(RunError):  # noqa: N818  # what happened, in the words users search for
@@ -114,21 +115,21 @@ class NetRun:
         directory: str | None = None,
         words: Sequence[str] = (),
         listener: NetListener | None = None,
-        wishes: CallOptionValues | None = None,
+        defaults: CallOptionValues | None = None,
     ) -> None:
-        """With a workspace its ledger is kept there, and a run that was cut short is gone on with unless `afresh`.
+        """With a workspace the ledger is kept there, and an interrupted run is resumed unless `afresh`.
 
-        `words` are the parameters with which the net was made, `wishes` what tasks ask for that do not say so.
+        `words` are the parameters with which the net was made, `defaults` the options of tasks without their own.
         """
         self.net = net
         self.resumed = False
-        """Whether it goes on where an earlier one was cut short or had failed."""
+        """Whether it resumes an earlier run that was interrupted or had failed."""
         self.ended_on = ""
-        """The cluster where tasks of a client that was killed were ended first."""
+        """The cluster where tasks of a killed client were cancelled first."""
         self._client = client
         self._workspace = workspace
         self._words = list(words)
-        sender = NetTaskSender(net, client, directory, wishes)
+        sender = NetTaskSender(net, client, directory, defaults)
         identity = os.urandom(6).hex()
         journal = None
         if workspace is not None:
@@ -136,13 +137,13 @@ class NetRun:
             workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, identity, time.time()), ending=True)
         try:
             if workspace is not None:
-                self.ended_on = self._end_others(workspace)
+                self.ended_on = self._cancel_former_tasks(workspace)
                 past = PastNetRun() if afresh else past_of(net, workspace, words)
                 self.resumed = past.begun is not None
                 begin = run_started(identity, words, client.node.amounts)
                 journal = NetJournal(workspace, net.name, begin, past.done)
-                flow = self._gone_on(past, journal) if self.resumed else self._begun(seed, journal)
-                self._note_where(workspace)
+                flow = self._resume(past, journal) if self.resumed else self._begun(seed, journal)
+                self._record_cluster(workspace)
             else:
                 flow = NetFlow(net, seed)
         except BaseException as error:
@@ -155,27 +156,27 @@ class NetRun:
         self._thread = threading.Thread(target=self._drive, name=f"shoal-net-{net.name}", daemon=True)
         self._thread.start()
 
-    def _end_others(self, workspace: Workspace) -> str:
-        """What a client left on a cluster that was killed would run beside our tasks."""
+    def _cancel_former_tasks(self, workspace: Workspace) -> str:
+        """Cancels tasks that a killed client left on a cluster; otherwise they would run beside ours."""
         note = read_farmed(workspace) if is_farmed(workspace) else None
         if note is None:
             return ""
-        if note == self._client.farmed and not self._client.is_over():
+        if note == self._client.note and not self._client.is_over():
             raise InputError(
                 f"cancelled tasks of the last run of the net {self.net.name!r} have not ended on the cluster yet",
                 remedy="start it with another executor",
             )
         return str(load_extension("end_farmed")(workspace))
 
-    def _note_where(self, workspace: Workspace) -> None:
-        """Before the first task is handed out, so that whoever comes after us finds it."""
-        if self._client.farmed is None:
+    def _record_cluster(self, workspace: Workspace) -> None:
+        """Records the cluster before the first task is submitted, so that a later client finds it."""
+        if self._client.note is None:
             return
         try:
-            write_farmed(workspace, self._client.farmed)
+            write_farmed(workspace, self._client.note)
         except OSError as error:
             raise InputError(
-                f"cannot note in {workspace.farmed!r} where the net runs: {error.strerror}",
+                f"cannot record in {workspace.farmed!r} on which cluster the net runs: {error.strerror}",
                 remedy="free some space there, or make it writable",
             ) from None
 
@@ -184,7 +185,7 @@ class NetRun:
         journal.begin(digest_of(self.net, self._words), seed, flow.state())
         return flow
 
-    def _gone_on(self, past: PastNetRun, journal: NetJournal) -> NetFlow:
+    def _resume(self, past: PastNetRun, journal: NetJournal) -> NetFlow:
         flow = replayed(self.net, past, journal.note)
         if past.outcome == "failed":
             flow.retry()
@@ -195,70 +196,72 @@ class NetRun:
             self._driver.run()
         finally:
             if self._workspace is not None:
-                if self._client.farmed is not None and self._is_ended():
+                if self._client.note is not None and self._is_ended():
                     drop_farmed(self._workspace)
                 self._workspace.release()
 
     def _is_ended(self) -> bool:
-        """Whether none of our tasks runs any more: a node is told that one is not wanted, and ends it then."""
+        """Returns whether none of our tasks runs any more; a node kills a cancelled task when it receives the
+        message."""
         if not self._driver.dropped and self._driver.over.exception() is None:
             return True
         try:
-            self._client.ends_of(self._driver.dropped).result(LAST_SECONDS)
+            self._client.when_ended(self._driver.dropped).result(LAST_SECONDS)
         except (Late, CancelledError):
-            return False  # the next run sees to it
+            return False  # the next run cancels them
         return True
 
-    # ---- what can be done with it --------------------------------------------------------------------------------
+    # ---- operations ----------------------------------------------------------------------------------------------
 
     def put(self, place: Place | str, *tokens: object) -> None:
-        """Put tokens on a place, all or none; raises `InputError` for a place or a token that the net does not take."""
+        """Puts tokens on a place, all or none; raises `InputError` for a place or a token that the net does not
+        accept."""
         if self._driver.journal is not None:
-            dumps(tokens)  # what cannot be written down is refused here, and not when it is too late
+            dumps(tokens)  # tokens that cannot be written are refused here, while the caller can react
         self._driver.ask(lambda: self._driver.flow.put(place, *tokens), changes=True)
 
     def close(self) -> None:
-        """Say that no more tokens will come from outside: the net ends when nothing is left to do."""
+        """Declares that no more tokens come from outside: the net ends when nothing is left to do."""
         try:
             self._driver.ask(self._driver.flow.close, changes=True)
         except InputError:
-            pass  # it is over already
+            pass  # it has already ended
 
     def cancel(self, task: int) -> None:
-        """Drop a task, by its number, with the tokens it took; one that is over is left alone."""
+        """Drops a task, by its number, with the tokens it took; ignores one that has ended."""
         self._driver.ask(lambda: self._driver.cancel(task), changes=True)
 
     def tokens(self, place: Place | str) -> list[Any]:
-        """The tokens on a place now, oldest first; those that running tasks have taken are not there."""
+        """Returns the tokens on a place, oldest first, without those that running tasks have taken."""
         found: list[Any] = self._driver.ask(lambda: self._driver.flow.tokens(place))
         return found
 
     def marking(self) -> dict[str, int]:
-        """How many tokens are on each place now."""
+        """Returns the number of tokens on each place."""
         found: dict[str, int] = self._driver.ask(self._driver.flow.marking)
         return found
 
     def done_tasks(self) -> dict[str, int]:
-        """How many tasks of each transition are done."""
+        """Returns the number of finished tasks per transition."""
         found: dict[str, int] = self._driver.ask(lambda: dict(self._driver.done))
         return found
 
     def state(self) -> r.NetState:
-        """The whole marking with what is under way, as plain data."""
+        """Returns the whole marking and the open tasks, as plain data."""
         found: r.NetState = self._driver.ask(self._driver.flow.state)
         return found
 
     def problems(self) -> list[str]:
-        """A sentence for everything that failed so far."""
+        """Returns a sentence for each failure so far."""
         found: list[str] = self._driver.ask(self._driver.flow.problems)
         return found
 
     def done(self) -> bool:
-        """Whether it is over."""
+        """Returns whether it has ended."""
         return self._driver.over.done()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over; False if that takes longer."""
+        """Waits until it has ended; returns False on timeout."""
         try:
             self._driver.over.exception(timeout)
         except Late:
@@ -267,14 +270,14 @@ class NetRun:
         return True
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value that the net gave, or None; raises `NetFailed` if it gave none because something failed."""
+        """Returns the result of the net, or None; raises `NetFailed` if there is none because something failed."""
         if not self.wait(timeout):
             raise TimeoutError(f"net {self.net.name!r} has no result after {timeout:g} s")
         self._driver.over.result()
         flow = self._driver.flow
         if self.stopped:
             raise RunError(f"net {self.net.name!r} was stopped: {self.stopped}")
-        problems = problems_in_words(flow.problems())
+        problems = problem_summary(flow.problems())
         if not flow.has_result and problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise NetFailed(f"{problems[0]}{more}")
@@ -282,7 +285,7 @@ class NetRun:
 
     @property
     def has_result(self) -> bool:
-        """Whether some transition gave a result, which may be None."""
+        """Whether some transition returned a result, which may be None."""
         return self._driver.flow.has_result
 
     @property
@@ -291,27 +294,27 @@ class NetRun:
         return "" if self._driver.flow.is_finished else self._driver.stopped
 
     def stop(self, reason: str = "cancelled") -> None:
-        """End it as it stands: what runs is cancelled. With a ledger it can be gone on with."""
+        """Ends it in its current state: running tasks are cancelled. With a ledger it can be resumed."""
         self._driver.stop(reason)
 
 
 def past_of(net: Net, workspace: Workspace, words: Sequence[str] = ()) -> PastNetRun:
-    """What a run of the net goes on from; nothing if there is nothing, or its last run has ended well."""
+    """Returns the run to resume; an empty one if there is none, or the last run was successful."""
     past = read_past(workspace)
     if past.begun is None or past.outcome == "ok":
         return PastNetRun()
     if past.begun.digest != digest_of(net, words):
-        how = "failed" if past.outcome == "failed" else "was cut short"
+        how = "failed" if past.outcome == "failed" else "was interrupted"
         raise InputError(
-            f"the net {net.name!r} is another one than when its run {how}: its places, steps, guards, first tokens or "
-            "parameters have changed",
-            remedy="undo that to go on, or begin anew with --force (afresh=True)",
+            f"the net {net.name!r} has changed since its run {how}: its places, steps, guards, initial tokens or "
+            "parameters differ",
+            remedy="undo the change to resume it, or start again with --force (afresh=True)",
         )
     return past
 
 
 def replayed(net: Net, past: PastNetRun, record: Callable[[r.Record], None] | None = None) -> NetFlow:
-    """The flow as a ledger tells of it."""
+    """Rebuilds the net's state from a ledger."""
     assert past.begun is not None, "there is nothing to go on from"
     try:
         return NetFlow.resume(net, past.state, past.records, seed=past.begun.seed, record=record)
@@ -319,8 +322,8 @@ def replayed(net: Net, past: PastNetRun, record: Callable[[r.Record], None] | No
         if not past.damaged:
             raise
         raise InputError(
-            f"the ledger of the net {net.name!r} is damaged, and its run cannot be gone on with",
-            remedy="begin anew with --force (afresh=True)",
+            f"the ledger of the net {net.name!r} is damaged, so its run cannot be resumed",
+            remedy="start again with --force (afresh=True)",
         ) from error
 
 
@@ -331,20 +334,20 @@ def start(
     ledger: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     afresh: bool = False,
-    wishes: CallOptionValues | None = None,
+    defaults: CallOptionValues | None = None,
 ) -> NetRun:
-    """Begin a run; `ledger` is the name under which it is kept in the directory `.shoal`."""
+    """Starts a run; `ledger` is the name under which it is kept in the directory `.shoal`."""
     if not isinstance(net, Net):
         raise InputError(f"only a net can be started, not {net!r}")
     name = os.fspath(ledger) if isinstance(ledger, os.PathLike) else ledger
     if name is not None and (not isinstance(name, str) or not name or name[0] == "." or {os.sep, "\0"} & set(name)):
         raise InputError(f"{name!r} cannot be the name of a ledger", remedy="use a plain file name")
     workspace = Workspace(name) if name is not None else None
-    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, wishes=wishes)
+    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, defaults=defaults)
 
 
-def problems_in_words(problems: Sequence[str]) -> list[str]:
-    """Each sentence once, with how often it was said."""
+def problem_summary(problems: Sequence[str]) -> list[str]:
+    """Returns each sentence once, with its number of occurrences."""
     counts: dict[str, int] = {}
     for problem in problems:
         counts[problem] = counts.get(problem, 0) + 1

@@ -1,6 +1,6 @@
-"""What a node is sent for a task of a net: a function that times the user's own, or runs a command.
+"""What a worker receives for a task of a net: a function that times the user's function, or runs a command.
 
-Every worker of a net loads this module, so it loads no more than it needs.
+Every worker of a net imports this module, so it imports only what it needs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHOWN_BYTES = 2000
-"""The end of what a failed command wrote that is told with its failure."""
+"""Size of the end of a failed command's output that its error message contains."""
 
 
 class TimedResult:
-    """What a task gave, when it ran and the processor time it took there."""
+    """The result of a task, its start and end times, and its CPU time."""
 
     __slots__ = ("cpu", "ended", "started", "value")
 
@@ -35,7 +35,8 @@ class TimedResult:
 def timed(
     function: Callable[..., Any], environment: Mapping[str, str] | None = None, directory: str | None = None
 ) -> Callable[..., TimedResult]:
-    """The function as it is sent to nodes, once for all its calls; it runs with these variables, in this directory."""
+    """Returns the function that workers run, sent once for all its calls; it runs with these variables, in this
+    directory."""
     variables = dict(environment or {})
     is_placed = bool(variables) or directory is not None
 
@@ -51,7 +52,7 @@ def timed(
 
 @contextmanager
 def placed(environment: Mapping[str, str], directory: str | None) -> Iterator[None]:
-    """While this lasts the process has these variables and works in this directory; it runs one call at a time."""
+    """Sets environment variables and working directory inside the block; the process runs one call at a time."""
     before = {name: os.environ.get(name) for name in environment}
     home = os.getcwd() if directory is not None else ""
     os.environ.update(environment)
@@ -70,10 +71,10 @@ def placed(environment: Mapping[str, str], directory: str | None) -> Iterator[No
 
 
 def sendable(value: Any) -> Any:
-    """What a task returned, unless it is of a kind that lives only in its own process."""
+    """Returns the return value of a task, unless its kind of object cannot leave its process."""
     if isinstance(value, (GeneratorType, AsyncGeneratorType, CoroutineType)):
         if isinstance(value, CoroutineType):
-            value.close()  # it would complain that nobody has waited for it
+            value.close()  # otherwise Python would warn that it was never awaited
         raise InputError(
             f"it returned a {type(value).__name__}, which cannot be sent", remedy="return a list or a value"
         )
@@ -81,7 +82,7 @@ def sendable(value: Any) -> Any:
 
 
 def run_command(line: str, environment: Mapping[str, str], directory: str, shell: str) -> TimedResult:
-    """Runs a command by the shell in the directory of the run; what it writes to standard output is the value."""
+    """Runs a command by the shell in the run's directory; its standard output is the value."""
     import subprocess
 
     from shoal.execution.processes.shell import in_shell

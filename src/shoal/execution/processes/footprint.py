@@ -1,7 +1,8 @@
-"""The footprint of files and directories: how many files and bytes, found by walking, a little at a time.
+"""Counts files and bytes below given paths, by walking directories a little at a time.
 
-A large directory takes long to walk, and nobody should notice: each call has a budget, the walk goes on where it
-stopped, and what is told is the last whole walk (or what the present one has found so far, if that is more).
+Walking a large directory takes long and must not delay the caller. So each call has a time budget and continues where
+the last one stopped. The reported values are those of the last complete walk, or of the current walk if they are
+larger.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _BETWEEN_LOOKS_AT_THE_CLOCK = 64
 
 
 class Footprint:
-    """Files (regular files and directories) and their bytes at some places; links are followed only there."""
+    """Number and bytes of files (regular files and directories) at given paths; links are followed only there."""
 
     def __init__(self, places: Sequence[str], *, since: float = 0.0) -> None:
         self._places = places
@@ -27,7 +28,7 @@ class Footprint:
         self.bytes = 0
 
     def look(self, seconds: float, *, afresh: bool = False) -> bool:
-        """Walks for so long at most, `afresh` from the beginning; True if a walk was completed."""
+        """Walks for at most `seconds`, from the start if `afresh`; returns True if a walk was completed."""
         if afresh:
             self._restart()
         deadline = time.monotonic() + seconds
@@ -50,13 +51,13 @@ class Footprint:
         return (1, found.st_size) if is_counted else (0, 0)
 
     def _entries(self) -> Iterator[tuple[int, int]]:
-        """Files and bytes of everything; directories count as files without bytes."""
+        """Yields number and bytes of each entry; directories count as files without bytes."""
         waiting: list[str] = []
         for place in self._places:
             try:
                 found = os.stat(place)
             except OSError:
-                continue  # not there, or not for us
+                continue  # does not exist, or no permission
             if stat.S_ISDIR(found.st_mode):
                 waiting.append(place)
             else:
@@ -65,7 +66,7 @@ class Footprint:
             try:
                 listing = os.scandir(waiting.pop())
             except OSError:
-                continue  # removed in the meantime, or not for us
+                continue  # removed in the meantime, or no permission
             yield 1, 0
             with listing:
                 for entry in listing:

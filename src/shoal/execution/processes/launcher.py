@@ -1,12 +1,12 @@
-"""The launcher: a small process that starts, reaps and ends the commands of a run.
+"""The launcher in Python: a small process that starts, reaps and kills the commands of a run.
 
-Why not the engine itself: starting a process blocks until the new program is loaded, and the engine has better things
-to do meanwhile; a task's peak memory cannot be told from that of a large parent (see `ProcessRunner._peak_memory`); and
-when the engine dies, however it dies, somebody must be left to end what it had started. This process imports little,
-stays small, and is the parent of all commands.
+It is a process of its own for three reasons. Starting a process blocks until the new program is loaded, and the run's
+event loop must not wait for that. The peak memory of a task cannot be separated from that of a large parent (see
+`ProcessRunner._own_peak`). And when the run's process dies for any reason, a process must remain that kills the
+commands. The launcher imports little, stays small, and is the parent of all commands.
 
-A *place* is what the broker started in one go: several short commands run there one after another, the next one without
-a word to the engine. If one of them takes long, the rest is handed back unbegun.
+A *place* is one start command of the scheduler: several short commands run there one after another, without a round
+trip between them. If one of them takes long, the rest is returned without having begun.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
 
 TICK_SECONDS = 0.1
 PATIENCE = 0.05
-"""Commands behind one that runs longer than this are handed back."""
-LATEST_WORD = 0.01
-"""Results wait at most so long for others, and not at all if their place has nothing more to do."""
+"""Commands behind one that runs longer than this are returned."""
+REPORT_DELAY = 0.01
+"""Maximum time that results wait to be sent together; they do not wait if their place has no more commands."""
 
 
 class Launcher:
-    """Serves one engine until it hangs up."""
+    """Serves one run until it closes the connection."""
 
     def __init__(self, link: MessageLink, settings: tuple[str, bytes, bytes, bytes, float, bool, bytes, bytes]) -> None:
         run, running, output, table, self._offset, pass_streams, series, header = settings
@@ -59,7 +59,7 @@ class Launcher:
         self.wakeup = Wakeup(USER_SIGNALS, children=True)
         self.wakeup.add(link.descriptor)
         self.places: dict[int, deque[Order]] = {}
-        """What waits behind the running command of each place."""
+        """Commands that wait behind the running command of each place."""
         self.place_of: dict[int, int] = {}
         """By running task."""
         self._starved: set[int] = set()
@@ -67,12 +67,12 @@ class Launcher:
         self._results: list[tuple[Any, ...]] = []
         self._oldest_result = 0.0
         self._urgent = False
-        self._told: set[int] = set()
-        """Running tasks that the engine knows to be running."""
+        self._reported: set[int] = set()
+        """Running tasks that were reported as running."""
         self._next_tick = 0.0
 
     def clock(self) -> float:
-        """The engine's clock."""
+        """Returns the time by the run's clock."""
         return time.monotonic() + self._offset
 
     def serve(self) -> None:
@@ -80,13 +80,13 @@ class Launcher:
         while True:
             readable = wakeup.wait(self._patience(now))
             now = self.clock()
-            if readable and not self._hear(now):
+            if readable and not self._receive(now):
                 return
             if wakeup.child_exited:
                 wakeup.child_exited = False
                 for end in self.runner.reap(now):
                     self._ended(now, end)
-            wakeup.signals.clear()  # the terminal's Ctrl-C is the engine's business
+            wakeup.signals.clear()  # the run's process handles the terminal's Ctrl-C
             deadline = self.runner.next_deadline()
             if deadline is not None and now >= deadline:
                 self.runner.enforce(now)
@@ -95,7 +95,7 @@ class Launcher:
                 self._look(now)
             if now >= self._next_tick:
                 self._tick(now)
-            if self._results and (self._urgent or now - self._oldest_result >= LATEST_WORD):
+            if self._results and (self._urgent or now - self._oldest_result >= REPORT_DELAY):
                 self._report()
 
     def _patience(self, now: float) -> float:
@@ -103,14 +103,14 @@ class Launcher:
         for moment in (self.runner.next_deadline(), self.runner.next_look()):
             if moment is not None and moment < nearest:
                 nearest = moment
-        if self._results and self._oldest_result + LATEST_WORD < nearest:
-            nearest = self._oldest_result + LATEST_WORD
+        if self._results and self._oldest_result + REPORT_DELAY < nearest:
+            nearest = self._oldest_result + REPORT_DELAY
         if not self.link.push():
             nearest = now + 0.001
         return nearest - now
 
-    def _hear(self, now: float) -> bool:
-        """Takes the engine's messages; False when it is gone."""
+    def _receive(self, now: float) -> bool:
+        """Handles messages from the run; returns False when it is gone."""
         messages = self.link.receive()
         if messages is None:
             return False
@@ -131,7 +131,7 @@ class Launcher:
                 self._kill(task, AttemptOutcome(outcome), why, at_once)
 
     def _next(self, now: float, place: int) -> None:
-        """Starts the next command of a place; what cannot be started has failed, and the one after it is tried."""
+        """Starts the next command of a place. One that cannot be started has failed, and the next one is tried."""
         waiting = self.places[place]
         self._starved.discard(place)
         while waiting:
@@ -147,7 +147,7 @@ class Launcher:
                 memory=memory,
                 disk=disk,
                 paths=[os.fsdecode(path) for path in paths.split(b"\0") if path],
-                environment=pairs_of(variables) if variables else (),
+                environment=split_variables(variables) if variables else (),
                 directory=os.fsdecode(directory) if directory else None,
                 shell=os.fsdecode(shell).split("\0")[:-1],
             )
@@ -158,12 +158,12 @@ class Launcher:
             if not isinstance(running, str):
                 self.place_of[task] = place
                 return
-            self._add(now, unstarted(now, task, attempt, "failed", 127, running))
+            self._add(now, unstarted_row(now, task, attempt, "failed", 127, running))
         del self.places[place]
         self._urgent = True
 
     def _start_starved(self, now: float) -> None:
-        """A task has ended, or some time has passed: places that wait for a descriptor try again."""
+        """Places that wait for a descriptor try again, after a task has ended or some time has passed."""
         for place in tuple(self._starved):
             self._next(now, place)
 
@@ -177,7 +177,7 @@ class Launcher:
                 tail = b""
         self.slots.give_back(running.slot)
         task = running.task
-        self._told.discard(task)
+        self._reported.discard(task)
         self._next(now, self.place_of.pop(task))
         self._start_starved(now)
         outcome = end.outcome.value
@@ -212,12 +212,12 @@ class Launcher:
             for order in waiting:
                 if order[0] == task:
                     waiting.remove(order)
-                    self._add(now, unstarted(now, task, order[1], outcome.value, 0, why))
+                    self._add(now, unstarted_row(now, task, order[1], outcome.value, 0, why))
                     self._urgent = True
                     return
 
     def _tick(self, now: float) -> None:
-        """Tells what runs for long, hands back what waits behind it, and looks after itself."""
+        """Reports long-running commands, returns those that wait behind them, and checks its own memory."""
         self._next_tick = now + TICK_SECONDS
         if self.runner.measures:
             self.runner.look_at_own_peak()
@@ -227,18 +227,18 @@ class Launcher:
             self._add(now, ("full",))
         for running in self.runner.running.values():
             task = running.task
-            if task not in self._told:
-                self._told.add(task)
+            if task not in self._reported:
+                self._reported.add(task)
                 what = (task, running.attempt, running.started, running.pid, running.boot_time, running.slot)
                 self._add(now, ("running", *what))
             waiting = self.places[self.place_of[task]]
             if waiting and now - running.started > PATIENCE:
                 for order in waiting:
-                    self._add(now, unstarted(now, order[0], order[1], AttemptOutcome.UNBEGUN.value, 0, ""))
+                    self._add(now, unstarted_row(now, order[0], order[1], AttemptOutcome.UNBEGUN.value, 0, ""))
                 waiting.clear()
 
     def close(self) -> None:
-        """Ends everything that was started, also what escaped from its task."""
+        """Kills everything that was started, including processes that escaped from their task."""
         self.runner.close()
         for pid in marked_processes(f"{self.run}:".encode()):
             kill_process(pid)
@@ -254,13 +254,13 @@ class Launcher:
         self.table.close()
 
 
-def unstarted(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
-    """The row of an attempt that used nothing, because nothing was started."""
+def unstarted_row(now: float, task: int, attempt: int, outcome: str, status: int, why: str) -> tuple[Any, ...]:
+    """Returns the result row of an attempt that was never started."""
     return ("ended", task, attempt, outcome, status, now, now, 0.0, 0.0, 0, 0, 0, why, b"", *(0,) * 12)
 
 
-def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:
-    """The variables of an order as name and value."""
+def split_variables(variables: bytes) -> tuple[tuple[str, str], ...]:
+    """Returns the variables of an order as pairs of name and value."""
     found = []
     for entry in variables.rstrip(b"\0").split(b"\0"):
         name, _, value = os.fsdecode(entry).partition("=")
@@ -269,10 +269,10 @@ def pairs_of(variables: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def main(descriptor: int) -> None:
-    """The process: boots while the engine still reads the workflow, then waits for its settings."""
+    """The process: boots while the run still reads the workflow, then waits for its settings."""
     for number in USER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # nothing here makes cycles, and a collection would come between two tasks
+    gc.disable()  # no reference cycles arise here, and a collection would delay the next task
     become_subreaper()
     raise_limit()
     link = MessageLink(descriptor)

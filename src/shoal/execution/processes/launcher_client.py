@@ -1,4 +1,4 @@
-"""The engine's end of the launcher: starts it, gives it commands, hears of their ends, survives its death."""
+"""The run's side of the launcher: starts it, sends commands, receives results, replaces it if it is killed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _REMOVAL_SECONDS = 5.0
 
 
 def clear_groups(running: str) -> None:
-    """Ends what is in the groups that the file in this directory names, and removes them."""
+    """Kills all processes in the control groups named by the file in this directory, and removes the groups."""
     record = os.path.join(running, RECORD)
     try:
         with open(record) as file:
             base = file.read()
     except OSError:
         return
-    # Only ever a group of ours, whatever the file says.
+    # Accepts only a group of Shoal, whatever the file contains.
     if os.path.basename(base).startswith(_NAME) and os.path.exists(os.path.join(base, "cgroup.procs")):
         deadline = time.monotonic() + _REMOVAL_SECONDS
         for group in (*_groups_below(base), base):
@@ -51,7 +51,7 @@ def _groups_below(base: str) -> list[str]:
 
 
 def _end(group: str, deadline: float) -> None:
-    """A group can be removed once its last process is gone, which takes those a moment that had much memory."""
+    """Removes a group once its last process is gone, which takes a moment for processes with much memory."""
     while time.monotonic() < deadline:
         for pid in members(group):
             try:
@@ -68,7 +68,7 @@ def _end(group: str, deadline: float) -> None:
 
 
 def members(group: str) -> list[int]:
-    """Pids in a group, without our own."""
+    """Returns the pids in a group, without this process."""
     try:
         with open(os.path.join(group, "cgroup.procs")) as file:
             return [pid for pid in map(int, file.read().split()) if pid != os.getpid()]
@@ -79,11 +79,11 @@ def members(group: str) -> list[int]:
 _PATIENCE = 15.0
 _PAUSE = 0.01
 NATIVE = os.path.join(os.path.dirname(__file__), "native", "launcher")
-"""The compiled launcher; it is there where the package was built with a compiler."""
+"""The compiled launcher; exists if the package was built with a compiler."""
 
 
 def search_path() -> str:
-    """PATH with the directory of this program's own command behind it, so that a task can call it by name."""
+    """Returns PATH with the directory of this program's own command appended, so that tasks can call it by name."""
     path = os.environ.get("PATH", os.defpath)
     own = os.path.dirname(sys.executable)
     if own not in path.split(os.pathsep) and os.path.exists(os.path.join(own, "shoal")):
@@ -92,21 +92,22 @@ def search_path() -> str:
 
 
 def program_of_launcher(descriptor: int) -> list[str]:
-    """The compiled launcher if there is one and `SHOAL_LAUNCHER=python` does not ask for the other."""
+    """Returns the command of the compiled launcher if it exists and `SHOAL_LAUNCHER` is not `python`, else of the
+    Python one."""
     if os.environ.get("SHOAL_LAUNCHER") != "python" and os.access(NATIVE, os.X_OK):
         return [NATIVE, str(descriptor)]
     return [sys.executable, "-S", "-E", "-c", BOOT, str(descriptor), *map(os.path.abspath, sys.path)]
 
 
 class LauncherClient:
-    """One launcher process, begun early so that it is ready when the workflow has been read."""
+    """One launcher process, started early so that it is ready when the workflow has been read."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self.in_flight: dict[int, int] = {}
-        """Attempts by task that were given to it and have not come back."""
+        """Attempt numbers by task, of attempts that were sent and have not been returned."""
         self.seating: SeatedOrders | None = None
-        """Who gets which processors, if tasks are held to some."""
+        """Pins tasks to processors, if any task needs that."""
         self._begin()
 
     def _begin(self) -> None:
@@ -127,7 +128,7 @@ class LauncherClient:
     def descriptor(self) -> int:
         return self.link.descriptor
 
-    def settle_in(
+    def configure(
         self,
         running: str,
         output: str,
@@ -138,9 +139,9 @@ class LauncherClient:
         series: str = "",
         series_header: str = "",
     ) -> None:
-        """Tells it where to work; it starts nothing before. What an earlier one left there of its groups is removed.
+        """Sends the settings; the launcher starts nothing before. Removes control groups that an earlier launcher left.
 
-        Time series of what is looked at go into the directory `series`, unless that is empty.
+        Time series go into the directory `series`, unless it is empty.
         """
         clear_groups(running)
         self._running = running
@@ -149,7 +150,7 @@ class LauncherClient:
         self.link.send(self._settings)
 
     def start(self, place: int, orders: Sequence[Order]) -> None:
-        """Commands to run one after another in one place, behind what is there already."""
+        """Sends commands to run one after another in one place, behind those that are there already."""
         if self.seating is not None:
             orders = self.seating.seated(orders)
         for order in orders:
@@ -161,20 +162,21 @@ class LauncherClient:
             self.link.send((KILL, task, outcome.value, why, at_once))
 
     def collect(self) -> list[tuple[Any, ...]] | None:
-        """What it has to tell; None if it died: then what was in flight is lost and `replace` gives a new one."""
+        """Returns the messages of the launcher; None if it has died: then its attempts are lost and `replace` starts a
+        new one."""
         messages = self.link.receive()
         if messages is None:
             return None
-        told = [row for message in messages for row in message]
-        for row in told:
+        rows = [row for message in messages for row in message]
+        for row in rows:
             if row[0] == "ended":
                 self.in_flight.pop(row[1], None)
                 if self.seating is not None:
                     self.seating.give(row[1])
-        return told
+        return rows
 
     def replace(self) -> list[tuple[int, int]]:
-        """Ends what the dead launcher left behind and starts another; returns the attempts that were lost."""
+        """Kills what the dead launcher left behind and starts another; returns the lost attempts."""
         self.close()
         for pid in marked_processes(f"{self.run}:".encode()):
             kill_process(pid)
@@ -189,19 +191,19 @@ class LauncherClient:
         return lost
 
     def close(self) -> None:
-        """Hangs up: the launcher ends what still runs, then itself."""
+        """Closes the connection: the launcher kills what still runs, then exits."""
         if self.link.descriptor >= 0:
             os.close(self.link.descriptor)
             self.link.descriptor = -1
-            self._bury()
+            self._wait_for_end()
             if self.seating is not None:
                 self.seating.close()
 
-    def _bury(self) -> None:
-        """Waits for its end; one that cannot end because a process will not die is left to the system."""
+    def _wait_for_end(self) -> None:
+        """Waits for the end of the launcher; one that waits for an unkillable process is left to the system."""
         try:
             death = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not on this system; or no descriptor is left
+        except (AttributeError, OSError):  # not supported on this system, or no descriptor is left
             deadline = time.monotonic() + _PATIENCE
             while not os.waitpid(self.pid, os.WNOHANG)[0] and time.monotonic() < deadline:
                 time.sleep(_PAUSE)
@@ -213,7 +215,7 @@ class LauncherClient:
         os.close(death)
 
     def abandon(self) -> None:
-        """Ends it at once; for runs that come to nothing."""
+        """Kills the launcher at once, for runs that do not start."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:

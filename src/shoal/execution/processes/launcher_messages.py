@@ -1,16 +1,17 @@
-"""Messages between engine and launcher: length and `marshal`, over a socket.
+"""Messages between a run and its launcher: length and `marshal`, over a socket.
 
-Both ends are the same Shoal, and one started the other, so there is nothing to validate; `marshal` is the quickest
-encoding there is without an import. Version 2 has no references between objects, so that the compiled launcher can read
-it in a few lines.
+Both ends belong to the same version of Shoal, and one started the other, so nothing is validated. `marshal` is the
+fastest encoding that needs no import. Its version 2 has no references between objects, so that the compiled launcher
+can read it with a few lines of code.
 
-What the engine sends: first its settings, then `(START, place, orders)` and `(KILL, task, outcome, why, at once)`. What
-comes back are lists of tuples that begin with `ended`, `course`, `running`, `grew` or `full`. Behind `ended` stand:
-task, attempt, outcome, exit status, moments of start and end, user and system CPU seconds, peak of the largest process,
-place and size of the output, message, last words; then bytes read and written, context switches, major page faults; of
-the whole tree, 0 where it was too short to be looked at: peaks of resident, virtual and swapped memory, most processes
-at once, processes in all; thousandths of cores; and for those with a limit of disk what they had of it, in bytes and
-files. Of one that took a second or more the `course` comes before: task, attempt, points.
+The run first sends its settings, then `(START, place, orders)` and `(KILL, task, outcome, why, at once)`. The launcher
+sends lists of tuples that begin with `ended`, `course`, `running`, `grew` or `full`. After `ended` follow: task,
+attempt, outcome, exit status, start and end time, user and system CPU seconds, peak memory of the largest process,
+offset and size of the output, message, end of the output; then bytes read and written, context switches, major page
+faults; for the whole tree (0 if it was too short to be measured): peak resident, virtual and swapped memory, maximum
+number of processes at once, total number of processes; thousandths of cores; and for tasks with a disk limit their disk
+usage in bytes and files. For attempts of a second or more, `course` comes first: task, attempt, points of the time
+series.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ BOOT = (
 """The launcher's program."""
 START, KILL = 0, 1
 Plain: TypeAlias = tuple[int, int, bytes, float, bytes, bytes, int, bytes]
-"""Task, attempt, command, time limit (negative: none), variables (`NAME=value`, each ended by a zero), directory,
-memory limit in bytes (0: none; negative: not held, but a `grew` row tells when it is passed), words of the shell (each
-ended by a zero; none: /bin/sh; an empty one first: also for a command that needs no shell)."""
+"""Task, attempt, command, time limit (negative: none), variables (each `NAME=value` and a zero byte), directory, memory
+limit in bytes (0: none; negative: not enforced, but a `grew` row reports when it is exceeded), words of the shell (each
+followed by a zero byte; none: /bin/sh; an empty one first: use the shell even for commands that need none)."""
 Order: TypeAlias = Plain | tuple[int, int, bytes, float, bytes, bytes, int, bytes, int, bytes]
-"""What has a limit of disk tells it in bytes, and the files and directories it makes, each path ended by a zero."""
+"""Orders with a disk limit add the limit in bytes, and the output files and directories, each path followed by a zero
+byte."""
 NO_LIMIT = -1.0
 NO_MEMORY_LIMIT = 0
 _VERSION = 2
@@ -38,7 +40,7 @@ _PIECE = 1 << 16
 
 
 class MessageLink:
-    """One end. A descriptor in non-blocking mode keeps what cannot be sent at once for `push`."""
+    """One end of the connection. A non-blocking descriptor keeps what cannot be sent at once for `push`."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -51,7 +53,8 @@ class MessageLink:
         self.push()
 
     def push(self) -> bool:
-        """Sends what is waiting; whether all of it is gone. Nobody at the other end: it is dropped, `receive` tells."""
+        """Sends waiting data; returns whether all of it is sent. If the other end is closed, it is dropped; `receive`
+        reports that."""
         unsent = self._unsent
         while unsent:
             try:
@@ -63,7 +66,7 @@ class MessageLink:
         return True
 
     def receive(self) -> list[Any] | None:
-        """Whole messages that have arrived; None when the other end is gone."""
+        """Returns the complete messages that have arrived; None when the other end is closed."""
         try:
             piece = os.read(self.descriptor, _PIECE)
         except BlockingIOError:

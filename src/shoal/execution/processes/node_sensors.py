@@ -1,8 +1,8 @@
-"""Senses the node: processors, disk, network, memory and the run queue since the last time it was asked.
+"""Measures the node (CPU, disk, network, memory, run queue) since the last sample, and the CPU time of task processes.
 
-The caller asks every half second. Files stay open and are read with one call each; `counters` makes numbers of them.
-Processor time of our own processes is taken off, so that a controller sees what tasks do. Where there is no `/proc`
-every figure is None. What follows from the figures is left to `policy.throttle`.
+The caller samples every half second. Files stay open and are read with one system call each; `kernel_counters` parses
+them. CPU time of our own processes is subtracted, so that the throttle controller sees that of tasks. Without `/proc`
+every figure is None. `shoal.core.policies.throttle` interprets the figures.
 """
 
 from __future__ import annotations
@@ -34,53 +34,54 @@ from shoal.execution.processes.kernel_counters import (
 
 CHUNK = 1 << 16
 SHORT = 1 << 11
-"""The kernel gives files that are lists in chunks of a page, cut between two lines: a shorter one is the last."""
+"""The kernel returns list files in chunks of a page, cut between lines: a shorter chunk is the last."""
 UNKNOWN_LINK = 1_250_000_000
-"""Bytes per second of a link whose rate the system does not tell, as for most virtual ones: 10 Gbit/s.
+"""Assumed bytes per second of a link whose speed the system does not report, as for most virtual links: 10 Gbit/s.
 
-Rather too much than too little: a share that stops at 1 would look like a link that is full.
+A high value is safer: with a low one, normal traffic would look like a full link.
 """
 SECTOR = 512
 FILES = ("stat", "loadavg", "meminfo", "diskstats", "net/dev", "pressure/cpu", "pressure/memory", "pressure/io")
 STAND_INS = (b"loop", b"ram", b"zram", b"dm-", b"md")
-"""Disks that are memory, or other disks once more."""
+"""Block devices in memory, or on top of other disks."""
 
 
 class SensedNode(msgspec.Struct, frozen=True):
-    """A node since the last time; shares from 0 to 1, times in seconds. None: not known here."""
+    """A node since the last sample; fractions from 0 to 1, times in seconds. None: not available here."""
 
     user: float | None = None
     system: float | None = None
     iowait: float | None = None
     steal: float | None = None
     own: float | None = None
-    """The share of our own processes, which is not in `user` and `system`."""
+    """CPU fraction of our own processes, which is not in `user` and `system`."""
     cpu_pressure: float | None = None
-    """The share of time in which some task waited for a processor."""
+    """Fraction of time in which some task waited for a CPU."""
     memory_pressure: float | None = None
     io_pressure: float | None = None
     memory_available: int | None = None
     """Bytes."""
     disk: float | None = None
-    """The share of time in which the busiest disk was at work."""
+    """Fraction of time in which the busiest disk was busy."""
     disk_bytes: float | None = None
-    """Read and written per second."""
+    """Bytes read and written per second."""
     disk_latency: float | None = None
-    """Per request; 0 if there was none."""
+    """Seconds per request; 0 if there was none."""
     network: float | None = None
-    """Of the rate of the busiest link, in its busier direction."""
+    """Utilisation of the busiest link, in its busier direction."""
     network_bytes: float | None = None
-    """Received and sent per second."""
+    """Bytes received and sent per second."""
     loopback_bytes: float | None = None
-    """Sent per second within the node."""
+    """Bytes sent per second within the node."""
     run_queue: int | None = None
-    """Threads that run or could run; without the one that asks."""
+    """Runnable threads, without the one that measures."""
     blocked: int | None = None
     """Threads that wait for a disk."""
     load: float | None = None
 
     def sample(self, running: Mapping[str, int]) -> NodeSample:
-        """The same for a controller, with the tasks of each category under way; what is not known shows no use."""
+        """Converts it for the throttle controller, with the number of running tasks per category; unavailable figures
+        count as no usage."""
         return NodeSample(
             user=self.user or 0.0,
             system=self.system or 0.0,
@@ -96,20 +97,20 @@ class SensedNode(msgspec.Struct, frozen=True):
 
 
 class AccountReading(NamedTuple):
-    """All accounts at one moment."""
+    """All counters at one time."""
 
     at: float
     cpu: CpuCounters | None
     own: Mapping[int, tuple[int, int]]
-    """Ticks of our processes by pid."""
+    """Clock ticks of our processes, by pid."""
     waited: tuple[int | None, int | None, int | None]
-    """Microseconds for processors, memory and disks."""
+    """Microseconds of stall for CPU, memory and disk."""
     disks: Mapping[bytes, DiskCounters]
     links: Mapping[bytes, InterfaceCounters]
 
 
 class NodeSensor:
-    """Reads the accounts and says what happened in between. `now` is any clock that goes on evenly."""
+    """Reads the counters and computes what happened in between. `now` is any monotonic clock."""
 
     def __init__(self, now: float, own: Iterable[int] = (), proc: str = "/proc", system: str = "/sys") -> None:
         self._proc = proc
@@ -119,13 +120,13 @@ class NodeSensor:
         self._processors = _own_processors()
         self._disks = _disks(self._system)
         self._rates: dict[bytes, int] = {}
-        """Bytes per second of the links that count; of the others 0."""
+        """Bytes per second of the links that count; 0 for others."""
         for pid in own:
             self.exclude(pid)
         self._before, _ = self._read(now)
 
     def exclude(self, pid: int) -> None:
-        """From now on the processor time of this process is our own; until it ends."""
+        """Counts the CPU time of this process as our own until it ends."""
         descriptor = _opened(f"{self._proc}/{pid}/stat")
         if descriptor is not None and pid not in self._own:
             self._own[pid] = descriptor
@@ -133,7 +134,7 @@ class NodeSensor:
             os.close(descriptor)
 
     def sense(self, now: float) -> SensedNode:
-        """What happened since the last call, or since the beginning."""
+        """Returns what happened since the last call, or since the start."""
         before = self._before
         after, (stat, load, memory) = self._read(now)
         seconds = after.at - before.at
@@ -177,12 +178,12 @@ class NodeSensor:
         self._files, self._own = [None] * len(FILES), {}
 
     def _read(self, now: float) -> tuple[AccountReading, tuple[bytes, bytes, bytes]]:
-        """The accounts, and the texts of which only the newest counts."""
+        """Returns the counters, and the texts of which only the latest values matter."""
         stat, load, memory, disks, links, *pressures = map(_content, self._files)
         own = {}
         for pid, descriptor in list(self._own.items()):
             ticks = parse_process(_content(descriptor))
-            if ticks is None:  # it has ended
+            if ticks is None:  # the process has ended
                 os.close(self._own.pop(pid))
             else:
                 own[pid] = ticks
@@ -200,7 +201,7 @@ class NodeSensor:
     def _network(
         self, before: Mapping[bytes, InterfaceCounters], after: Mapping[bytes, InterfaceCounters], seconds: float
     ) -> tuple[float | None, float | None, float | None]:
-        """Share of the busiest link, bytes per second of all, and of loopback."""
+        """Returns the utilisation of the busiest link, and bytes per second of all links and of loopback."""
         if not after:
             return None, None, None
         if not after.keys() <= self._rates.keys():
@@ -218,7 +219,7 @@ class NodeSensor:
 
 
 def _processors(before: AccountReading, after: AccountReading) -> tuple[Shares | None, float | None]:
-    """How the processors spent their time without us, and our own share."""
+    """Returns how CPU time was spent without our own processes, and our own fraction."""
     if before.cpu is None or after.cpu is None:
         return None, None
     user = sum(ticks[0] - before.own.get(pid, ticks)[0] for pid, ticks in after.own.items())
@@ -230,7 +231,7 @@ def _processors(before: AccountReading, after: AccountReading) -> tuple[Shares |
 def _disk(
     before: Mapping[bytes, DiskCounters], after: Mapping[bytes, DiskCounters], seconds: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Share of the busiest disk, bytes per second of all, and seconds per request."""
+    """Returns the utilisation of the busiest disk, bytes per second of all disks, and seconds per request."""
     pairs = [(before[name], disk) for name, disk in after.items() if name in before]
     if not pairs:
         return None, None, None
@@ -247,7 +248,8 @@ def _opened(path: str) -> int | None:
 
 
 def _content(descriptor: int | None) -> bytes:
-    """The file as it is now; nothing if there is none, or its process has ended, or the kernel has it switched off."""
+    """Returns the current content of the file; empty if it does not exist, its process has ended, or the kernel has
+    disabled it."""
     if descriptor is None:
         return b""
     try:
@@ -261,7 +263,7 @@ def _content(descriptor: int | None) -> bytes:
 
 
 def _own_processors() -> frozenset[int] | None:
-    """The numbers of the processors that we may use; None if these are all."""
+    """Returns the numbers of the CPUs that this process may use; None if these are all."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     usable = frozenset(os.sched_getaffinity(0))
@@ -269,7 +271,7 @@ def _own_processors() -> frozenset[int] | None:
 
 
 def _disks(system: Path) -> frozenset[bytes]:
-    """Whole disks, each once: those that are devices; where nothing says so, those that do not stand for others."""
+    """Returns whole disks, each once: those with a device; if none has one, those that are not on top of others."""
     try:
         names = sorted(os.listdir(system / "block"))
     except OSError:
@@ -280,9 +282,9 @@ def _disks(system: Path) -> frozenset[bytes]:
 
 
 def _link_rates(system: Path, names: list[bytes]) -> dict[bytes, int]:
-    """Bytes per second of the links, 0 for those that only pass on what another one carries.
+    """Returns bytes per second of the links; 0 for links that only forward the traffic of others.
 
-    Bridges and the like have no device. Where nothing has one, as in a container, everything but loopback counts.
+    Bridges and similar links have no device. If no link has one, as in a container, all but loopback count.
     """
     links = {name: system / "class" / "net" / name.decode(errors="replace") for name in names if name != b"lo"}
     devices = [name for name, path in links.items() if (path / "device").exists()]
@@ -302,11 +304,12 @@ def _rate_of(link: Path) -> int:
 
 READ_BYTES = 1 << 12
 MOST = 2000
-"""Processes that are looked at; with more of them what is found is too little, and the answer None."""
+"""Maximum number of processes to scan; with more of them the sum would be too small, so the result is None."""
 
 
 def task_seconds(roots: Iterable[int], proc: str = "/proc") -> float | None:
-    """Seconds of processor time so far; it may fall a little when a process ends that nobody waits for."""
+    """Returns the CPU seconds of all descendants so far; may decrease slightly when a process ends that is not waited
+    for."""
     kept = set(roots)
     ticks = 0
     looked_at = 0
@@ -333,14 +336,14 @@ def task_seconds(roots: Iterable[int], proc: str = "/proc") -> float | None:
 
 
 def _stat(proc: str, pid: int) -> list[int] | None:
-    """Ticks as user and for the system, of the process and of the children it has waited for; None: it is gone."""
+    """Returns user and system ticks of a process and the children it has waited for; None if it has ended."""
     text = _read_file(f"{proc}/{pid}/stat")
     words = text.rpartition(b")")[2].split()[11:15]
     return [int(word) for word in words] if len(words) == 4 else None
 
 
 def _children(proc: str, pid: int) -> list[int] | None:
-    """Of its first thread; None if the kernel keeps no such list, or the process is gone."""
+    """Returns the children of its first thread; None if the kernel keeps no such list, or the process has ended."""
     path = f"{proc}/{pid}/task/{pid}/children"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

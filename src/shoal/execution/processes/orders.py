@@ -1,4 +1,4 @@
-"""Orders for the launcher: a task's command with what its profile and the broker say of it."""
+"""Orders for the launcher (command, limits, environment), and the assignment of processors and GPUs to tasks."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import Requirement, require
 from shoal.resources.tickets import GrantedPart, TicketState
 
-LIMITS_OF_FUNCTIONS = "of functions is reserved on this machine and not held: a function that takes more is not ended"
+LIMITS_OF_FUNCTIONS = "of functions is reserved but not enforced on this machine: functions above it are not killed"
 _MEMORY = SIZED.index("memory")
 
 
 class Orders:
-    """Makes the orders of one run; what is the same for all tasks of a profile is made once."""
+    """Makes the orders of one run; computes what all tasks of a profile share only once."""
 
     def __init__(self, graph: Graph, *, enforced: bool) -> None:
-        """If nothing is `enforced`, what a task declares is no limit."""
+        """Unless `enforced`, declared resources are not limits."""
         self._graph = graph
-        self._circumstances = [circumstances_of(profile) for profile in graph.profiles]
+        self._settings = [settings_of(profile) for profile in graph.profiles]
         self._shell = [shell_of(profile) for profile in graph.profiles]
         self._memory = [profile.resources.get("memory") if enforced else 0 for profile in graph.profiles]
         self._disk = [profile.resources.get("disk") if enforced else 0 for profile in graph.profiles]
 
     def make(self, task: int, attempt: int, command: str, sizes: Amounts) -> Order:
-        """The order; what the task declared is a limit, what was learned only says from where on we want to know."""
+        """Returns the order of an attempt. Declared memory is a limit; learned memory is a threshold that is only
+        reported."""
         profile = self._graph.profile[task]
         memory = self._memory[profile] or -sizes[_MEMORY]
         disk = self._disk[profile]
-        plain = (task, attempt, os.fsencode(command), *self._circumstances[profile], memory, self._shell[profile])
+        plain = (task, attempt, os.fsencode(command), *self._settings[profile], memory, self._shell[profile])
         return (*plain, disk, self._paths(task)) if disk else plain
 
     def _paths(self, task: int) -> bytes:
@@ -50,15 +51,15 @@ class Orders:
         return b"".join(os.fsencode(names[file]) + b"\0" for file in self._graph.outputs_of(task))
 
 
-def circumstances_of(profile: Profile) -> tuple[float, bytes, bytes]:
-    """Time limit, variables and directory of an order."""
+def settings_of(profile: Profile) -> tuple[float, bytes, bytes]:
+    """Returns time limit, variables and directory of an order."""
     variables = "".join(f"{name}={value}\0" for name, value in profile.environment)
     limit = NO_LIMIT if profile.timeout is None else profile.timeout
     return limit, os.fsencode(variables), os.fsencode(profile.directory or "")
 
 
 def notes_on(plan: Plan, *, enforced: bool) -> Iterator[str]:
-    """What is not as the tasks that are to run would have it on this machine, each in a sentence."""
+    """Yields a warning for each request of the plan's tasks that this machine cannot meet."""
     graph = plan.graph
     profiles, actions = graph.profiles, graph.actions
     for kind in ("memory", "disk"):
@@ -74,7 +75,7 @@ def notes_on(plan: Plan, *, enforced: bool) -> Iterator[str]:
 
 
 def shell_of(profile: Profile) -> bytes:
-    """The words of the shell for an order. Which one there is, is a matter of the machine that runs the task."""
+    """Returns the words of the shell for an order; the machine that runs the task decides which shells exist."""
     words = words_of_shell(profile.shell)
     return b"".join(os.fsencode(word) + b"\0" for word in words)
 
@@ -84,10 +85,10 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def environment_of(places: Sequence[GrantedPart], *, threads: bool = True, gpus: bool = True) -> list[tuple[str, str]]:
-    """The variables of a task that holds these places, all on one machine.
+    """Returns the environment variables of a task with these processors and devices, all on one machine.
 
-    With `threads` the usual libraries are told to start as many threads as there are processors. Where there are `gpus`
-    at all, those that a task was not granted are hidden from it.
+    With `threads`, the common numerical libraries are configured to start as many threads as there are processors. On
+    machines with `gpus`, all others are hidden from the task.
     """
     cpus = sorted({cpu for place in places for cpu in place.cpus})
     devices = [device for place in places for device in place.devices]
@@ -96,7 +97,7 @@ def environment_of(places: Sequence[GrantedPart], *, threads: bool = True, gpus:
         variables.append((CPUS, number_text(cpus)))
         if threads:
             variables.append((THREADS, str(len(cpus))))
-    # An empty list hides all devices from a task that was granted none.
+    # An empty list hides all devices from a task without GPUs.
     if gpus:
         variables.append(("CUDA_VISIBLE_DEVICES", ",".join(devices)))
     memory = sum(place.memory for place in places)
@@ -106,7 +107,7 @@ def environment_of(places: Sequence[GrantedPart], *, threads: bool = True, gpus:
 
 
 def first_threads(part: MachinePart, above: str = "") -> Iterator[str]:
-    """The first thread of each core, by its path."""
+    """Yields the first thread of each core, by its path."""
     path = f"{above}/{part.name}" if above else part.name
     if part.kind == CORE:
         yield from (f"{path}/{inside.name}" for inside in part.parts[:1])
@@ -116,9 +117,9 @@ def first_threads(part: MachinePart, above: str = "") -> Iterator[str]:
 
 
 class Claims:
-    """What other engines on this machine have given to their tasks: one locked file for each processor and device.
+    """Processors and devices that other runs on this machine have assigned: one locked file for each.
 
-    The locks of a process that is gone are free. Other users' engines are not known of.
+    A lock is released when its process ends. Runs of other users are not visible.
     """
 
     def __init__(self, folder: str) -> None:
@@ -126,7 +127,7 @@ class Claims:
         self._files: dict[str, int] = {}
 
     def take(self, names: Sequence[str]) -> bool:
-        """All of them, or none."""
+        """Locks all of them, or none."""
         for at, name in enumerate(names):
             if not self._lock(name):
                 self.give(names[:at])
@@ -135,7 +136,7 @@ class Claims:
 
     def give(self, names: Sequence[str]) -> None:
         for name in names:
-            if name in self._files:  # else it was closed, and is free
+            if name in self._files:  # otherwise it was closed, which unlocks it
                 fcntl.flock(self._files[name], fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -156,13 +157,13 @@ class Claims:
 
 
 class Seats:
-    """The processors and GPUs of one machine, and which task has which of them.
+    """Assigns the processors and GPUs of one machine to tasks.
 
-    Whether a task may run is decided before; one for which nothing is left here runs unpinned rather than not at all.
+    The scheduler has already decided that a task runs; if no free seat is left for it, it runs unpinned.
     """
 
     def __init__(self, machine: MachinePart, folder: str = SHARED) -> None:
-        """`folder`: where engines on this machine see what others have taken."""
+        """`folder`: where the runs on this machine see what others have taken."""
         self._steward = ResourceManager([machine])
         self._idle_first = tuple(first_threads(machine))
         self._has_gpus = any(part.kind == GPU for part in machine.parts)
@@ -171,9 +172,9 @@ class Seats:
         self._wanted: dict[tuple[int, int], Requirement] = {}
 
     def take(self, task: int, cores: int, gpus: int = 0) -> bytes:
-        """The variables of a task's order, each ended by a zero; empty if it is not pinned.
+        """Returns the variables of a task's order, each followed by a zero byte; empty if it is not pinned.
 
-        A core of a contract is a processor as the system counts them, which here is a thread.
+        One requested core is one CPU as the system counts them, which is a hardware thread.
         """
         taken_by_others: list[int] = []
         variables = b""
@@ -182,7 +183,7 @@ class Seats:
             names = names_of(places)
             if self._claims.take(names):
                 self._held[task] = ticket, names
-                variables = self._told(places)
+                variables = self._variables(places)
                 break
             taken_by_others.append(ticket)
         for ticket in taken_by_others:
@@ -190,7 +191,7 @@ class Seats:
         return variables
 
     def give(self, task: int) -> None:
-        """The task has ended; one that had no seat is no matter."""
+        """Releases the seat of a task; does nothing if it had none."""
         held = self._held.pop(task, None)
         if held is not None:
             ticket, names = held
@@ -204,7 +205,7 @@ class Seats:
         wanted = self._wanted.get((cores, gpus))
         if wanted is None:
             needs = {THREAD: cores, GPU: gpus}
-            # Two tasks on the two threads of one core are slower than on two cores, so those come first.
+            # Two tasks on the two threads of one core are slower than on two cores, so whole cores come first.
             prefer = self._idle_first if cores == 1 and not gpus else ()
             wanted = require({kind: count for kind, count in needs.items() if count}, prefer=prefer)
             self._wanted[cores, gpus] = wanted
@@ -217,22 +218,22 @@ class Seats:
             return None
         return ticket.number
 
-    def _told(self, places: Sequence[GrantedPart]) -> bytes:
+    def _variables(self, places: Sequence[GrantedPart]) -> bytes:
         variables = environment_of(places, gpus=self._has_gpus)
-        # Who has said how many threads there are to be means it.
+        # A number of threads that the user has set is kept.
         chosen = [(name, value) for name, value in variables if name != THREADS or THREADS not in os.environ]
         return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in chosen)
 
 
 def names_of(places: Sequence[GrantedPart]) -> list[str]:
-    """What other engines must not take as well, always in the same order."""
+    """Returns the names to lock against other runs, always in the same order."""
     cpus = sorted({cpu for place in places for cpu in place.cpus})
     devices = sorted({device for place in places for device in place.devices})
     return [*(f"cpu{cpu}" for cpu in cpus), *(f"gpu{device}" for device in devices)]
 
 
 class SeatedOrders:
-    """Seats for the orders of one run: who asks for whole cores or GPUs gets certain ones."""
+    """Seats for the orders of one run: tasks that request whole cores or GPUs are pinned."""
 
     def __init__(self, seats: Seats, needs: Sequence[tuple[int, int]], kind_of: Callable[[int], int]) -> None:
         """`needs` are cores and GPUs by kind of task; 0 and 0 for those that are not pinned."""
@@ -241,15 +242,15 @@ class SeatedOrders:
         self._kind_of = kind_of
 
     def seated(self, orders: Sequence[Order]) -> Sequence[Order]:
-        """The orders, with what the task is told; tasks so short that they come in bundles are not pinned."""
+        """Adds the variables of seats to the orders. Tasks so short that they are bundled are not pinned."""
         if len(orders) != 1:
             return orders
         (order,) = orders
         cores, gpus = self._needs[self._kind_of(order[0])]
         if not cores and not gpus:
             return orders
-        told = self._seats.take(order[0], cores, gpus)
-        variables = without(told, order[4]) + order[4]
+        added = self._seats.take(order[0], cores, gpus)
+        variables = without(added, order[4]) + order[4]
         seated = (*order[:4], variables, *order[5:])
         return [cast(Order, seated)]
 
@@ -260,21 +261,21 @@ class SeatedOrders:
         self._seats.close()
 
 
-def without(told: bytes, own: bytes) -> bytes:
-    """The variables of a seat but for those that the user has set for the task."""
+def without(added: bytes, own: bytes) -> bytes:
+    """Returns the variables of a seat except those that the user has set for the task."""
     if not own:
-        return told
+        return added
     names = {entry.partition(b"=")[0] for entry in own.split(b"\0")}
-    kept = [entry for entry in told.split(b"\0") if entry and entry.partition(b"=")[0] not in names]
+    kept = [entry for entry in added.split(b"\0") if entry and entry.partition(b"=")[0] not in names]
     return b"".join(entry + b"\0" for entry in kept)
 
 
 def seating_for(profiles: Sequence[Profile], kind_of: Callable[[int], int]) -> SeatedOrders | None:
-    """The seating of a run on this machine; None if none of its tasks declares whole cores or GPUs."""
+    """Returns the seating of a run on this machine; None if no task declares whole cores or GPUs."""
     needs = [needs_of(profile) for profile in profiles]
     if not any(cores or gpus for cores, gpus in needs) or not hasattr(os, "sched_setaffinity"):
         return None
-    # Only who needs it pays for it: most tasks are held to nothing.
+    # imported only when needed: most tasks are not pinned
     from shoal.execution.processes.topology import this_machine
 
     folder = SHARED if os.path.isdir(SHARED) else tempfile.gettempdir()
@@ -282,7 +283,7 @@ def seating_for(profiles: Sequence[Profile], kind_of: Callable[[int], int]) -> S
 
 
 def needs_of(profile: Profile) -> tuple[int, int]:
-    """Whole cores and GPUs that a task declares; parts of one are shared, so nobody is held to them."""
+    """Returns the whole cores and GPUs that a task declares. Fractional ones are shared, so they are not pinned."""
     found = []
     for name in ("cores", "gpus"):
         amount = profile.resources.get(name) if profile.declares(name) else 0

@@ -1,7 +1,7 @@
-"""Output of tasks: written by the task into its slot's file, kept in one stream per workflow.
+"""Captured output of tasks: one file per slot while a task runs, one output stream per workflow afterwards.
 
-A slot's file is opened once and inherited by one task after another; a silent task costs one `lseek`. What a task
-wrote is appended to the stream when it ends, and the ledger says where it stands there.
+A slot's file is opened once and inherited by one task after another; a task without output costs one `lseek`. When a
+task ends, its output is appended to the stream, and the ledger records its offset there.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _PIECE = 1 << 20
 TAIL_BYTES = 8192
 _SPARE_DESCRIPTORS = 16
-"""Are left for looks at processes, series and the stream."""
+"""Descriptors that remain for measurements, time series and the stream."""
 
 
 class OutputSlots:
-    """Capture files, lowest free number first, so that a run uses as many as it has tasks at once."""
+    """Capture files, lowest free number first, so that a run uses as many as it has concurrent tasks."""
 
     def __init__(self, directory: str) -> None:
         self.directory = os.path.abspath(directory)
         self.descriptors: list[int] = []
         self.to_renew: set[int] = set()
-        """Slots whose file is held open by something that does not end; they get another one for the next task."""
+        """Slots whose file is held open by a process that does not end; the next task gets a new file."""
         self._free: list[int] = []
         self._identities: list[tuple[int, int]] = []
         self._commands: set[int] = set()
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def take(self) -> int:
-        """The lowest free slot; raises `OSError` if there can be no other."""
+        """Returns the lowest free slot; raises `OSError` if there can be no other."""
         if self._free:
             return heappop(self._free)
         descriptor = self._open(len(self.descriptors))
         if self._most != resource.RLIM_INFINITY and descriptor + _SPARE_DESCRIPTORS >= self._most:
-            os.close(descriptor)  # the lowest free number was given, so there are not enough behind it
+            os.close(descriptor)  # descriptors are numbered from the lowest free one, so too few are left
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self.descriptors.append(descriptor)
         self._identities.append(_identity(descriptor))
@@ -49,7 +49,7 @@ class OutputSlots:
     def give_back(self, slot: int) -> None:
         if slot in self._commands:
             self._commands.discard(slot)
-            with suppress(FileNotFoundError):  # there was no room for it
+            with suppress(FileNotFoundError):  # there was no disk space for it
                 os.unlink(self._command(slot))
         if slot in self.to_renew:
             self.to_renew.discard(slot)
@@ -61,11 +61,11 @@ class OutputSlots:
         heappush(self._free, slot)
 
     def identity(self, slot: int) -> tuple[int, int]:
-        """Device and inode of its file; no other slot has them."""
+        """Returns device and inode of its file, which no other slot has."""
         return self._identities[slot]
 
     def write_command(self, slot: int, command: str) -> str:
-        """Writes a command that is too long for an argument to a file beside the slot's; its path."""
+        """Writes a command that is too long for an argument to a file beside the slot's; returns its path."""
         path = self._command(slot)
         self._commands.add(slot)
         with open(path, "wb") as file:
@@ -100,22 +100,22 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 class OutputStream:
-    """The stream; appended to by the processes of a run, read by anybody with an offset and a size from the ledger."""
+    """The output stream; the processes of a run append to it, readers use offsets and sizes from the ledger."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.full = False
-        """There was no room for some output; the run should stop."""
+        """There was no disk space for some output; the run should stop."""
         self._descriptor = -1
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """Where the data stands now; (0, 0) if there was no room for it."""
+        """Returns offset and size of the data; (0, 0) if there was no disk space for it."""
         with self._alone():
             return self._append(data)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Launcher and engine both append: what belongs together stays together."""
+        """Locks the stream: the run and its launcher both append, and each piece must stay contiguous."""
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, _APPEND, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -137,7 +137,7 @@ class OutputStream:
         return begin, len(data)
 
     def absorb(self, source: int, size: int) -> tuple[int, int, bytes]:
-        """Moves a slot's content into the stream and empties the slot; also returns the tail for messages."""
+        """Moves a slot's content into the stream and empties the slot; also returns the end of it for messages."""
         begin, moved = -1, 0
         with self._alone():
             while moved < size:

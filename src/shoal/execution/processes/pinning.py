@@ -1,10 +1,9 @@
-"""Holding a process to processors.
+"""Pins a process to processors (CPU affinity).
 
-A task that is started by a launcher has its processors in the variable `SHOAL_CPUS` of its order; whoever starts the
-process reads them there (`cpus_in`) and sets the affinity between fork and exec. A Python launcher, which has no such
-moment, takes on the affinity itself while it spawns (`pinned`). Tasks without a grant carry no such variable and cost
-nothing. Who gets which processors is left to `shoal.execution.processes.orders`; a launcher imports
-only this.
+A pinned task has its processors in the variable `SHOAL_CPUS` of its order. The compiled launcher reads them there and
+sets the affinity between fork and exec. The Python launcher, which uses posix_spawn, sets its own affinity while it
+spawns (`pinned`), and the child inherits it. Tasks that are not pinned have no such variable and no extra cost.
+`shoal.execution.processes.orders` assigns the processors; launchers import only this module.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ CPUS = "SHOAL_CPUS"
 
 
 def number_list(text: str) -> list[int]:
-    """The numbers of `0-3,8,10-11`, as the system writes sets of processors; what is no number is left out."""
+    """Returns the numbers in `0-3,8,10-11`, the system's format for sets of processors; skips invalid parts."""
     found: list[int] = []
     for piece in text.strip().split(","):
         first, _, last = piece.strip().partition("-")
@@ -27,7 +26,7 @@ def number_list(text: str) -> list[int]:
 
 
 def number_text(numbers: Iterable[int]) -> str:
-    """`0-3,8`: the opposite of `number_list`."""
+    """Formats numbers as `0-3,8`: the inverse of `number_list`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -38,12 +37,12 @@ def number_text(numbers: Iterable[int]) -> str:
 
 
 def cpus_in(variables: Iterable[tuple[str, str]]) -> list[int]:
-    """The processors named in the variables of an order; empty if none are."""
+    """Returns the processors named in the variables of an order; empty if there are none."""
     return next((number_list(value) for name, value in variables if name == CPUS), [])
 
 
 def pin(cpus: Iterable[int], pid: int = 0) -> bool:
-    """Holds a process, or ourselves, to these processors; whether the system did that."""
+    """Pins a process, or this one, to processors; returns whether the system did that."""
     wanted = list(cpus)
     if not wanted or not hasattr(os, "sched_setaffinity"):
         return False
@@ -56,7 +55,7 @@ def pin(cpus: Iterable[int], pid: int = 0) -> bool:
 
 @contextmanager
 def pinned(cpus: Iterable[int]) -> Iterator[None]:
-    """While this lasts, processes that we start are held to these processors from their first instruction on."""
+    """Pins processes that are started inside the block from their first instruction on."""
     wanted = list(cpus)
     before = os.sched_getaffinity(0) if wanted and hasattr(os, "sched_getaffinity") else None
     try:

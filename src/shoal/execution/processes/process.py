@@ -1,9 +1,9 @@
-"""Commands as processes: started by `posix_spawn`, reaped with `wait4`, ended as a whole tree.
+"""Runs commands as processes: starts them with `posix_spawn`, reaps them with `wait4`, kills their whole trees.
 
-There is no thread and no Python between spawn and exec. Each task is the leader of its own process group. What is left
-of the group when its leader exits is ended with it, and what escaped from the group, found by descent, by the mark in
-its environment and by the output that it holds (`sampler`). Memory limits are held by looking often; the compiled
-launcher leaves them to the system where it can.
+There is no thread and no Python code between spawn and exec. Each task is the leader of its own process group. When the
+leader exits, the rest of its group is killed, and so are processes that left the group: they are found by descent, by
+the mark in their environment and by the output file that they hold (`sampler`). Memory limits are enforced by frequent
+measurements; the compiled launcher leaves them to the kernel where it can.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from shoal.execution.processes.output import OutputSlots
 from shoal.execution.processes.pinning import cpus_in, pinned
 from shoal.execution.processes.process_table import MARK_NAME, ProcessTable, dead_child, signal_group
 from shoal.execution.processes.sampler import (
+    OrphanEvidence,
     Owner,
     Peaks,
     ReapedTime,
-    Signs,
     TreeProcess,
     Trees,
     end_processes,
@@ -44,23 +44,23 @@ from shoal.execution.processes.usage_series import UsageSeries
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 LEAST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
-"""Between two looks at a task's tree: a tenth of its age, within these bounds."""
+"""Seconds between two measurements of a task's tree: a tenth of its age, within these bounds."""
 LIMIT_PAUSE = 0.02
-"""For tasks with a memory limit."""
+"""The same for tasks with a memory limit."""
 DISK_PAUSE = 0.05
-"""For tasks with a limit of disk."""
-_WORTH_ASKING = 0.004
-"""A task shorter than this is not asked for the bytes it read from memory."""
+"""The same for tasks with a disk limit."""
+_LEAST_SECONDS_FOR_IO = 0.004
+"""For a task shorter than this, I/O counters are not read."""
 _SHARE_OF_TIME = 25
-"""A look that took 1 ms is followed by 25 ms without one."""
+"""A measurement of 1 ms is followed by 25 ms without one."""
 _END_SECONDS = 2.0
-"""How long we repeat ourselves to what will not end."""
+"""How long signals are repeated to a process that does not end."""
 _GROUP_SECONDS = 0.05
-"""How long we wait for what is left of a task's group."""
+"""How long to wait for the rest of a task's group."""
 _BOOT_CLOCK = 7 if sys.platform == "linux" else CLOCK_MONOTONIC
-"""CLOCK_BOOTTIME, which `/proc` counts by."""
+"""CLOCK_BOOTTIME, the clock of `/proc`."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these, and what is ignored stays so across an exec."""
+"""Python ignores these signals, and exec keeps ignored signals ignored."""
 
 
 class Running(NamedTuple):
@@ -77,7 +77,7 @@ class Running(NamedTuple):
 
 
 class ProcessEnd(NamedTuple):
-    """A process that has ended; its output still lies in its slot."""
+    """A process that has ended; its output is still in its slot."""
 
     running: Running
     outcome: AttemptOutcome
@@ -88,15 +88,15 @@ class ProcessEnd(NamedTuple):
     max_rss: int
     message: str
     counts: tuple[int, ...]
-    """Bytes read and written, context switches, major page faults, and what was seen of the tree: its peaks of
-    resident, virtual and swapped memory, the most processes at once, processes in all; thousandths of cores; bytes and
+    """Bytes read and written, context switches, major page faults; of the whole tree: peak resident, virtual and
+    swapped memory, maximum number of processes at once, total number of processes; thousandths of cores; bytes and
     files on disk."""
     course: bytes
-    """See `shoal.execution.processes.time_series`; empty for short ones."""
+    """See `shoal.execution.processes.time_series`; empty for short attempts."""
 
 
 class ProcessRunner:
-    """Starts and reaps the processes of one run. Not thread-safe: it belongs to the engine's loop."""
+    """Starts and reaps the processes of one run. Not thread-safe: used by one event loop only."""
 
     def __init__(
         self,
@@ -118,36 +118,36 @@ class ProcessRunner:
         self._resolver = CommandResolver(environment.get("PATH", os.defpath))
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._deadlines: list[tuple[float, int, int, float]] = []
-        """Moment, process and attempt, and the time limit; 0 of those that are being ended already."""
+        """Deadline, pid, attempt and time limit; a limit of 0 marks processes that are already being killed."""
         self._options: list[dict[str, Any]] = []
         self._own_peak = 0
-        """The kernel starts a spawned child's peak at that of its parent, with which it shares memory until it
-        executes; so a figure that is not above this says nothing about the task."""
+        """The kernel initialises a spawned child's peak with that of its parent, because they share memory until exec.
+        So a value that is not above this one says nothing about the task."""
         self.look_at_own_peak()
         self._trees = Trees(self.run)
         self._peaks: dict[Owner, Peaks] = {}
         self._spent: dict[Owner, ReapedTime] = {}
-        """Of orphans, whose account goes to the task they came from."""
+        """Usage of reaped orphans, which is added to the task they came from."""
         self._limits: dict[int, int] = {}
-        """Bytes by pid, for those that have a limit; negative: it is not held, but to be told when it is passed."""
+        """Memory limits in bytes by pid; a negative limit is not enforced, but reported when it is exceeded."""
         self.grown: list[tuple[int, int, int, int]] = []
-        """Task, attempt and bytes of those that passed what was expected of them, and bytes of all together."""
+        """Task, attempt and bytes of tasks that exceeded their expected size, and bytes of all tasks together."""
         self._resident: dict[int, int] = {}
-        """Bytes by pid, when they were last looked at."""
+        """Bytes by pid, at the last measurement."""
         self._disks: dict[int, TaskDisk] = {}
-        """By pid, for those that have a limit of disk."""
+        """By pid, for tasks with a disk limit."""
         self.series: Series | None = None
-        """Where time series go, if they are wanted."""
+        """Time series files, if requested."""
         self._courses: dict[int, UsageSeries] = {}
-        """By pid, for those that have been looked at."""
+        """By pid, for tasks that have been measured."""
         self.measures = True
-        """Look at tasks that have no limit, too."""
+        """Measure tasks without a limit, too."""
         self.pass_streams = False
-        """Let tasks write where we do, in place of capturing what they write."""
+        """Let tasks write to our own output streams instead of capturing what they write."""
         self._look_at: dict[int, float] = {}
-        """When to look at a tree again that has been looked at, by pid."""
+        """When to measure a tree again, by pid."""
         self._killed: dict[int, tuple[AttemptOutcome, str]] = {}
-        """Pids we asked to end, and what to call it."""
+        """Pids that were told to end, with the outcome to report."""
 
     def start(
         self,
@@ -164,10 +164,11 @@ class ProcessRunner:
         directory: str | None = None,
         shell: Sequence[str] = (),
     ) -> Running | str | None:
-        """Starts a command; a string says why it could not be started, None that a descriptor is lacking: then it has
-        to wait until another one has ended.
+        """Starts a command. Returns a string with the reason if it cannot be started, None if descriptors are short:
+        then it has to wait until another command has ended.
 
-        `shell` are the words of the shell, /bin/sh without; with an empty one first, no command does without it.
+        `shell` are the words of the shell, by default /bin/sh; with an empty one first, every command is run by the
+        shell.
         """
         variables = self._environment
         variables[MARK_NAME] = b"%s:%d:%d" % (self.run, task, attempt)
@@ -179,7 +180,7 @@ class ProcessRunner:
             if error.errno in OUT_OF_DESCRIPTORS and (self.running or error.errno == errno.ENFILE):
                 return None
             return f"cannot make a file for its output: {error.strerror}"
-        # Made before the task begins: whatever was made since then is its own.
+        # Created before the task begins, so that files changed later count as the task's own.
         task_disk = TaskDisk(disk, paths, self.slots.descriptors[slot]) if disk else None
         begun = clock_gettime(_BOOT_CLOCK)
         try:
@@ -213,7 +214,7 @@ class ProcessRunner:
     def _vectors(
         self, command: str, slot: int, path: str | None, directory: str | None, shell: Sequence[str]
     ) -> list[list[str]]:
-        """What to try to start a command: without a shell, if it needs none, and with one."""
+        """Returns argument vectors to try: without a shell, if the command needs none, then with one."""
         if len(command) * 4 >= LONGEST_WORD and len(os.fsencode(command)) + 1 >= LONGEST_WORD:
             in_shell = [*(filter(None, shell) if shell else (SHELL,)), self.slots.write_command(slot, command)]
         else:
@@ -234,19 +235,20 @@ class ProcessRunner:
 
     @staticmethod
     def _spawn_first(vectors: list[list[str]], environment: dict[bytes, bytes], options: dict[str, Any]) -> int:
-        """The first of the vectors that there is something to execute for."""
+        """Spawns the first vector whose executable can be executed."""
         for vector in vectors[:-1]:
             try:
                 return os.posix_spawn(vector[0], vector, environment, **options)
             except OSError as error:
                 # A script without an interpreter line, or nothing to execute: the shell runs the one and reports the
-                # other. It says best, too, that a command has too many words.
+                # other. It also reports best that a command has too many words.
                 if error.errno not in (errno.ENOEXEC, errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.E2BIG):
                     raise
         return os.posix_spawn(vectors[-1][0], vectors[-1], environment, **options)
 
     def _spawn_options(self, slot: int) -> dict[str, Any]:
-        """Own process group, standard input from nowhere, both outputs into the slot; made once per slot."""
+        """Returns the options: own process group, standard input from /dev/null, both outputs into the slot. Made once
+        per slot."""
         if slot == len(self._options):
             output = self.slots.descriptors[slot]
             dup = os.POSIX_SPAWN_DUP2
@@ -258,15 +260,15 @@ class ProcessRunner:
         return self._options[slot]
 
     def reap(self, now: float) -> list[ProcessEnd]:
-        """All processes that have ended by now, without waiting; adopted orphans are reaped on the way."""
+        """Reaps all processes that have ended, without waiting; also reaps adopted orphans."""
         ends: list[ProcessEnd] = []
         while (pid := dead_child()) is not None:
             running = self.running.get(pid)
             if running is None:
-                self._bury_orphan(pid)
+                self._reap_orphan(pid)
                 continue
             spent = self._spent.pop((running.task, running.attempt), None) or ReapedTime()
-            is_worth_it = self.measures and now - running.started > _WORTH_ASKING
+            is_worth_it = self.measures and now - running.started > _LEAST_SECONDS_FOR_IO
             status, _ = reap_child(pid, spent, self._own_peak, with_traffic=is_worth_it)
             ends.append(self._finish(now, pid, status, spent))
         return ends
@@ -275,23 +277,23 @@ class ProcessRunner:
         return {pid: (running.task, running.attempt) for pid, running in self.running.items()}
 
     def _scan(self, *, thoroughly: bool = False) -> dict[Owner, list[TreeProcess]]:
-        signs = Signs(
+        signs = OrphanEvidence(
             {} if self.pass_streams else {self.slots.identity(one.slot): one[:2] for one in self.running.values()},
             [(one.begun, one[:2]) for one in self.running.values()],
         )
         return self._trees.scan(self._leaders(), self._peaks, signs, thoroughly=thoroughly)
 
-    def _bury_orphan(self, pid: int) -> None:
+    def _reap_orphan(self, pid: int) -> None:
         owner = self._trees.owner_of_orphan(pid, self._leaders())
         spent = ReapedTime() if owner is None else self._spent.setdefault(owner, ReapedTime())
         reap_child(pid, spent, self._own_peak)
         self._trees.forget_orphan(pid)
 
     def _end_group(self, pid: int) -> bool:
-        """Ends what is left of the group of a leader that was just reaped; false if something does not end.
+        """Kills the rest of the group of a leader that was just reaped; returns False if a process does not end.
 
-        While it has members the group's number cannot be given to another, and pids are given out in turn, so nobody
-        else can have got it in the microseconds since.
+        While the group has members, its number is not reused. If it has none, the number could be reused only after all
+        other pids, which is impossible within the microseconds since.
         """
         deadline = monotonic() + _GROUP_SECONDS
         while signal_group(pid, signal.SIGKILL):
@@ -299,17 +301,18 @@ class ProcessRunner:
                 return False
             dead = dead_child(pid)
             if dead is not None:
-                self._bury_orphan(dead)
+                self._reap_orphan(dead)
             else:
                 sleep(0.0002)
         return True
 
     def _finish(self, now: float, pid: int, status: int, spent: ReapedTime) -> ProcessEnd:
-        """Ends what is left of a task whose first process was just reaped, and tells what it was."""
+        """Kills the rest of a task whose first process was just reaped, and returns how the task ended."""
         is_group_gone = self._end_group(pid)
         running = self.running[pid]
         killed = self._killed.pop(pid, None) if self._killed else None
         leaders = self._leaders()
+        # A scan of /proc costs more than a short task, so it is skipped unless there may be escaped processes.
         if killed is not None or not is_group_gone or self._trees.may_have_orphans(leaders, pid):
             self._end_escaped(running)
         more = self._spent.pop((running.task, running.attempt), None)
@@ -328,7 +331,7 @@ class ProcessRunner:
         age = now - running.started
         if disk is not None and disk.last_look() and killed is None:
             killed = (AttemptOutcome.EXHAUSTED, disk.excess(age))
-        outcome, message = killed or judged(code)
+        outcome, message = killed or classify_status(code)
         cpu = spent.user + spent.system
         cores = cpu / age if age > 0 else 0.0
         tree = (spent.peak, 0, 0, 0, 0)
@@ -339,11 +342,11 @@ class ProcessRunner:
         flows = (spent.read, spent.written, spent.switches, spent.faults)
         rest = (round(cores * 1000), *((disk.bytes, disk.files) if disk is not None else (0, 0)))
         used = (spent.user, spent.system, spent.peak, message, flows + tree + rest)
-        told = course.end(age, cpu, spent.read, spent.written) if course is not None else b""
-        return ProcessEnd(running, outcome, code, now, *used, told)
+        series = course.end(age, cpu, spent.read, spent.written) if course is not None else b""
+        return ProcessEnd(running, outcome, code, now, *used, series)
 
     def next_look(self) -> float | None:
-        """When a tree must be looked at for the sake of its limit; for the others any moment will do."""
+        """Returns when a tree with a limit must be measured; others can be measured at any time."""
         moments = [self._due(pid) for limited in (self._limits, self._disks) for pid in limited]
         return min(moments) if moments else None
 
@@ -361,13 +364,13 @@ class ProcessRunner:
         return min(LONGEST_PAUSE, max(LEAST_PAUSE, age / 10)) if self.measures else inf
 
     def look(self, now: float) -> None:
-        """Looks at the trees that are due, and ends those above their limits."""
+        """Measures the trees that are due, and kills those above their limits."""
         due = [running for pid, running in self.running.items() if self._due(pid) <= now]
         if not due:
             return
         for running in due:
             self._peaks.setdefault((running.task, running.attempt), Peaks(running.started))
-        begin = thread_time()  # on a busy machine a look takes long, but does not cost more
+        begin = thread_time()  # on a busy machine a measurement takes longer, but costs no more CPU time
         trees = self._scan()
         for running in due:
             owner = (running.task, running.attempt)
@@ -388,7 +391,8 @@ class ProcessRunner:
             self._look_at[running.pid] = now + max(rest, self._pause(running.pid, now - running.started))
 
     def _take_in(self, now: float, running: Running, owner: Owner, processes: list[TreeProcess]) -> int:
-        """One tree; the bytes of memory it has at this moment. Ends it if it is above its limit of disk."""
+        """Records a measurement of one tree; returns its current memory in bytes. Kills it if it is above its disk
+        limit."""
         peaks, buried = self._peaks[owner], self._spent.get(owner)
         resident = peaks.take(now, processes, buried.user + buried.system if buried is not None else 0.0)
         if processes:
@@ -399,7 +403,7 @@ class ProcessRunner:
         return resident
 
     def _keep(self, now: float, running: Running, processes: list[TreeProcess], buried: ReapedTime | None) -> None:
-        """Writes down what was seen of a tree, if it is time; asking for its traffic is only worth it for that."""
+        """Adds a point to the time series, if it is due; only then it is worth reading I/O counters."""
         peaks, age = self._peaks[running.task, running.attempt], now - running.started
         course = self._courses.setdefault(running.pid, UsageSeries())
         is_due = self.measures and course.is_due(age, peaks.last.resident)
@@ -409,7 +413,8 @@ class ProcessRunner:
         for more_read, more_written in map(traffic_of, (process.pid for process in processes)):
             read += more_read
             written += more_written
-        # Whoever is being buried is missing for a moment: not in its own account any more, nor yet in its parent's.
+        # A process that is being reaped is missing for a moment: no longer in its own counters, not yet in its
+        # parent's.
         peaks.read, peaks.written = max(peaks.read, read), max(peaks.written, written)
         if is_due:
             course.add(age, peaks.last.cpu, peaks.read, peaks.written)
@@ -417,12 +422,13 @@ class ProcessRunner:
             self.series.add(running.pid, now, peaks, peaks.read, peaks.written)
 
     def look_at_own_peak(self) -> None:
-        """To be called now and then: asking the kernel costs more than reaping a task, and we grow slowly."""
+        """Updates `_own_peak`. Called from time to time: the query costs more than reaping a task, and this process
+        grows slowly."""
         peak = peak_of_ours()
         self._own_peak = peak + peak // 16
 
     def _end_escaped(self, running: Running) -> None:
-        """Ends what is left of a task whose first process is gone, wherever it went."""
+        """Kills the rest of a task whose first process is gone, including processes that left its group."""
         owner = (running.task, running.attempt)
 
         def left() -> list[TreeProcess] | None:
@@ -433,12 +439,13 @@ class ProcessRunner:
             self.slots.to_renew.add(running.slot)
 
     def kill(self, task: int, outcome: AttemptOutcome, message: str, *, at_once: bool = False) -> None:
-        """Asks a task's whole group to end, and ends it after a grace period."""
+        """Sends SIGTERM to a task's whole group, and kills it after a grace period."""
         pid = self.pid_of.get(task)
         if pid is None:
             return
         self._killed.setdefault(pid, (outcome, message))
-        # Once its first process is gone, descent tells nothing any more. Many may have to end at once.
+        # Once the first process is gone, descent cannot be followed any more. Many processes may have to be killed at
+        # once.
         if monotonic() - self._trees.scanned_at > LIMIT_PAUSE:
             self._scan()
         if at_once:
@@ -452,7 +459,7 @@ class ProcessRunner:
         return self._deadlines[0][0] if self._deadlines else None
 
     def enforce(self, now: float) -> None:
-        """Ends what ran out of time; reaping reports it."""
+        """Kills tasks that exceeded their time limit; reaping reports them."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, pid, attempt, limit = heappop(self._deadlines)
             running = self.running.get(pid)
@@ -464,7 +471,7 @@ class ProcessRunner:
                 self.kill(running.task, AttemptOutcome.TIMEOUT, f"ran longer than its time limit ({limit:g} s)")
 
     def close(self) -> None:
-        """Ends and reaps whatever still runs."""
+        """Kills and reaps everything that still runs."""
         for pid in self.running:
             signal_group(pid, signal.SIGKILL)
         for pid in list(self.running):
@@ -475,7 +482,7 @@ class ProcessRunner:
 
 
 def peak_of_ours() -> int:
-    """The peak that a child starts with; `getrusage` would tell that of the process that started us, if larger."""
+    """Returns the peak that a child starts with; `getrusage` would return that of our parent, if larger."""
     try:
         with open("/proc/self/status", "rb") as file:
             return int(file.read().partition(b"VmHWM:")[2].split(None, 1)[0])
@@ -483,8 +490,8 @@ def peak_of_ours() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def judged(code: int) -> tuple[AttemptOutcome, str]:
-    """How a task ended that nobody ended, and why; from its exit status, or the negated signal."""
+def classify_status(code: int) -> tuple[AttemptOutcome, str]:
+    """Returns outcome and message of a task that was not killed by us, from its exit status or the negated signal."""
     if code < 0:
         return AttemptOutcome.CRASHED, f"ended by signal {-code} ({signal_name(-code)})"
     return (AttemptOutcome.FAILED, f"exit status {code}") if code else (AttemptOutcome.OK, "")

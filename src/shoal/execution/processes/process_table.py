@@ -1,7 +1,7 @@
-"""Finding and ending processes that are ours, by mark, pid and start time; never one that is not.
+"""Finds and kills processes of Shoal by mark, pid and start time, and never any other; reads their entries in `/proc`.
 
-Every task carries `SHOAL_TASK=<run>:<task>:<attempt>` in its environment. On Linux `/proc` shows it, also for what
-left its process group by a double fork. Where there is no `/proc` only process groups can be ended.
+Every task carries `SHOAL_TASK=<run>:<task>:<attempt>` in its environment. On Linux `/proc` shows it even for processes
+that left their group by a double fork. Without `/proc` only process groups can be killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Makes orphans of our tasks our own children, so that they can be seen and reaped. Linux only."""
+    """Makes this process the parent of orphans of our tasks, so that they can be seen and reaped. Linux only."""
     try:
         return bool(ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
@@ -28,14 +28,14 @@ def become_subreaper() -> bool:
 
 
 def read_small(path: str) -> bytes:
-    """The content of a file below `/proc`; nothing if it is gone or not for us."""
+    """Returns the content of a file below `/proc`; empty if it is gone or not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
         text = chunk = os.read(descriptor, 1 << 16)
-        while chunk:  # one read gives a page of a list at most
+        while chunk:  # one read returns at most a page of a list
             chunk = os.read(descriptor, 1 << 16)
             text += chunk
         return text
@@ -46,7 +46,7 @@ def read_small(path: str) -> bytes:
 
 
 def figures(data: bytes) -> dict[bytes, int]:
-    """The numbers of a file with lines of `Name: number ...`."""
+    """Parses the numbers of a file with lines of `Name: number ...`."""
     found = {}
     for line in data.splitlines():
         name, _, rest = line.partition(b":")
@@ -57,7 +57,7 @@ def figures(data: bytes) -> dict[bytes, int]:
 
 
 def all_pids() -> list[int]:
-    """Whatever runs on this machine; nothing where there is no `/proc`."""
+    """Returns all pids of this machine; none without `/proc`."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -65,7 +65,7 @@ def all_pids() -> list[int]:
 
 
 def marks_of(pid: int, run: bytes) -> Iterator[tuple[int, int]]:
-    """Task and attempt whose mark the environment of a process carries, if they are of this run."""
+    """Yields task and attempt from the mark in a process's environment, if it belongs to this run."""
     wanted = MARK_NAME + b"=" + run + b":"
     for entry in read_small(f"/proc/{pid}/environ").split(b"\0"):
         if entry.startswith(wanted):
@@ -83,7 +83,7 @@ def boot_identity() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process was started, in clock ticks since boot; None if there is no such process."""
+    """Returns the start time of a process in clock ticks since boot; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -92,13 +92,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def started_at(pid: int, boot_time: float, tolerance: float = 0.1) -> bool:
-    """Whether the process with this pid is the one that was started at `boot_time` seconds after boot."""
+    """Returns whether the process with this pid was started at `boot_time` seconds after boot."""
     ticks = start_ticks(pid)
     return ticks is not None and abs(ticks / _TICKS - boot_time) <= tolerance
 
 
 def marked_processes(mark: bytes) -> list[int]:
-    """Pids whose environment holds `SHOAL_TASK=` followed by `mark`; our own process is left out."""
+    """Returns the pids whose environment contains `SHOAL_TASK=` followed by `mark`, except this process."""
     found = []
     wanted = MARK_NAME + b"=" + mark
     own = os.getpid()
@@ -117,12 +117,12 @@ def marked_processes(mark: bytes) -> list[int]:
 
 
 def group_members(group: int) -> list[int]:
-    """Pids of a process group."""
+    """Returns the pids of a process group."""
     return _processes_with(2, group)
 
 
 def _processes_with(field: int, value: int) -> list[int]:
-    """Pids of living processes by a field of their `stat`, counted from the state."""
+    """Returns pids of living processes by a field of their `stat`, counted from the state."""
     found = []
     for pid in all_pids():
         fields = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -132,7 +132,7 @@ def _processes_with(field: int, value: int) -> list[int]:
 
 
 def children_of_ours() -> list[int]:
-    """Pids of our children, adopted orphans among them; not every kernel keeps a list of them for the asking."""
+    """Returns the pids of our children, including adopted orphans; not every kernel provides a list of them."""
     own = os.getpid()
     try:
         with open(f"/proc/{own}/task/{own}/children") as file:
@@ -142,7 +142,7 @@ def children_of_ours() -> list[int]:
 
 
 def dead_child(group: int | None = None) -> int | None:
-    """A child of ours, or one in this process group, that has ended and waits to be reaped; None if there is none."""
+    """Returns a child, or one in this process group, that has ended and can be reaped; None if there is none."""
     kind, number = (os.P_ALL, 0) if group is None else (os.P_PGID, group)
     try:
         dead = os.waitid(kind, number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -152,7 +152,7 @@ def dead_child(group: int | None = None) -> int | None:
 
 
 def open_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files that a process has open, by the path of their descriptor below `/proc`."""
+    """Yields the regular files that a process has open, by the path of their descriptor below `/proc`."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -168,13 +168,13 @@ def open_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def is_open_for_writing(descriptor: str) -> bool:
-    """Whether the descriptor at this path below `/proc` may be written to."""
+    """Returns whether the descriptor at this path below `/proc` is open for writing."""
     flags = read_small(descriptor.replace("/fd/", "/fdinfo/")).partition(b"flags:")[2].split(None, 1)
     return bool(flags) and bool(int(flags[0], 8) & os.O_ACCMODE)
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Sends a signal to a process group of ours; False if it is gone."""
+    """Sends a signal to a process group of ours; returns False if it is gone."""
     try:
         os.killpg(group, number)
         return True
@@ -191,17 +191,17 @@ def kill_process(pid: int, number: int = signal.SIGKILL) -> None:
 
 _ENTRY = struct.Struct("<Qd")
 _ENTRIES = 4096
-"""Slots beyond this are not listed; their processes are still known by their marks."""
+"""Slots beyond this are not listed; their processes are still found by their marks."""
 
 
 class ProcessTable:
-    """The table of a run under way."""
+    """The process table of the current run: a mapped file of pids and start times."""
 
     def __init__(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(descriptor, _ENTRY.size * _ENTRIES)
-            # Pages are given room now: a write into a hole of a full disk would end us by a signal.
+            # Disk space is allocated now: a later write into a hole of a full disk would kill this process by a signal.
             os.pwrite(descriptor, bytes(_ENTRY.size * _ENTRIES), 0)
             self._map = mmap.mmap(descriptor, _ENTRY.size * _ENTRIES)
         finally:
@@ -216,7 +216,7 @@ class ProcessTable:
 
 
 def read_table(path: str) -> list[tuple[int, float]]:
-    """Pids and start moments (seconds since boot) of the last run's processes; most of them are long gone."""
+    """Returns pids and start times (seconds since boot) of the last run's processes; most of them ended long ago."""
     try:
         with open(path, "rb") as file:
             data = file.read()

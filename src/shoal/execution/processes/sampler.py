@@ -1,11 +1,12 @@
-"""What process trees use, as `/proc` shows it and `wait4` reports it, for the launcher in Python and `shoal monitor`.
+"""Measures process trees by `/proc` and `wait4`, for the launcher in Python and `shoal monitor`.
 
-A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper, and
-is known by its process group, because it was seen below its task earlier, by the mark in its environment, because it
-holds the output of its task, or because no other task was there when it began. Where `/proc` cannot be read nothing is
-seen, and what `wait4` tells is all that is known. `native/tree.c` does the same.
+A process belongs to the task it descends from. A process that was orphaned before it was first seen becomes a child of
+this process, the subreaper. Its task is found by its process group, by an earlier sighting below its task, by the mark
+in its environment, by the output file that it holds, or because no other task ran when it began. Without `/proc` only
+the results of `wait4` are known. `native/tree.c` does the same.
 
-The monitor starts once per command, so this module does not import `typing`, which would take a sixth of that start.
+The monitor starts once per command, so this module does not import `typing`, which would take a sixth of its start-up
+time.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from shoal.execution.processes.process_table import (
 )
 
 WINDOW_SECONDS = 1.0
-"""Of a task of a run; a shorter burst does not count as a need."""
+"""Window for the cores of a task in a run; a shorter burst does not count as a need."""
 _SHORT = 0.05
-"""A stretch over which clock ticks of 10 ms tell no rate."""
+"""Over shorter intervals, clock ticks of 10 ms give no meaningful rate."""
 
 
 class CoresWindow:
-    """CPU seconds at the last looks, oldest first."""
+    """CPU seconds at the latest measurements, oldest first."""
 
     def __init__(self, started: float, seconds: float = WINDOW_SECONDS, *, idle_before: bool = False) -> None:
-        """With `idle_before` the time before the start counts as idle, until there is a whole window."""
+        """With `idle_before` the time before the start counts as idle until the window is full."""
         self._looks: deque[tuple[float, float]] = deque([(started, 0.0)])
         self._seconds = seconds
         self._least = 0.0 if idle_before else seconds
@@ -46,11 +47,11 @@ class CoresWindow:
 
     @property
     def cpu(self) -> float:
-        """Seconds so far."""
+        """Returns the CPU seconds so far."""
         return self._looks[-1][1]
 
     def note(self, now: float, cpu: float) -> None:
-        """Takes in a look; what is buried between two readings may be missing for a moment."""
+        """Adds a measurement. A process that is reaped between two readings may be missing for a moment."""
         looks = self._looks
         cpu = max(cpu, self.cpu)
         while len(looks) > 1 and looks[1][0] <= now - self._seconds:
@@ -61,7 +62,7 @@ class CoresWindow:
         looks.append((now, cpu))
 
     def recent(self) -> float:
-        """Cores in use since the last look, or since an earlier one if that was only a moment ago."""
+        """Returns the cores in use since the last measurement, or since an earlier one if that is too recent."""
         now, cpu = self._looks[-1]
         for moment, earlier in reversed(self._looks):
             if now - moment >= _SHORT:
@@ -75,20 +76,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _RSS_UNIT = 1 if os.uname().sysname == "Darwin" else 1024
 _BLOCK = 512
-"""Bytes that `ru_inblock` and `ru_oublock` count as one."""
+"""Bytes per unit of `ru_inblock` and `ru_oublock`."""
 _FOREIGN_SECONDS = 10.0
-"""How long it is believed that a process is not ours."""
-_NEWS = 1 / 64
-"""Telling shared pages apart is dear: only where the plain sum is so much above the peak that is known."""
+"""How long the result is cached that a process is not ours."""
+_PEAK_STEP = 1 / 64
+"""Separating shared pages is expensive: done only if the plain sum exceeds the known peak by this fraction."""
 
 
 class ReapedTime:
-    """What processes of a task used that have been reaped."""
+    """Resource usage of a task's processes that have been reaped."""
 
     __slots__ = ("block", "faults", "peak", "read", "switches", "system", "user", "written")
 
     def __init__(self, block: int = _BLOCK) -> None:
-        """With a `block` of 0 bytes the traffic is what `/proc` shows, without pages of mapped files."""
+        """With a `block` of 0 bytes, I/O is taken from `/proc`, without pages of mapped files."""
         self.block = block
         self.user = self.system = 0.0
         self.peak = self.read = self.written = self.switches = self.faults = 0
@@ -114,12 +115,12 @@ class ReapedTime:
         self.peak = max(self.peak, other.peak)
 
 
-class Signs:
-    """What tells whose an orphan is that has left everything else behind."""
+class OrphanEvidence:
+    """Further evidence of which task an orphan belongs to: the output file that it holds, and its start time."""
 
     def __init__(self, outputs: Mapping[tuple[int, int], Owner], begun: Sequence[tuple[float, Owner]]) -> None:
         self.outputs = outputs
-        """By device and inode of the file into which a task writes; no two have the same."""
+        """By device and inode of the file into which a task writes; each task has its own."""
         self.begun = begun
         """When the tasks began, in seconds since boot."""
 
@@ -130,13 +131,14 @@ class Signs:
         return next((owner for owner in owners if owner is not None), None)
 
     def owner_by_time(self, start: int) -> Owner | None:
-        """The only task that was there at that tick."""
+        """Returns the only task that existed at that tick."""
         there = [owner for begun, owner in self.begun if begun <= (start + 2) / _TICKS]  # both clocks are rounded
         return there[0] if len(there) == 1 else None
 
 
-class TreeLook:
-    """A whole tree at one moment: CPU seconds so far, processes, and bytes of memory; the rest if it was asked for."""
+class TreeUsage:
+    """A whole tree at one moment: CPU seconds so far, number of processes, bytes of memory; further values if
+    requested."""
 
     __slots__ = ("cpu", "peak", "processes", "read", "resident", "swap", "switches", "virtual", "written")
 
@@ -152,9 +154,9 @@ class TreeLook:
 
 
 class TreeProcess:
-    """One process at one moment; memory and traffic in bytes.
+    """One process at one moment; memory and I/O in bytes.
 
-    CPU time is in seconds, with that of the children it has reaped; `read_detail` reads what is 0 at first.
+    CPU time is in seconds and includes reaped children; `read_detail` fills in what is 0 at first.
     """
 
     __slots__ = (
@@ -181,18 +183,18 @@ class TreeProcess:
 
 
 class Peaks:
-    """The most that was seen of a tree, and how it was at the last look."""
+    """The maxima of a tree, and its last measurement."""
 
     __slots__ = ("all", "cores", "last", "most", "read", "resident", "swap", "virtual", "written")
 
     def __init__(self, started: float) -> None:
         self.resident = self.virtual = self.swap = self.most = self.all = self.read = self.written = 0
         self.cores = CoresWindow(started)
-        self.last = TreeLook()
+        self.last = TreeUsage()
 
     def take(self, now: float, processes: list[TreeProcess], buried: float) -> int:
-        """Takes in a look at the tree; returns its bytes at this moment. `buried` is CPU time of what fell to us."""
-        own, virtual, resident = _memory_of(processes, self.resident * (1 + _NEWS))
+        """Adds a measurement of the tree; returns its current bytes. `buried` is CPU time of reaped orphans."""
+        own, virtual, resident = _memory_of(processes, self.resident * (1 + _PEAK_STEP))
         swap = sum(_swapped(process.pid) for process in own) if _swap_exists() else 0
         self.resident = max(self.resident, resident)
         self.virtual = max(self.virtual, virtual)
@@ -200,19 +202,19 @@ class Peaks:
         self.most = max(self.most, len(processes))
         if processes:
             self.cores.note(now, buried + sum(process.cpu for process in processes))
-        self.last = TreeLook(self.cores.cpu, len(processes), virtual, resident, swap)
+        self.last = TreeUsage(self.cores.cpu, len(processes), virtual, resident, swap)
         return resident
 
 
-def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf) -> TreeLook:
-    """Adds up processes, with what `read_detail` has read, and what reaped ones used.
+def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf) -> TreeUsage:
+    """Adds up processes, with the values of `read_detail`, and the usage of reaped ones.
 
-    Shared pages are told apart only if the plain sum is above `known` bytes and above the peak of each process.
+    Shared pages are separated only if the plain sum is above `known` bytes and above the peak of each process.
     """
     peak = max([spent.peak, *(max(process.resident, process.peak) for process in processes)])
     own, virtual, resident = _memory_of(processes, max(known, peak))
     cpu = spent.user + spent.system + sum(process.cpu for process in processes)
-    look = TreeLook(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
+    look = TreeUsage(cpu, len(processes), virtual, resident, sum(process.swap for process in own))
     look.peak = peak
     look.switches = spent.switches + sum(process.switches for process in processes)
     look.read = spent.read + sum(process.read for process in processes)
@@ -221,12 +223,12 @@ def look_at(processes: list[TreeProcess], spent: ReapedTime, known: float = inf)
 
 
 def _memory_of(processes: list[TreeProcess], known: float) -> tuple[list[TreeProcess], int, int]:
-    """The processes with memory of their own, and the tree's virtual and resident bytes.
+    """Returns the processes with memory of their own, and virtual and resident bytes of the tree.
 
-    Shared pages are told apart only if the plain sum is above `known`.
+    Shared pages are separated only if the plain sum is above `known`.
     """
     sizes = {process.pid: (process.virtual, process.resident) for process in processes}
-    # A child that still has its parent's memory is about to execute something, and has none itself.
+    # A child that still shares its parent's memory is about to call exec, and has no memory of its own.
     own = [process for process in processes if sizes.get(process.parent) != (process.virtual, process.resident)]
     resident = sum(process.resident for process in own)
     if len(own) > 1 and resident > known:
@@ -244,10 +246,11 @@ def _swapped(pid: int) -> int:
 
 
 def _without_double_counting(processes: list[TreeProcess]) -> int:
-    """Bytes of a tree with each shared page divided among those who share it; not below the largest process.
+    """Returns the bytes of a tree with each shared page divided among the processes that share it; at least those of
+    the largest process.
 
-    Asked twice: what is shared between two answers, in a tree that is just forking, would be counted twice. So would
-    that of a process that ends, whose part the others take over.
+    Measures twice, because in a tree that is just forking, pages that become shared between two readings would be
+    counted twice. So would those of a process that ends, whose share passes to the others.
     """
     first = sum(map(_share, processes))
     second = [_share(process) for process in processes]
@@ -256,15 +259,15 @@ def _without_double_counting(processes: list[TreeProcess]) -> int:
 
 
 def _share(process: TreeProcess) -> int:
-    """Bytes, with each shared page divided among those who share it."""
+    """Returns bytes with each shared page divided among the processes that share it."""
     shares = figures(read_small(f"/proc/{process.pid}/smaps_rollup"))
-    if b"Pss" not in shares:  # not for us to know; or it has just ended, and has nothing any more
+    if b"Pss" not in shares:  # no permission, or it has just ended and has no memory any more
         return figures(read_small(f"/proc/{process.pid}/status")).get(b"VmRSS", 0) * 1024
     return shares[b"Pss"] * 1024
 
 
 def read_process(pid: int) -> TreeProcess | None:
-    """A process, dead but not buried ones included; None if there is none."""
+    """Returns a process, which may be a zombie; None if there is none."""
     words = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(words) < 22:
         return None
@@ -274,7 +277,7 @@ def read_process(pid: int) -> TreeProcess | None:
 
 
 def read_detail(process: TreeProcess) -> None:
-    """Adds the process's own peak, swapped memory, context switches and traffic, which takes two more files to read."""
+    """Reads the process's peak, swapped memory, context switches and I/O, which takes two more files."""
     status = figures(read_small(f"/proc/{process.pid}/status"))
     process.peak = status.get(b"VmHWM", 0) * 1024
     process.swap = status.get(b"VmSwap", 0) * 1024
@@ -283,38 +286,43 @@ def read_detail(process: TreeProcess) -> None:
 
 
 class Trees:
-    """Who belongs to whom among the processes below this one."""
+    """Assigns the processes below this one to tasks."""
 
     def __init__(self, run: bytes = b"") -> None:
-        """With a `run`, the mark of its tasks in the environment of a process tells whose it is."""
+        """With a `run`, the mark of its tasks in a process's environment shows which task it belongs to."""
         self._run = run
         self._own = os.getpid()
         self._known: dict[int, tuple[int, Owner | None]] = {}
-        """Start and owner of what was seen at the last look; no owner: a child of ours of which nothing is known."""
+        """Start and owner of processes seen at the last scan; owner None: a child of ours of unknown task."""
         self._foreign: set[int] = set()
         self._foreign_until = 0.0
         self._orphans: dict[int, Owner | None] = {}
-        """Children of ours that were no task's first process at the last look."""
+        """Children of ours that were no task's first process at the last scan."""
         self.excluded: set[int] = set()
-        """Children of ours that are no task's."""
+        """Children of ours that belong to no task."""
         self.scanned_at = 0.0
-        """When that was done last, by the monotonic clock."""
+        """When the last scan was done, by the monotonic clock."""
         self.is_unsettled = False
-        """After a thorough look: there are processes of which it cannot be told yet whose they are."""
+        """After a thorough scan: the owner of some process cannot be determined yet."""
 
     def exclude_present(self) -> None:
-        """Excludes all that runs now: a shell that becomes this program may have started something before.
+        """Excludes all present children: a shell that called exec to become this program may have started some before.
 
-        Call it before the first task starts. It also saves the first looks from reading what other programs do.
+        Call it before the first task starts. It also saves the first scans from reading other programs' processes.
         """
         self._foreign.update(all_pids())
         self._foreign_until = time.monotonic() + _FOREIGN_SECONDS
         self.excluded.update(children_of_ours())
 
     def scan(
-        self, leaders: Mapping[int, Owner], peaks: Mapping[Owner, Peaks], signs: Signs, *, thoroughly: bool = False
+        self,
+        leaders: Mapping[int, Owner],
+        peaks: Mapping[Owner, Peaks],
+        signs: OrphanEvidence,
+        *,
+        thoroughly: bool = False,
     ) -> dict[Owner, list[TreeProcess]]:
-        """The living processes of each task. Counts those that are new; thorough is to believe nothing of earlier."""
+        """Returns the living processes of each task and counts new ones; a thorough scan uses no cached owners."""
         self.scanned_at = now = time.monotonic()
         if thoroughly or now > self._foreign_until:
             self._foreign.clear()
@@ -340,30 +348,31 @@ class Trees:
         self._known = {pid: (found[pid].start, owners[pid]) for pid in owners if pid in ours}
         self._orphans = {pid: owners[pid] for pid in children if pid not in leaders}
         self.is_unsettled = thoroughly and any(
-            owner is None and self._is_in_between(found[pid], found) for pid, owner in owners.items()
+            owner is None and self._is_undetermined(found[pid], found) for pid, owner in owners.items()
         )
         return trees
 
     def may_have_orphans(self, leaders: Mapping[int, Owner], gone: int) -> bool:
-        """Whether there may be orphans of a task whose first process, that is still among the leaders, and group are
-        gone. The system's list of our children says so at little cost."""
+        """Returns whether a task may have orphans after its first process, which is still among the leaders, and its
+        group have ended. The kernel's list of our children answers that cheaply."""
         known = self._orphans
         return leaders[gone] in known.values() or any(
             pid not in leaders and pid not in known for pid in children_of_ours()
         )
 
     def forget_orphan(self, pid: int) -> None:
-        """It has been buried."""
+        """Removes an orphan that has been reaped."""
         self._orphans.pop(pid, None)
         self.excluded.discard(pid)
 
-    def _is_in_between(self, process: TreeProcess, found: Mapping[int, TreeProcess]) -> bool:
-        """Nobody can tell yet whose it is: it becomes another program, or lost its parent between two readings."""
+    def _is_undetermined(self, process: TreeProcess, found: Mapping[int, TreeProcess]) -> bool:
+        """Returns whether its owner cannot be determined yet: it is calling exec, or lost its parent between two
+        readings."""
         if not process.is_alive:
             return False
         if process.parent != self._own:
             return process.parent > 1 and process.parent not in found
-        # Or it has become that since we asked for its mark.
+        # It may have called exec since we read its mark.
         return not read_small(f"/proc/{process.pid}/cmdline") or any(marks_of(process.pid, self._run))
 
     def _settle(
@@ -373,9 +382,9 @@ class Trees:
         owners: dict[int, Owner | None],
         below: set[int],
         leaders: Mapping[int, Owner],
-        signs: Signs,
+        signs: OrphanEvidence,
     ) -> None:
-        """Finds the owner of a process, and of its ancestors on the way; `below` are those that descend from us."""
+        """Finds the owner of a process and of its ancestors; `below` are our descendants."""
         path: list[TreeProcess] = []
         at: TreeProcess | None = process
         owner: Owner | None = None
@@ -393,7 +402,7 @@ class Trees:
             owners[one.pid] = owner
         if is_below:
             below.update(one.pid for one in path)
-        if owner is None and is_below:  # below an orphan that has given away all that tells whose it is
+        if owner is None and is_below:  # below an orphan without any evidence of its task
             for one in path:
                 own = self._mark(one.pid) or signs.owner_by_output(one.pid)
                 above: TreeProcess | None = one
@@ -401,8 +410,8 @@ class Trees:
                     owners[above.pid] = own
                     above = found.get(above.parent)
 
-    def _owner_of(self, process: TreeProcess, leaders: Mapping[int, Owner], signs: Signs) -> Owner | None:
-        """The owner, as far as it can be told without a look at the parent."""
+    def _owner_of(self, process: TreeProcess, leaders: Mapping[int, Owner], signs: OrphanEvidence) -> Owner | None:
+        """Returns the owner, as far as it can be determined without the parent."""
         leader = leaders.get(process.pid) or leaders.get(process.group)
         if leader is not None:
             return leader
@@ -411,7 +420,7 @@ class Trees:
             return owner
         if process.parent != self._own or process.pid in self.excluded:
             return None
-        # Asked each time: while it executes something it has no environment to show.
+        # Read each time: during exec a process has no environment.
         found = self._mark(process.pid) or signs.owner_by_output(process.pid)
         return found or (signs.owner_by_time(process.start) if process.is_alive else None)
 
@@ -419,7 +428,7 @@ class Trees:
         return next(iter(marks_of(pid, self._run)), None) if self._run else None
 
     def owner_of_orphan(self, pid: int, leaders: Mapping[int, Owner]) -> Owner | None:
-        """Whose process that was, which has ended and fallen to us."""
+        """Returns the owner of an orphan that has ended and is our child now."""
         process = read_process(pid)
         if process is None:
             return None
@@ -432,7 +441,7 @@ class Trees:
 
 
 def traffic_of(pid: int) -> tuple[int, int]:
-    """Bytes read and written by a process and what it reaped; a dead one tells as long as it is not buried."""
+    """Returns bytes read and written by a process and the children it reaped; a zombie still shows them."""
     traffic = figures(read_small(f"/proc/{pid}/io"))
     return traffic.get(b"rchar", 0), traffic.get(b"write_bytes", 0)
 
@@ -440,7 +449,7 @@ def traffic_of(pid: int) -> tuple[int, int]:
 def reap_child(
     pid: int, spent: ReapedTime, least_peak: int, *, with_traffic: bool = True
 ) -> tuple[int, resource.struct_rusage]:
-    """Reaps a dead child and adds what it used to `spent`. Its traffic is read first: only a zombie still shows it."""
+    """Reaps a dead child and adds its usage to `spent`. Reads its I/O counters first: only a zombie still has them."""
     read, written = traffic_of(pid) if with_traffic else (0, 0)
     _, status, usage = os.wait4(pid, 0)
     spent.add(usage, read, written, least_peak)
@@ -448,9 +457,9 @@ def reap_child(
 
 
 def end_processes(find: Callable[[], list[TreeProcess] | None], seconds: float, wait: Callable[[], object]) -> bool:
-    """Kills what `find` returns, again and again with a `wait` between, until it returns None.
+    """Kills what `find` returns, repeatedly with a `wait` in between, until it returns None.
 
-    One look is not enough: each process that ends may leave its children to us. False if `seconds` did not suffice.
+    Once is not enough: the children of each killed process may become ours. Returns False if `seconds` did not suffice.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -464,5 +473,5 @@ def end_processes(find: Callable[[], list[TreeProcess] | None], seconds: float, 
 
 
 def mebibytes(amount: int) -> str:
-    """An amount of memory or disk for a message."""
+    """Formats an amount of memory or disk for a message."""
     return f"{amount / (1 << 20):.1f}".removesuffix(".0") + " MiB"

@@ -1,6 +1,6 @@
-"""Which program runs the commands of a task, on the machine that runs it.
+"""Chooses how to run a command: directly without a shell, or by which shell.
 
-`shoal.core.task` says what stands in a profile.
+`shoal.core.task` defines what a profile says about shells.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from shoal.core.task import STRICT, needs_shell
 
 SHELL = "/bin/sh"
 LONGEST_WORD = 128 << 10
-"""Of an argument, in bytes, with the zero at its end: the system takes no longer one."""
+"""Maximum size of an argument in bytes, with the zero byte at its end; a limit of the kernel."""
 
 
 class CommandResolver:
-    """Turns command lines into vectors; remembers where executables were found."""
+    """Turns command lines into argument vectors; caches where executables were found."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -27,9 +27,9 @@ class CommandResolver:
         self._last_words: list[str] | None = None
 
     def words(self, command: str, path: str | None = None, *, elsewhere: bool = False) -> list[str] | None:
-        """The words of a command that needs no shell, the file to execute first; they must not be changed. None if it
-        needs one. `path` is the search path of the task if it has its own, `elsewhere` that it runs in another
-        directory."""
+        """Returns the words of a command that needs no shell, with the path of the executable first; None if it needs a
+        shell. Callers must not change the list. `path` is the task's own search path, `elsewhere` means that it runs in
+        another directory."""
         key = (command, path, elsewhere)
         if key != self._last:
             self._last, self._last_words = key, self._split(command, self._path if path is None else path, elsewhere)
@@ -41,53 +41,54 @@ class CommandResolver:
         words = command.split()
         if "/" not in words[0]:
             if "~" in path and any(directory.startswith("~") for directory in path.split(os.pathsep)):
-                return None  # bash finds the user's directory in it, and another shell does not
+                return None  # bash replaces it by the user's home directory, other shells do not
             executable = self._search(words[0], path)
-            # What PATH says of a directory that is named relative to ours does not hold in another one.
+            # Relative directories in PATH are different ones in another directory.
             if executable is None or (elsewhere and not os.path.isabs(executable)):
                 return None
             words[0] = executable
         return words
 
     def _search(self, name: str, path: str) -> str | None:
-        """Where PATH leads to; None for shell builtins and for what does not exist, which the shell reports best."""
+        """Returns the executable that PATH leads to; None for shell builtins and missing programs, which the shell
+        reports best."""
         if (path, name) in self._found:
             return self._found[path, name]
         for directory in path.split(os.pathsep) if path else ():
             candidate = os.path.join(directory or ".", name)
             if os.access(candidate, os.X_OK) and os.path.isfile(candidate):
-                self._found[path, name] = candidate  # what is not there yet may be made by a task
+                self._found[path, name] = candidate  # a missing program is not cached, because a task may create it
                 return candidate
         return None
 
 
 def in_directory(vector: Sequence[str], directory: str) -> list[str]:
-    """The same command started in another directory; posix_spawn cannot change it."""
+    """Returns a command that first changes the directory, which posix_spawn cannot do."""
     return [SHELL, "-c", 'cd -- "$1" && shift && exec "$@"', "shoal", directory, *vector]
 
 
 def task_environment(inherited: Mapping[str, str]) -> dict[bytes, bytes]:
-    """The environment as bytes, which posix_spawn need not convert for every task."""
+    """Returns the environment as bytes, so that posix_spawn need not convert it for every task."""
     return {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
 
 
 _USUAL = ("sh", "dash", "bash")
 _STRICTNESS = frozenset(["-e", "-u", "-eu", "-ue", "-o", "-eo", "-uo", "-euo", "-ueo", "pipefail"])
-NO_BASH = "there is no bash: commands run with 'sh -eu', which does not see a failure inside a pipe"
+NO_BASH = "bash is not installed: commands run with 'sh -eu', which does not detect failures inside a pipe"
 
 
 _own_path: list[str] = []
 
 
 def keep_path() -> None:
-    """Shells are found as they are now, whatever PATH says while a function runs with variables of its own."""
+    """Remembers the current PATH for finding shells, because functions may run with other variables."""
     if not _own_path:
         _own_path.append(os.environ.get("PATH", os.defpath))
 
 
 def words_of_shell(shell: str) -> Sequence[str]:
-    """The words in front of `-c`; none for /bin/sh. An empty one first: commands that need no shell go to it, too, for
-    it may do something at its start, or understand another language."""
+    """Returns the words in front of `-c`; none for /bin/sh. An empty one first means that even simple commands go to
+    this shell, because it may run start-up files or have another syntax."""
     if not shell:
         return ()
     if shell == STRICT:
@@ -99,19 +100,19 @@ def words_of_shell(shell: str) -> Sequence[str]:
 
 
 def lacks_bash(shell: str, command: str) -> bool:
-    """Whether the command should go to bash, which is not there."""
+    """Returns whether the command should be run by bash, which is not installed."""
     return shell == STRICT and needs_shell(command) and program("bash") is None
 
 
 @contextmanager
 def in_shell(command: str, shell: str) -> Iterator[list[str]]:
-    """The words that have the shell run the command; one that is too long for an argument stands in a file as long as
-    this lasts."""
+    """Yields the words that make the shell run the command; a command that is too long for an argument is put into a
+    temporary file."""
     words = [word for word in words_of_shell(shell) if word] or [SHELL]
     if len(command) * 4 < LONGEST_WORD or len(os.fsencode(command)) + 1 < LONGEST_WORD:
         yield [*words, "-c", command]
         return
-    import tempfile  # it costs 10 ms that a short command need not pay
+    import tempfile  # takes 10 ms that a short command need not pay
 
     with tempfile.NamedTemporaryFile(prefix="shoal-command-") as file:
         file.write(os.fsencode(command))
@@ -120,7 +121,7 @@ def in_shell(command: str, shell: str) -> Iterator[list[str]]:
 
 
 def program(name: str) -> str | None:
-    """Where our PATH leads to, absolute; None if there is no such program."""
+    """Returns the absolute path of a program found by PATH; None if there is none."""
     if "/" in name:
         return name
     path = _own_path[-1] if _own_path else os.environ.get("PATH", os.defpath)

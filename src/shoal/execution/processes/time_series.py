@@ -1,14 +1,14 @@
-"""Time series on request, for the launcher in Python: a file per task that was looked at, a row per look.
+"""Time series of tasks: the optional file per task with a row per measurement, and the compact series in the ledger.
 
-The columns are those of `shoal monitor` (`shoal.compat.resource_monitor.series`); their names come from the engine.
-`native/series.c` does the same.
+The files have the columns of `shoal monitor` (`shoal.compat.resource_monitor.series`); the run sends their header.
+`native/series.c` and `native/course.c` do the same.
 """
 
 from __future__ import annotations
 
 import os
 
-from shoal.execution.processes.sampler import Peaks, TreeLook
+from shoal.execution.processes.sampler import Peaks, TreeUsage
 
 COLUMNS = (
     "wall_clock",
@@ -35,8 +35,8 @@ _HEADER = """\
 _MEBIBYTE = 1 << 20
 
 
-def row(now: float, look: TreeLook, cores: float, load: float) -> str:
-    """The columns that every series has; memory is rounded up to whole mebibytes, traffic down."""
+def row(now: float, look: TreeUsage, cores: float, load: float) -> str:
+    """Formats the columns that every file has; memory is rounded up to whole MiB, I/O down."""
     sizes = [-(-size // _MEBIBYTE) for size in (look.virtual, look.resident, look.swap)]
     words = [f"{now:.6f}", f"{look.cpu:.6f}", f"{cores:.3f}", look.processes, *sizes]
     words += [look.read // _MEBIBYTE, look.written // _MEBIBYTE, 0, 0, "0.000", int(load)]
@@ -44,7 +44,7 @@ def row(now: float, look: TreeLook, cores: float, load: float) -> str:
 
 
 class Series:
-    """All series of one launcher."""
+    """All files of one launcher."""
 
     def __init__(self, directory: str, header: str) -> None:
         self._directory = directory
@@ -54,11 +54,11 @@ class Series:
         self._open: dict[int, int] = {}
 
     def start(self, pid: int, task: int, attempt: int, command: str) -> None:
-        """A task was started; its file is made when it is looked at."""
+        """Registers a started task; its file is created at the first measurement."""
         self._titles[pid] = (task, attempt, command)
 
     def add(self, pid: int, now: float, peaks: Peaks, read: int, written: int) -> None:
-        """A row: how the tree is at this moment, with what it has read and written."""
+        """Writes a row: the current state of the tree, with its I/O so far."""
         descriptor = self._open.get(pid)
         if descriptor is None:
             descriptor = self._open[pid] = self._begin(*self._titles[pid])
@@ -77,7 +77,7 @@ class Series:
         return descriptor
 
     def end(self, pid: int) -> None:
-        """The task is over."""
+        """Closes the file of an ended task."""
         self._titles.pop(pid, None)
         descriptor = self._open.pop(pid, -1)
         if descriptor >= 0:
@@ -85,7 +85,7 @@ class Series:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """A disk without room costs rows, not the run."""
+    """Writes text; on a full disk rows are dropped, and the run continues."""
     try:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     except OSError:

@@ -1,9 +1,8 @@
-"""What this machine is made of, read from the system: sockets, NUMA nodes, cores, threads, GPUs and memory.
+"""Detects this machine's hardware: sockets, NUMA nodes, cores, threads, GPUs and memory.
 
-Only what this process may use is found: processors of its affinity mask and of its control group, memory up to the
-limit of its control group, devices that `CUDA_VISIBLE_DEVICES` leaves it. Where the system does not tell how processors
-hang together (macOS) all cores are in one socket. Machines that cannot be asked are described in a file, which
-`shoal.resources.machine` understands.
+Only what this process may use is included: processors of its affinity mask and control group, memory up to the limit of
+its control group, devices in `CUDA_VISIBLE_DEVICES`. Where the system does not report the topology (macOS), all cores
+are in one socket. Machines that cannot be inspected are described in a file, which `shoal.resources.machine` parses.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NODES = "sys/devices/system/node"
 _GROUPS = "sys/fs/cgroup"
 _DRIVER = "proc/driver/nvidia/gpus"
 _PATIENCE = 10.0
-"""Seconds for `nvidia-smi`, which wakes sleeping devices."""
+"""Seconds to wait for `nvidia-smi`, which wakes sleeping devices."""
 _DEVICE = re.compile(r"nvidia([0-9]+)")
 
 
@@ -36,7 +35,8 @@ def this_machine(
     allowed: Iterable[int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> MachinePart:
-    """This machine, or the one whose files stand below `root`, as far as processors in `allowed` reach."""
+    """Returns this machine, or the one whose system files are below `root`, restricted to the processors in
+    `allowed`."""
     variables = os.environ if environment is None else environment
     if allowed is None and root == "/" and hasattr(os, "sched_getaffinity"):
         allowed = os.sched_getaffinity(0)
@@ -52,25 +52,25 @@ def this_machine(
 
 
 def described_machines(path: str) -> list[MachinePart]:
-    """The machines of a description."""
+    """Returns the machines of a description file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError as error:
         raise InputError(f"cannot read the description of machines: {error.strerror}", file=path) from None
     except UnicodeDecodeError:
-        raise InputError("the description of machines is not text in UTF-8", file=path) from None
+        raise InputError("the description of machines is not valid UTF-8", file=path) from None
     return read_description(text, path)
 
 
 def _online(root: str) -> list[int]:
-    """Processors that are there, lowest first."""
+    """Returns the online processors in ascending order."""
     found = number_list(_read(root, f"{_CPUS}/online"))
     return sorted(set(found)) or list(range(os.cpu_count() or 1))
 
 
 def _cpuset(root: str) -> list[int] | None:
-    """Processors of our control group; None if nothing is said."""
+    """Returns the processors of our control group; None if it does not restrict them."""
     for folder in _group_folders(root, "cpuset"):
         for file in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
             found = number_list(_read(root, f"{folder}/{file}"))
@@ -80,7 +80,8 @@ def _cpuset(root: str) -> list[int] | None:
 
 
 def _group_folders(root: str, controller: str) -> list[str]:
-    """Our control group and those around it, innermost first; version 1 has a tree per controller."""
+    """Returns the directories of our control group and its ancestors, innermost first; version 1 has a tree per
+    controller."""
     folders: list[str] = []
     for line in _read(root, "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -94,7 +95,7 @@ def _group_folders(root: str, controller: str) -> list[str]:
 
 
 def _sockets(root: str, cpus: list[int]) -> list[MachinePart]:
-    """The sockets, with the NUMA nodes and cores in each."""
+    """Returns the sockets, with their NUMA nodes and cores."""
     home = _numa_of(root)
     tree: dict[int, dict[int, dict[int, list[int]]]] = {}
     for cpu in cpus:
@@ -106,7 +107,7 @@ def _sockets(root: str, cpus: list[int]) -> list[MachinePart]:
     pieces: dict[int, int] = {}
     for numas in tree.values():
         for numa in numas:
-            pieces[numa] = pieces.get(numa, 0) + 1  # one that reaches over several sockets is shared among them
+            pieces[numa] = pieces.get(numa, 0) + 1  # a NUMA node that spans several sockets is divided among them
     return [
         MachinePart(
             SOCKET,
@@ -121,7 +122,7 @@ def _sockets(root: str, cpus: list[int]) -> list[MachinePart]:
 
 
 def _siblings(root: str, cpu: int) -> list[int]:
-    """The threads of a processor's core; older kernels have another name for the list."""
+    """Returns the threads of a processor's core; older kernels have another name for the list."""
     where = f"{_CPUS}/cpu{cpu}/topology"
     return number_list(_read(root, f"{where}/core_cpus_list") or _read(root, f"{where}/thread_siblings_list"))
 
@@ -138,7 +139,7 @@ def _cores(cores: dict[int, list[int]]) -> tuple[MachinePart, ...]:
 
 
 def _numa_of(root: str) -> dict[int, int]:
-    """The NUMA node of each processor."""
+    """Returns the NUMA node of each processor."""
     homes: dict[int, int] = {}
     for numa in number_list(_read(root, f"{_NODES}/online")):
         for cpu in number_list(_read(root, f"{_NODES}/node{numa}/cpulist")):
@@ -147,7 +148,7 @@ def _numa_of(root: str) -> dict[int, int]:
 
 
 def _bank_sizes(root: str, numas: Iterable[int]) -> dict[int, int]:
-    """Bytes of each NUMA node, made smaller in proportion if the control group may not use all of them."""
+    """Returns the bytes of each NUMA node, scaled down if the control group may not use all of them."""
     sizes = {}
     for numa in numas:
         match = re.search(r"MemTotal:\s*([0-9]+) kB", _read(root, f"{_NODES}/node{numa}/meminfo"))
@@ -170,7 +171,7 @@ def _memory_limit(root: str) -> int | None:
 
 
 def _memory(root: str) -> int:
-    """Bytes of the machine, for systems that do not tell where they are."""
+    """Returns the bytes of memory of the machine, for systems that do not report it per NUMA node."""
     match = re.search(r"MemTotal:\s*([0-9]+) kB", _read(root, "proc/meminfo"))
     try:
         size = int(match[1]) * 1024 if match else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -181,11 +182,11 @@ def _memory(root: str) -> int:
 
 
 def _devices(root: str, environment: Mapping[str, str]) -> list[str]:
-    """GPUs as `CUDA_VISIBLE_DEVICES` calls them; if that is set, just what it lists."""
+    """Returns the GPUs as `CUDA_VISIBLE_DEVICES` names them; if it is set, exactly those that it lists."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         entries = [entry.strip() for entry in visible.split(",")]
-        # CUDA itself stops at the first entry that is no device.
+        # CUDA itself stops at the first invalid entry.
         valid = [bool(re.fullmatch(r"[0-9]+|(?:GPU|MIG)-\S+", entry)) for entry in entries]
         return entries[: valid.index(False)] if False in valid else entries
     if root == "/":
@@ -203,20 +204,20 @@ def _devices(root: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _ask_for_devices() -> list[str] | None:
-    """The numbers of the GPUs from NVIDIA's own program; None if it is not there or says nothing."""
+    """Returns the numbers of the GPUs from `nvidia-smi`; None if it is not installed or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
     command = [program, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return [line.strip() for line in told.splitlines() if line.strip().isdigit()]
+    return [line.strip() for line in listing.splitlines() if line.strip().isdigit()]
 
 
 def _number(root: str, path: str) -> int:
-    """The number a file holds; -1 if it holds none."""
+    """Returns the number in a file; -1 if there is none."""
     try:
         return int(_read(root, path))
     except ValueError:

@@ -18,7 +18,7 @@ _KIBIBYTE = 1024
 
 
 class UsagePoint(NamedTuple):
-    """Seconds and bytes."""
+    """Times in seconds, amounts in bytes."""
 
     age: float
     memory: int
@@ -28,7 +28,7 @@ class UsagePoint(NamedTuple):
 
 
 def pack(points: Iterable[UsagePoint]) -> bytes:
-    """As they stand in the ledger."""
+    """Encodes points for the ledger."""
     return b"".join(_POINT.pack(*map(_cut, _figures(point))) for point in points)
 
 
@@ -42,8 +42,8 @@ def _cut(value: float) -> int:
 
 
 def unpack(data: bytes) -> list[UsagePoint]:
-    """What stands there; what is no whole point is left out. What was used so far never becomes less: of processes that
-    were killed together the last look sees only a part."""
+    """Decodes points, without an incomplete one at the end. Makes cumulative values non-decreasing: when processes are
+    killed together, the last measurement sees only some of them."""
     whole = data[: len(data) // _POINT.size * _POINT.size]
     found: list[UsagePoint] = []
     cpu = read = written = 0
@@ -54,15 +54,15 @@ def unpack(data: bytes) -> list[UsagePoint]:
 
 
 LEAST_SPACING = 0.2
-"""Seconds between two points; it doubles when there are too many of them."""
+"""Minimum seconds between two points; doubles when there are too many points."""
 FIRST_AGE = 0.1
-"""At the first point: whatever is shorter costs nothing."""
+"""Age at the first point: shorter attempts cost nothing."""
 LEAST_AGE = 1.0
-"""Of an attempt whose course is told."""
+"""Minimum age of an attempt whose series is reported."""
 
 
 class UsageSeries:
-    """One attempt."""
+    """The series of one attempt."""
 
     def __init__(self) -> None:
         self._points: list[UsagePoint] = []
@@ -70,7 +70,7 @@ class UsageSeries:
         self._memory = 0
 
     def is_due(self, age: float, memory: int) -> bool:
-        """Takes note of the memory at a look; whether there is to be another point."""
+        """Records the memory at a measurement; returns whether a new point is due."""
         if not self._points:
             self._memory = memory
             return age >= FIRST_AGE
@@ -78,7 +78,7 @@ class UsageSeries:
         return age - self._points[-1].age >= 0.9 * self._spacing
 
     def add(self, age: float, cpu: float, read: int, written: int) -> None:
-        """Adds a point; its memory is the most since the one before."""
+        """Adds a point; its memory is the maximum since the previous point."""
         points = self._points
         if len(points) == MOST_POINTS:
             pairs = zip(points[::2], points[1::2], strict=True)
@@ -88,7 +88,7 @@ class UsageSeries:
         self._memory = 0
 
     def end(self, age: float, cpu: float, read: int, written: int) -> bytes:
-        """What is told of it; nothing if it was short. Its memory at the end is not known any more."""
+        """Returns the encoded series; empty for short attempts. The memory at the end is unknown by then."""
         if not self._points or age < LEAST_AGE:
             return b""
         self._memory = max(self._memory, self._points[-1].memory)

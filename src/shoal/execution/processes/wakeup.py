@@ -1,8 +1,8 @@
-"""What wakes a loop: exited children, signals of the user, descriptors of other processes.
+"""One wait for an event loop: exited children, signals of the user, readable descriptors.
 
-Signals arrive as bytes on a pipe, so that one `poll` waits for everything; exits of children, of which there are
-thousands a second, through a signal descriptor where the system has one, without a Python handler in between. Handlers
-and mask are put back afterwards.
+Signals arrive as bytes on a pipe, so that one `poll` waits for everything. Exits of children, of which there may be
+thousands per second, arrive through a signalfd where available, without a Python handler. Handlers and signal mask are
+restored afterwards.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _SIGNAL_SET_BYTES = 128
 
 
-def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Those of these signals that this process may catch.
+def catchable(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Returns those of these signals that this process may catch.
 
-    Who starts a program with an ignored hang-up (`nohup`) or interrupt (the background job of a shell without job
-    control) does not want it to be ended by that, so such a signal stays ignored.
+    A program that is started with an ignored hang-up (`nohup`) or interrupt (background job of a shell without job
+    control) must not be ended by that signal, so it stays ignored.
     """
     spared = (signal.SIGHUP, signal.SIGINT)
     return [number for number in numbers if number not in spared or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """The byte on the pipe is what counts."""
+    """Does nothing; the byte on the pipe counts."""
 
 
 def _child_descriptor() -> int:
-    """A descriptor that is readable when a child has exited, with SIGCHLD blocked; -1 where there is no such thing."""
+    """Returns a descriptor that is readable when a child has exited, with SIGCHLD blocked; -1 if not supported."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         wanted = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
@@ -50,13 +50,13 @@ def _child_descriptor() -> int:
 
 
 class Interrupted(BaseException):  # like KeyboardInterrupt
-    """A signal has come that `signals_raise` turns into an exception."""
+    """A signal arrived that `signals_raise` turns into an exception."""
 
 
 @contextmanager
 def signals_raise(numbers: Iterable[signal.Signals]) -> Iterator[None]:
-    """While this lasts, those of these signals that are `heeded` raise `Interrupted`, whatever is being waited for."""
-    old = {number: signal.signal(number, _interrupt) for number in heeded(numbers)}
+    """Inside the block, those of these signals that are `catchable` raise `Interrupted`, during any wait."""
+    old = {number: signal.signal(number, _interrupt) for number in catchable(numbers)}
     try:
         yield
     finally:
@@ -71,12 +71,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 class Wakeup:
     """One `poll` over signals and any number of other descriptors. Main thread only.
 
-    With `children`, SIGCHLD may be blocked in this process: what it starts must have its mask reset. Of `caught` only
-    what is `heeded` is caught.
+    With `children`, SIGCHLD may be blocked in this process: child processes must have their mask reset. Of `caught`
+    only signals that are `catchable` are caught.
     """
 
     def __init__(self, caught: Iterable[signal.Signals], *, children: bool = False) -> None:
-        caught = heeded(caught)
+        caught = catchable(caught)
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -100,7 +100,7 @@ class Wakeup:
         self._poll.unregister(descriptor)
 
     def wait(self, seconds: float) -> list[int]:
-        """Waits at most so long; returns the descriptors that can be read, those of signals left out."""
+        """Waits for at most `seconds`; returns the readable descriptors, without those of signals."""
         ready = []
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
             if descriptor == self._children:

@@ -47,13 +47,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _adopt(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
     from shoal.execution.adoption import Adoption, record
-    from shoal.execution.session import load, look_back
+    from shoal.execution.session import load, recover
     from shoal.ledger.history import read_history
 
     workflow = load(workspace, words)
     history = read_history(workspace)
     if not arguments.dry_run:
-        look_back(workspace, history, print)
+        recover(workspace, history, print)
     adoption = Adoption(workflow, history, workspace, by_content=arguments.check == "content")
     if adoption.records and not arguments.dry_run:
         record(adoption, workspace)

@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
         managed=note.managed,
         attach=note if there else None,
     )
-    session.tell_all = display.tell_all
+    session.report_all = display.report_all
     display.begin(session)
     run = session.execute()
     status = exit_status(run)

@@ -56,21 +56,21 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace) -> int:
-    from shoal.execution.recovery import Recovery, recovery_ahead
+    from shoal.execution.recovery import Recovery, predict_recovery
     from shoal.execution.removal import find_what_was_made, forget, remove
-    from shoal.execution.session import look_back
+    from shoal.execution.session import recover
     from shoal.ledger.history import read_history
 
     history = read_history(workspace)
     workflow, only = _load(workspace, words, history)
     says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
     if arguments.dry_run:
-        ahead = recovery_ahead(workspace, history)
+        ahead = predict_recovery(workspace, history)
         says.recovery(ahead)
         moved = ahead.moved
     else:
         ahead = Recovery()
-        moved = look_back(workspace, history, print)
+        moved = recover(workspace, history, print)
     cleaning = find_what_was_made(workflow.graph, history, workspace, arguments.force, only=only, ahead=ahead)
     stuck = [] if arguments.dry_run else remove(cleaning, frozenset(moved.values()))
     if stuck:

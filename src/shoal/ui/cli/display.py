@@ -62,7 +62,7 @@ class Tracked:
 class QuietDisplay:
     """Shows failures and errors, nothing else; the other displays add to it."""
 
-    tell_all = False
+    report_all = False
     """Whether `attempt_over` is to be called for attempts that succeeded, too."""
 
     def __init__(self, screen: Screen) -> None:
@@ -179,7 +179,7 @@ def choose_display(arguments: argparse.Namespace) -> QuietDisplay:
 class JsonDisplay(QuietDisplay):
     """Writes `run_started`, `task_planned` (with --explain), `task_ended`, `note` and `run_ended`."""
 
-    tell_all = True
+    report_all = True
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(Screen(stream))

@@ -22,9 +22,9 @@ from shoal.errors import InputError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.executor import cluster_client
 from shoal.execution.nets.journal import read_past
-from shoal.execution.nets.run import NetRun, digest_of, problems_in_words, replayed
+from shoal.execution.nets.run import NetRun, digest_of, problem_summary, replayed
 from shoal.execution.processes.shell import NO_BASH, program
-from shoal.execution.processes.wakeup import heeded
+from shoal.execution.processes.wakeup import catchable
 from shoal.execution.requests import answer, names_to_cancel, take_puts, why_stopped
 from shoal.ledger.records import NetMarked, decodable, decodable_parts
 from shoal.ledger.status import Follower, RunPhase, RunStatus
@@ -260,7 +260,7 @@ def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool
     rows = [(name, f"{running.get(name, 0):,}", f"{mark.done.get(name, 0):,}") for name in names]
     if rows:
         lines += table([("task", "under way", "done"), *rows])
-    problems = problems_in_words(mark.problems)
+    problems = problem_summary(mark.problems)
     most = len(problems) if every else MOST_SHOWN
     if problems:
         lines += ["problems:", *(f"  {problem}" for problem in problems[:most])]
@@ -475,7 +475,7 @@ class Signals:
     def __init__(self) -> None:
         self.stopping = 0
         self.knocked = False
-        caught = heeded((*STOPPING, signal.SIGUSR1))
+        caught = catchable((*STOPPING, signal.SIGUSR1))
         self._old: dict[int, Any] = {number: signal.signal(number, self._note) for number in caught}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -563,7 +563,7 @@ def _report(
 
 
 def _problem_lines(problems: Sequence[str]) -> list[str]:
-    found = problems_in_words(problems)
+    found = problem_summary(problems)
     lines = [f"  {problem}" for problem in found[:MOST_PROBLEMS]]
     if len(found) > MOST_PROBLEMS:
         lines.append(f"  and {len(found) - MOST_PROBLEMS} more")

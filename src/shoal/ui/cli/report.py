@@ -71,11 +71,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _tell_damage(workspace: Workspace) -> None:
     """On standard error, since a report of a ledger with holes in it does not tell of everything."""
-    from shoal.execution.run_selection import how_whole
+    from shoal.execution.run_selection import count_records
     from shoal.ledger.status import Follower
     from shoal.ui.cli.status_tables import damage_line
 
-    if how_whole(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
+    if count_records(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
         follower = Follower(workspace)
         follower.refresh()
         for line in damage_line(follower):

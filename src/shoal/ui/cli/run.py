@@ -199,7 +199,7 @@ def _execute(arguments: argparse.Namespace, path: str, display: QuietDisplay, pa
     except InputError:
         session.abandon()
         raise
-    session.tell_all = display.tell_all
+    session.report_all = display.report_all
     display.begin(session)
     if arguments.explain:
         for task in session.plan.to_run():

@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
     import secrets
     import signal
 
-    from shoal.execution.processes.wakeup import heeded
+    from shoal.execution.processes.wakeup import catchable
     from shoal.ui.cli.text import printable
     from shoal.ui.web.companion import address_of, listen, use_one_heap
     from shoal.ui.web.server import CLUSTER, RUN, PageServer, serve_until
@@ -49,7 +49,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"port {arguments.port} cannot be used: {error.strerror}", remedy=remedy) from None
     address = address_of(listening, token)
     server = PageServer(listening, token, make, CLUSTER if arguments.cluster is not None else RUN)
-    over = _Signalled(heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+    over = _Signalled(catchable((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
     print(printable(f"showing {shown} at {address} until Ctrl-C"), flush=True)
     with suppress(_Interrupted), _in_a_browser(address) if arguments.open else nullcontext():
         serve_until(server, over, at_once=True)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.core.quantities import show_cores, show_seconds, show_share, time_left
-from shoal.execution.executor.tally import BUCKETS, Busy, CallTally, FunctionTally
+from shoal.execution.executor.tally import BUCKETS, CallTally, FunctionTally, WorkerTime
 from shoal.ledger.views import pace
 from shoal.ledger.views.failures import Causes
 
@@ -114,7 +114,7 @@ _TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "not run": "bad", "r
 def executor_card(
     facts: list[str],
     tally: CallTally,
-    busy: Busy,
+    busy: WorkerTime,
     running: Mapping[str, int],
     cores: float,
     *,
@@ -158,7 +158,7 @@ def executor_card(
     )
 
 
-def _row(name: str, line: FunctionTally, colour: int, running: int, busy: Busy) -> CardRow:
+def _row(name: str, line: FunctionTally, colour: int, running: int, busy: WorkerTime) -> CardRow:
     done = line.ends["done"]
     return CardRow(
         name,
@@ -200,7 +200,7 @@ def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Seque
     return "" if told.left is None else time_left(told.left, told.least, told.most)
 
 
-def _area(busy: Busy, cores: float) -> Area | None:
+def _area(busy: WorkerTime, cores: float) -> Area | None:
     """Workers in use over time."""
     if not busy.began:
         return None

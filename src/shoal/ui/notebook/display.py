@@ -25,7 +25,7 @@ from shoal.core.quantities import show_bytes, show_cores
 from shoal.core.resources import FRACTION
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.future import CallFuture, failure_of, in_a_line
-from shoal.execution.executor.tally import Busy, CallTally
+from shoal.execution.executor.tally import CallTally, WorkerTime
 from shoal.ledger.views.failures import Causes
 from shoal.ui.notebook.card import Card, executor_card, futures_card
 from shoal.ui.notebook.rendering import html_of, text_of
@@ -197,10 +197,10 @@ class ExecutorSource:
         """From what the engine has counted."""
         client = self._client
         self._seen = self._state()
-        engine = client.engine
+        engine = client.loop
         over = client.is_over()
         if engine is None:
-            return executor_card(_facts(client, 0.0), CallTally(), Busy(), {}, 1.0, over=over)
+            return executor_card(_facts(client, 0.0), CallTally(), WorkerTime(), {}, 1.0, over=over)
         cores, now, busy = engine.cores(), time.time(), engine.tally.busy.copy()
         if over:
             return executor_card(_facts(client, cores), engine.tally, busy, {}, cores, over=True)
@@ -219,22 +219,22 @@ class ExecutorSource:
 
     def is_settled(self) -> bool:
         """All calls are over."""
-        engine = self._client.engine
+        engine = self._client.loop
         return engine is None or self._client.is_over() or not engine.tally.open()
 
     def is_over(self) -> bool:
         return self._client.is_over()
 
     def _state(self) -> tuple[int, bool, int]:
-        engine = self._client.engine
+        engine = self._client.loop
         going = engine is not None and not self.is_settled()
         version = engine.tally.version if engine is not None else -1
         return version, self._client.is_over(), int(time.monotonic() / 2) if going else 0
 
 
 def _facts(client: ExecutorClient, cores: float) -> list[str]:
-    if client.far:
-        return [f"cluster {client.far}", *([show_cores(cores)] if cores else [])]
+    if client.cluster:
+        return [f"cluster {client.cluster}", *([show_cores(cores)] if cores else [])]
     own = client.node.get("cores") / FRACTION
     memory = client.node.get("memory")
     return [show_cores(own), *([show_bytes(memory)] if memory else []), "on this machine"]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from shoal.execution.processes.wakeup import heeded
+from shoal.execution.processes.wakeup import catchable
 from shoal.ui.cli.screen import Screen
 
 _SEQUENCES = {
@@ -102,7 +102,7 @@ class FullScreen:
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
         self._told = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
-        for number in heeded((*_ENDING, signal.SIGTSTP, signal.SIGWINCH)):
+        for number in catchable((*_ENDING, signal.SIGTSTP, signal.SIGWINCH)):
             self._handlers[number] = signal.signal(number, self._note)
         self._before = termios.tcgetattr(self._keyboard)
         self._take()

@@ -1,4 +1,4 @@
-/* From an order to a process: the words of its command, its variables and what it finds open. */
+/* From an order to a process: the words of its command, its environment variables and its descriptors. */
 #include "launcher.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define STACK_BYTES (64 << 10)
-#define LONGEST_WORD (128 << 10) /* of an argument, its zero included: the system takes no longer one */
+#define LONGEST_WORD (128 << 10) /* of an argument with its zero byte; a limit of the kernel */
 #define PATH_NAME "PATH="
 
 extern char **environ;
@@ -36,7 +36,8 @@ void keep_environment(void) {
     if (!search_path) search_path = "/bin:/usr/bin";
 }
 
-/* Whether no shell gives a meaning to any character; `=` only behind the first word, where it is no assignment. */
+/* Whether no character has a meaning for any shell; `=` is allowed only after the first word, where it is no
+ * assignment. */
 static bool is_plain(const char *command) {
     bool first_word = true, any = false;
     for (const char *at = command; *at; at++) {
@@ -52,7 +53,7 @@ static bool is_plain(const char *command) {
     return any;
 }
 
-/* Whether a search path can be used as it was for the last search. */
+/* Whether the search path is the same as in the last search. */
 static bool is_same_path(const char *path) {
     static char *last;
     if (last && !strcmp(path, last)) return true;
@@ -62,8 +63,8 @@ static bool is_same_path(const char *path) {
     return false;
 }
 
-/* Where a search path leads to; NULL for shell builtins and what does not exist, which the shell reports best. The last
- * answer is kept: tasks in a row mostly run the same program. */
+/* Returns the executable that the search path leads to; NULL for shell builtins and missing programs, which the
+ * shell reports best. The last result is cached: consecutive tasks mostly run the same program. */
 static const char *find_program(const char *name, const char *search) {
     static char last_name[256], last_path[4096];
     if (strchr(name, '/')) return name;
@@ -93,7 +94,7 @@ static const char *path_of(const Order *order) {
     return found;
 }
 
-/* The variables of a task: its mark, ours, and its own in their place. */
+/* The environment of a task: its mark, our variables, and its own variables, which override ours. */
 static void fill_environment(Spawn *s, const Order *order) {
     size_t count = base_size + 2, used = 0;
     for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) count++;
@@ -116,7 +117,7 @@ static void fill_environment(Spawn *s, const Order *order) {
     s->environment[used] = NULL;
 }
 
-/* The words of a command that needs no shell; they are cut out of a copy. */
+/* The words of a command that needs no shell, split in a copy of the command. */
 static void fill_words(Spawn *s, const Order *order) {
     size_t length = strlen(order->command), count = 0;
     if (length + 1 > s->copy_room) {
@@ -131,11 +132,11 @@ static void fill_words(Spawn *s, const Order *order) {
     s->words[count] = NULL;
     bool is_path = strchr(s->words[0], '/');
     const char *path = path_of(order);
-    /* A shell may take ~ in PATH for the user's directory, and another one does not. */
+    /* Some shells expand ~ in PATH to the user's home directory, others do not. */
     bool is_for_shell = !is_path && path && (*path == '~' || strstr(path, ":~"));
     const char *program = is_for_shell ? NULL : find_program(s->words[0], path);
     s->program = program && strlen(program) < sizeof s->path ? strcpy(s->path, program) : NULL;
-    /* What PATH says of a directory that is named relative to ours does not hold in another one. */
+    /* Relative directories in PATH are different ones in another directory. */
     if (s->directory && s->program && s->path[0] != '/' && !is_path) s->program = NULL;
     if (s->program) s->words[0] = s->path;
 }
@@ -149,7 +150,7 @@ void remove_script(Spawn *s) {
     s->script = NULL;
 }
 
-/* Writes a command that is too long for an argument to a file beside the slots, for the shell to read it there. */
+/* Writes a command that is too long for an argument to a file beside the slots, from which the shell reads it. */
 static bool write_script(Spawn *s, const char *command, size_t size, int slot) {
     if (asprintf(&s->script, "%s/%d.command", slots_path, slot) < 0) die("no memory");
     int fd = open(s->script, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -164,8 +165,8 @@ static bool write_script(Spawn *s, const char *command, size_t size, int slot) {
     return false;
 }
 
-/* The words that have a shell run the command, in our directory and in another one that may not be there. False if the
- * command cannot be written to a file. */
+/* The words that make a shell run the command, in our directory or in another one, which may not exist. False if
+ * the command cannot be written to a file. */
 static bool fill_shell(Spawn *s, const Order *order, int slot) {
     size_t count = 0, length = strlen(order->command);
     for (uint32_t at = 0; at < order->shell_size; at += (uint32_t)strlen(order->shell + at) + 1) count++;
@@ -193,7 +194,7 @@ static bool fill_shell(Spawn *s, const Order *order, int slot) {
     return true;
 }
 
-/* What a slot starts its tasks with; made once. Standard input comes from nowhere, both outputs go into the slot. */
+/* What is the same for all tasks of a slot; made once. Standard input is /dev/null, both outputs go into the slot. */
 Spawn *spawn_of(int slot) {
     static Spawn **spawns;
     static int count, null_fd = -1;
@@ -210,7 +211,7 @@ Spawn *spawn_of(int slot) {
     return spawns[slot];
 }
 
-/* The processors in an order's variable SHOAL_CPUS, such as 0-3,8. Most orders have no variables at all. */
+/* The processors in an order's variable SHOAL_CPUS, such as 0-3,8. Most orders have no variables. */
 static void fill_cpus(Spawn *s, const Order *order) {
     s->is_pinned = false;
     for (uint32_t at = 0; at < order->variables_size; at += (uint32_t)strlen(order->variables + at) + 1) {
@@ -238,13 +239,14 @@ Spawn *prepare(const Order *order, int slot) {
     return s;
 }
 
-/* In the new process, which shares our memory until it executes its program: nothing here may take any. Signals need no
- * attention: we ignore none, we only do nothing about some, and that ends with the execution. */
+/* Runs in the new process, which shares our memory until exec: it must not allocate any. Signals need no attention:
+ * we ignore none, we only have handlers for some, and exec resets those. */
 static int become(void *argument) {
     Spawn *s = argument;
     sigset_t none;
     setpgid(0, 0);
-    if (s->is_pinned) sched_setaffinity(0, sizeof s->cpus, &s->cpus); /* processors that are gone are no reason to fail */
+    /* processors that went offline are no reason to fail */
+    if (s->is_pinned) sched_setaffinity(0, sizeof s->cpus, &s->cpus);
     setrlimit(RLIMIT_NOFILE, &descriptors);
     for (int stream = 0; stream < 3; stream++) {
         bool is_there = s->streams[stream] == stream;
@@ -259,7 +261,7 @@ static int become(void *argument) {
             s->error = ENOENT;
             _exit(127);
         }
-        words = s->elsewhere; /* the shell says best what is wrong with the directory */
+        words = s->elsewhere; /* the shell reports best what is wrong with the directory */
         program = words[0];
     }
     execve(program, words, s->environment);
@@ -267,8 +269,8 @@ static int become(void *argument) {
     _exit(127);
 }
 
-/* A copy of ours in another control group. The C library has no function that takes a stack and a group, so memory is
- * not shared but copied, and what went wrong is told by a page that both have. */
+/* Creates a child in another control group. The C library has no function that takes both a stack and a group, so
+ * memory is copied instead of shared, and a shared page reports errors. */
 static bool clone_into(int group, Spawn *s) {
     Spawn *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return false;
@@ -295,10 +297,11 @@ static int spawn_one(Spawn *s, int group, const char *program, char **words) {
     return s->error;
 }
 
-/* Runs in the thread of a seat, too: touches nothing but what was prepared. */
+/* Also runs in the thread of a seat: uses only what was prepared. */
 void spawn_prepared(Spawn *s, int group) {
     int error = s->program ? spawn_one(s, group, s->program, s->words) : ENOENT;
-    /* A script without an interpreter line, or nothing to execute: the shell runs the one and reports the other. */
+    /* A script without an interpreter line, or nothing to execute: the shell runs the former and reports the
+     * latter. */
     if (error == ENOEXEC || error == ENOENT || error == EACCES || error == ENOTDIR || (error == E2BIG && s->script))
         error = spawn_one(s, group, s->shell[0], s->shell);
     s->error = error;

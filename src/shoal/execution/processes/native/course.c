@@ -1,20 +1,20 @@
-/* The course of an attempt: what was seen of it at the looks at its tree, in few points. When there are too many, two
- * become one. `runner/course.py` does the same and says what the numbers mean. */
+/* The time series of an attempt in few points, from the measurements of its tree. When there are too many points,
+ * pairs are merged. `time_series.py` does the same and defines the numbers. */
 #include "launcher.h"
 
 #include <stdlib.h>
 
 #define MOST_POINTS 60
 #define LEAST_SPACING 0.2 /* seconds between two points */
-#define FIRST_AGE 0.1     /* at the first point: whatever is shorter costs nothing */
-#define LEAST_AGE 1.0     /* of an attempt whose course is told */
+#define FIRST_AGE 0.1     /* age at the first point: shorter attempts cost nothing */
+#define LEAST_AGE 1.0     /* minimum age of an attempt whose series is reported */
 
 enum { AGE, MEMORY, CPU, READ, WRITTEN, FIGURES };
 
 struct Course {
     int count;
-    double last, spacing; /* age at the last point, and how far apart points are */
-    uint32_t memory;      /* most since the last point */
+    double last, spacing; /* age at the last point, and distance between points */
+    uint32_t memory;      /* maximum since the last point */
     uint32_t points[MOST_POINTS][FIGURES];
 };
 
@@ -61,7 +61,7 @@ bool course_is_worth_telling(const Running *r, double now) { return r->course &&
 
 void course_write(Buffer *b, Running *r, double now, const Look *end) {
     Course *c = r->course;
-    uint32_t memory = c->points[c->count - 1][MEMORY]; /* what it had at the end is not known any more */
+    uint32_t memory = c->points[c->count - 1][MEMORY]; /* the memory at the end is unknown by now */
     if (memory > c->memory) c->memory = memory;
     course_add(r, now, end);
     write_text(b, 's', c->points, sizeof c->points[0] * (size_t)c->count);

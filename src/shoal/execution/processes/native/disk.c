@@ -1,11 +1,11 @@
-/* The disk of tasks that have a limit of it: what they made, and what they hold open for writing.
+/* Disk usage of tasks with a disk limit: what they made, and what they have open for writing.
  *
- * Two things are looked at. Outputs, by name: a file that was changed since the task began is its own, a directory is
- * walked, a little at each look. And regular files that its processes have open for writing and that did not exist
- * before, which may have no name any more; they count as long as they are there, also when they have been closed. The
- * system could stop a file that grows too large (RLIMIT_FSIZE), but the task might go on with half of it and call that
- * a result. What is written elsewhere, opened and closed between two looks, is not seen. Sizes are those that `ls` tells,
- * holes included. */
+ * Two kinds of files count. Outputs, found by name: a file counts if it was changed since the task began; a
+ * directory is walked, a little at each check. And regular files that its processes have open for writing and that
+ * did not exist before, even if they have no name any more; they count until they are removed, even after they are
+ * closed. The kernel could stop a file that grows too large (RLIMIT_FSIZE), but the task might continue with a
+ * truncated file and return that as a result. Files elsewhere that are opened and closed between two checks are
+ * missed. Sizes are those that `ls` shows, including holes. */
 #include "launcher.h"
 
 #include <dirent.h>
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 #define ENTRIES_PER_LOOK 1000  /* a few milliseconds */
-#define ENTRIES_AT_END 50000   /* a directory that has more counts as it was seen before */
+#define ENTRIES_AT_END 50000   /* of a larger directory, the result of the previous walk counts */
 #define OPEN_FILES_PER_LOOK 4096
-#define REMEMBERED_FILES 4096  /* of those that were open once and were no outputs */
-#define CLOCK_GRAIN 0.02       /* moments of files are coarser than those of the clock */
+#define REMEMBERED_FILES 4096  /* of files other than outputs that were open earlier */
+#define CLOCK_GRAIN 0.02       /* resolution of file timestamps, which is coarser than that of the clock */
 #define WORTH_TELLING (1 << 16)
 
 typedef struct {
@@ -37,18 +37,18 @@ struct Disk {
     int64_t limit;
     double since; /* wall clock */
     const char *paths, *paths_end, *next_path;
-    char **waiting, *directory; /* directories that are still to be walked; the one that is being walked */
+    char **waiting, *directory; /* directories that are still to be walked; the current one */
     size_t waiting_size, waiting_room;
     DIR *listing;
-    int64_t walked_bytes, walked_files; /* by the walk that is going on */
-    int64_t whole_bytes, whole_files;   /* by the last one that came to its end */
+    int64_t walked_bytes, walked_files; /* of the current walk */
+    int64_t whole_bytes, whole_files;   /* of the last complete walk */
     Identity *known;                    /* outputs that are files, and open files that have been counted */
     size_t known_size, known_room;
-    Written *written; /* files that are no outputs and were seen open for writing */
+    Written *written; /* files other than outputs that were seen open for writing */
     size_t written_size, written_room;
     int64_t open_bytes, open_files;
     bool has_directories;
-    int64_t bytes, files; /* the most so far */
+    int64_t bytes, files; /* maxima so far */
 };
 
 static double moment_of(struct statx_timestamp t) { return (double)t.tv_sec + (double)t.tv_nsec / 1e9; }
@@ -61,7 +61,7 @@ static Identity identity_of(const struct statx *file) {
     return (Identity){(uint64_t)file->stx_dev_major << 32 | file->stx_dev_minor, file->stx_ino};
 }
 
-/* Remembers a file; false if it is known already. */
+/* Remembers a file; false if it is already known. */
 static bool note(Disk *d, const struct statx *file) {
     Identity this = identity_of(file);
     for (size_t i = 0; i < d->known_size; i++)
@@ -152,7 +152,7 @@ static void take_path(Disk *d) {
     }
 }
 
-/* Walks on from where it stopped, for so many entries at most; true if the walk came to its end. */
+/* Continues the walk for at most `entries` entries; true if it is complete. */
 static bool walk(Disk *d, int entries) {
     for (; entries > 0; entries--) {
         struct dirent *entry;
@@ -191,7 +191,7 @@ static void take_sum(Disk *d) {
     d->files = larger(d->files, larger(d->whole_files, d->walked_files) + d->open_files);
 }
 
-/* False if it has been counted. */
+/* False if it has already been counted. */
 static bool count_other(Disk *d, const struct statx *file) {
     if (!note(d, file)) return false;
     d->open_bytes += (int64_t)file->stx_size;
@@ -199,7 +199,7 @@ static bool count_other(Disk *d, const struct statx *file) {
     return true;
 }
 
-/* What it prints, and the files that are no outputs and were open at an earlier look. */
+/* Counts captured output, and files other than outputs that were open at an earlier check. */
 static void look_at_others(Disk *d, int slot_fd) {
     d->open_files = 0;
     d->open_bytes = size_of_slot(slot_fd);
@@ -211,7 +211,8 @@ static void look_at_others(Disk *d, int slot_fd) {
     }
 }
 
-/* What is counted elsewhere: what it prints, and outputs that are files, which a long walk has passed long ago. */
+/* Marks what is counted elsewhere: captured output, and outputs that are files, which a long walk has passed long
+ * ago. */
 static void note_others(Disk *d, int slot_fd) {
     struct statx found;
     d->known_size = 0;
@@ -236,7 +237,7 @@ static bool is_for_writing(pid_t pid, const char *name) {
     return strtol(flags + 6, NULL, 8) & O_ACCMODE;
 }
 
-/* Whether a file lies in one of the directories that are walked, and has been counted there. */
+/* Whether a file lies in one of the walked directories, and so has been counted there. */
 static bool is_walked(const Disk *d, const char *path) {
     char above[4096];
     for (const char *at = d->paths; d->has_directories && at < d->paths_end; at += strlen(at) + 1) {
@@ -270,7 +271,7 @@ void disk_look_at_process(Disk *d, pid_t pid) {
     for (int left = OPEN_FILES_PER_LOOK; left > 0 && (entry = readdir(listing)); left--) {
         struct statx found;
         if (entry->d_name[0] == '.' || !look_up(dirfd(listing), entry->d_name, 0, &found)) continue;
-        /* What was there before is not its own; a file system that does not tell when a file was made says less. */
+        /* Files that existed before do not count; some file systems do not record when a file was created. */
         bool tells_birth = found.stx_mask & STATX_BTIME;
         double begun = moment_of(tells_birth ? found.stx_btime : found.stx_ctime);
         if (!S_ISREG(found.stx_mode) || begun < d->since || !is_for_writing(pid, entry->d_name)) continue;
@@ -301,7 +302,7 @@ void disk_say(const Disk *d, char *text, size_t room, double age) {
     char used[32];
     snprintf(used, sizeof used, "%s", in_mebibytes(d->bytes));
     const char *limit = in_mebibytes(d->limit);
-    if (d->bytes - d->limit < WORTH_TELLING) /* the two would read the same */
+    if (d->bytes - d->limit < WORTH_TELLING) /* both numbers would look the same */
         snprintf(text, room, "used more than its %s of disk, after %.2f s", limit, age);
     else
         snprintf(text, room, "used %s of disk, more than its %s, after %.2f s", used, limit, age);

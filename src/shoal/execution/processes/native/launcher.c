@@ -1,14 +1,15 @@
-/* The launcher, compiled: the same process as shoal/execution/processes/launcher.py, which is the fallback and says why it exists.
+/* The launcher, compiled: the same process as shoal/execution/processes/launcher.py, which is the fallback and
+ * explains why there is a launcher.
  *
- * Compiled for two reasons that were measured: a spawned child's peak memory starts at that of its parent, so the parent
- * must be small for the figure to mean anything; and 50 us of Python between two commands are a tenth of the price of a
- * process. It speaks the same messages (Python's `marshal`, version 2) over the same socket.
+ * It is compiled for two measured reasons: a spawned child's peak memory starts at that of its parent, so the
+ * parent must be small for the figure to be meaningful; and 50 us of Python between two commands are a tenth of the
+ * cost of a process. It uses the same messages (Python's `marshal`, version 2) over the same socket.
  *
- * Two threads and one lock around everything: one polls the link to the engine and minds the clock, the other waits for
- * children, reaps them and starts what comes next in their places. A wait is woken by the end of a child with a hint to
- * the scheduler that a poll does not get: on a busy machine that is a third of the throughput. Memory is taken as needed
- * and given back with the process; running out of it ends the process, which the engine survives. `launcher.h` says what
- * is where. */
+ * It has two threads and one lock around everything: one thread polls the connection to the run and handles timers,
+ * the other waits for children, reaps them and starts the next command in their places. The end of a child wakes a
+ * waiting thread with a scheduler hint that poll does not get: on a busy machine that is worth a third of the
+ * throughput. Memory is not freed where it lasts as long as the process; running out of it ends the process, which
+ * the run survives. `launcher.h` lists the files. */
 #include "launcher.h"
 
 #include <errno.h>
@@ -28,23 +29,23 @@
 #include <unistd.h>
 
 #define TICK_SECONDS 0.1
-#define PATIENCE 0.05      /* commands behind one that runs longer than this are handed back */
-#define LATEST_WORD 0.01   /* results wait at most so long for others, not at all if their place has nothing to do */
+#define PATIENCE 0.05      /* commands behind one that runs longer than this are returned */
+#define LATEST_WORD 0.01   /* maximum time that results wait for others; none if their place has no more commands */
 #define KILL_GRACE 2.0     /* between SIGTERM and SIGKILL */
-#define START_PAUSE 0.01   /* before we look again for one that is to be ended and has not begun */
-#define END_OF_REST 0.5    /* what is left of a task is waited for so long, or a tenth if it ended by itself */
+#define START_PAUSE 0.01   /* pause before we check again for a task that is to be killed and has not begun */
+#define END_OF_REST 0.5    /* maximum wait for the rest of a task, or a tenth of it if the task ended by itself */
 #define TABLE_ENTRIES 4096
 #define REAPER_STACK (256 << 10)
-#define WORTH_ASKING 0.004  /* a shorter task is not asked for the bytes it read from memory */
+#define WORTH_ASKING 0.004  /* for a shorter task, I/O counters are not read */
 
-/* ---- what there is ---------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------ */
 
-struct Place { /* what the broker started in one go, one command after another */
+struct Place { /* one start command of the scheduler: commands to run one after another */
     struct Place *next;
     int64_t number;
     Order *first, *last;
     bool busy;
-    bool waits; /* for a descriptor; there is an order */
+    bool waits; /* for a descriptor, to start an order */
 };
 
 char *run_name;
@@ -55,7 +56,7 @@ int slots_dir = -1;
 char *slots_path;
 struct rlimit descriptors;
 static Place *places;
-static bool any_waits; /* among them, for a descriptor */
+static bool any_waits; /* whether any place waits for a descriptor */
 static Buffer arrived, unsent, results;
 static uint32_t result_count;
 static double oldest_result;
@@ -64,7 +65,7 @@ static long own_peak; /* in kilobytes */
 static pthread_t first_thread;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t something_started = PTHREAD_COND_INITIALIZER;
-static double next_tick, asleep_until; /* asleep_until 0: who minds the clock is awake */
+static double next_tick, asleep_until; /* asleep_until 0: the timer thread is awake */
 bool measures = true;
 
 static struct { uint64_t pid; double boot_time; } *table;
@@ -97,7 +98,7 @@ typedef struct {
     Buffer tail;
 } End;
 
-/* Thousandths of cores: the most over a second, or over all of its time if that was more. */
+/* Thousandths of cores: the maximum over a second, or the average over the whole time if that is larger. */
 static int64_t cores_of(const End *end) {
     double wall = end->ended - end->started, cores = wall > 0 ? (end->spent.user + end->spent.system) / wall : 0;
     return (int64_t)((cores > end->peaks.cores ? cores : end->peaks.cores) * 1000 + 0.5);
@@ -148,7 +149,7 @@ static void report_unstarted(double now, const Order *order, const char *outcome
     report_end(now, &end);
 }
 
-/* Sends what is waiting; whether all of it is gone. Nobody at the other end: it is dropped, reading will tell. */
+/* Sends waiting data; returns whether all is sent. If the other end is closed, it is dropped; reading reports that. */
 static bool push(void) {
     size_t sent = 0;
     while (sent < unsent.size) {
@@ -176,7 +177,7 @@ static void report(void) {
     push();
 }
 
-/* The peak that a child starts with. getrusage would tell that of the process that started us, if it was larger. */
+/* The peak that a child starts with. getrusage would return that of our parent, if it was larger. */
 static void look_at_own_peak(void) {
     char status[4096], *found;
     if (read_small("/proc/self/status", status, sizeof status) <= 0) return;
@@ -215,7 +216,7 @@ static void free_running(Running *r) {
     free(r);
 }
 
-/* A start has come to its end: the task runs, or it failed and that is reported; then false. */
+/* Handles the result of a spawn: true if the task runs; false if it failed, which is reported. */
 static bool begun(double now, Running *r) {
     const Spawn *s = spawn_of(r->slot);
     r->starting = false;
@@ -241,7 +242,7 @@ static bool begun(double now, Running *r) {
 
 typedef enum { STARTED, NOT_STARTED, NO_DESCRIPTOR } Start;
 
-/* The command of a task is too long for an argument, and cannot be written to a file. */
+/* Reports that a command that is too long for an argument cannot be written to a file. */
 static Start unwritten(double now, Running *r) {
     char why[256];
     snprintf(why, sizeof why, "cannot write its command, which is long, to a file: %s", strerror(spawn_of(r->slot)->error));
@@ -251,8 +252,8 @@ static Start unwritten(double now, Running *r) {
     return NOT_STARTED;
 }
 
-/* Starts one command; if it cannot be started that is reported. The order is ours from now on, unless a descriptor is
- * lacking: then it has to wait until another task has ended. */
+/* Starts one command, or reports that it cannot be started. Takes ownership of the order, unless descriptors are
+ * short: then it has to wait until another task has ended. */
 static Start start(double now, Place *place, Order *order) {
     static uint64_t serial;
     int slot = take_slot();
@@ -271,7 +272,7 @@ static Start start(double now, Place *place, Order *order) {
                    .disk = order->disk ? disk_for(order) : NULL,
                    .memory = order->memory > 0 ? order->memory : 0, .expected = order->memory < 0 ? -order->memory : 0,
                    .deadline = order->timeout >= 0 ? now + order->timeout : 0};
-    /* A seat is for tasks that may have to be ended: it knows all of their processes. */
+    /* Tasks that may have to be killed get a seat: it knows all of their processes. */
     if (r->memory || r->disk || order->timeout >= 0) r->seat = seat_for(slot, r->memory);
     r->begun = monotonic(CLOCK_BOOTTIME);
     running = r;
@@ -279,13 +280,13 @@ static Start start(double now, Place *place, Order *order) {
     tree_begins(r);
     Spawn *s = prepare(order, slot);
     if (!s) return unwritten(now, r);
-    if (r->seat && seat_spawns(r->seat, s)) return STARTED; /* meanwhile we go on */
+    if (r->seat && seat_spawns(r->seat, s)) return STARTED; /* the seat's thread spawns it; we continue meanwhile */
     r->is_of_first_thread = pthread_equal(pthread_self(), first_thread);
     if (!r->seat) spawn_prepared(s, -1);
     return begun(now, r) ? STARTED : NOT_STARTED;
 }
 
-/* Starts the next command of a place; what cannot be started has failed, and the one after it is tried. */
+/* Starts the next command of a place. One that cannot be started has failed, and the next one is tried. */
 static void next_of(double now, Place *place) {
     place->busy = place->waits = false;
     while (place->first && !place->busy) {
@@ -309,7 +310,7 @@ static void next_of(double now, Place *place) {
     urgent = true;
 }
 
-/* A task has ended, or some time has passed: places that wait for a descriptor try again. */
+/* Places that wait for a descriptor try again, after a task has ended or some time has passed. */
 static void start_waiting(double now) {
     if (!any_waits) return;
     any_waits = false;
@@ -319,8 +320,7 @@ static void start_waiting(double now) {
     }
 }
 
-/* Takes note of the starts that seats have made in the meantime; `wait`: also of those they are making. True if there
- * were any. */
+/* Handles the spawns that seats have completed meanwhile; `wait`: also those in progress. True if there were any. */
 static bool collect_starts(double now, bool wait) {
     bool any = false;
     for (Running *r = running, *next; r; r = next) {
@@ -342,10 +342,10 @@ void ask_to_end(double now, Running *r, const char *outcome, const char *why, bo
         if (!r->killed_as || !r->killed_why) die("no memory");
     }
     if (r->starting) {
-        r->deadline = now + START_PAUSE; /* its time comes when it runs */
+        r->deadline = now + START_PAUSE; /* it is killed as soon as it runs */
         return;
     }
-    if (!r->seat) remember_trees(); /* once its first process is gone, descent tells nothing any more */
+    if (!r->seat) remember_trees(); /* once its first process is gone, descent cannot be followed any more */
     if (at_once) {
         killpg(r->pid, SIGKILL);
         if (r->seat) seat_clear(r->seat);
@@ -358,7 +358,7 @@ void ask_to_end(double now, Running *r, const char *outcome, const char *why, bo
 
 static double seconds(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec / 1e6; }
 
-/* Adds what a process that has just been reaped used; the peaks of processes do not add up. */
+/* Adds the usage of a process that has just been reaped; peaks of processes do not add up. */
 static void add_usage(Spent *spent, const struct rusage *usage, int64_t read, int64_t written) {
     int64_t from_disk = (int64_t)usage->ru_inblock * 512, to_disk = (int64_t)usage->ru_oublock * 512;
     spent->user += seconds(usage->ru_utime);
@@ -370,14 +370,16 @@ static void add_usage(Spent *spent, const struct rusage *usage, int64_t read, in
     if (usage->ru_maxrss > own_peak && usage->ru_maxrss > spent->peak) spent->peak = usage->ru_maxrss;
 }
 
-/* The leader was just reaped: what is left of its group is ended with it, and what has left its group. While it has members
- * the group's number cannot be given to another, and pids are given out in turn, so nobody else can have got it in the
- * microseconds since. False if something will not end: it may go on writing into the file of the slot. */
+/* The leader was just reaped: kills the rest of its group, and processes that left its group. While the group has
+ * members, its number is not reused. If it has none, the number could be reused only after all other pids, which is
+ * impossible within the microseconds since. False if a process does not end: it may go on writing into the file of
+ * the slot. */
 static bool end_rest(Running *r) {
     struct rusage usage;
     double patience = r->killed_as ? END_OF_REST : END_OF_REST / 10, deadline = monotonic(CLOCK_MONOTONIC) + patience;
     bool more = !killpg(r->pid, SIGKILL);
-    while (more && monotonic(CLOCK_MONOTONIC) < deadline) { /* their account is the task's, and the slot is to be quiet */
+    /* their usage counts for the task, and nothing may write to the slot any more */
+    while (more && monotonic(CLOCK_MONOTONIC) < deadline) {
         pid_t pid = wait4(-r->pid, NULL, WNOHANG, &usage);
         if (pid > 0) {
             add_usage(&r->orphans, &usage, 0, 0);
@@ -393,7 +395,7 @@ static bool end_rest(Running *r) {
     return (!r->killed_as && !more && !may_leave_orphans(r)) || end_tree(r);
 }
 
-/* How it ended, in words. */
+/* Describes how it ended. */
 static void judge(double now, Running *r, End *end, char *message, size_t room) {
     bool ran_out = r->memory && r->seat && seat_ran_out(r->seat);
     if (ran_out && !r->killed_as) {
@@ -445,7 +447,7 @@ static void finish(double now, Running *r, int status, const Spent *spent) {
     }
     if (!is_all_gone) renew_slot(r->slot);
     forget(r);
-    next_of(now, r->place); /* before the report: a free core waits for as little as possible */
+    next_of(now, r->place); /* before the report: a free core waits as little as possible */
     start_waiting(now);
     if (course_is_worth_telling(r, now)) report_course(now, r, &end.spent);
     report_end(now, &end);
@@ -458,14 +460,14 @@ static Running *task_of(pid_t leader) {
     return r;
 }
 
-/* Buries one that has ended: a task's first process, or an orphan whose account goes to the task it came from. */
+/* Reaps a process that has ended: a task's first process, or an orphan, whose usage is added to its task. */
 static void bury(double now, pid_t pid) {
     int status;
     struct rusage usage;
     int64_t read = 0, written = 0;
     Running *r = task_of(pid);
     if (!r) {
-        collect_starts(now, true); /* it may have been quicker than the word of its start */
+        collect_starts(now, true); /* it may have ended before its spawn was reported */
         r = task_of(pid);
     }
     Running *of = r ? r : owner_of_orphan(pid);
@@ -482,7 +484,7 @@ static void bury(double now, pid_t pid) {
     finish(now, r, status, &spent);
 }
 
-/* Buries the one that is known to have ended, and all others that have. */
+/* Reaps the process that is known to have ended, and all others that have. */
 static void reap(double now, pid_t first) {
     siginfo_t dead = {.si_pid = first};
     collect_starts(now, false);
@@ -517,7 +519,7 @@ static void enforce(double now) {
         }
 }
 
-/* ---- the engine's messages -------------------------------------------------------------------------------------- */
+/* ---- messages of the run ---------------------------------------------------------------------------------------- */
 
 static char *read_copy(Reader *r, uint32_t *size) {
     const char *bytes = read_bytes(r, size);
@@ -617,7 +619,7 @@ static void settle_in(Reader *r) {
     int fd = open(table_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     size_t size = sizeof *table * TABLE_ENTRIES;
     void *zeros = calloc(1, size);
-    /* Pages are given room now: a write into a hole of a full disk would end us by a signal. */
+    /* Disk space is allocated now: a later write into a hole of a full disk would kill us by a signal. */
     if (fd < 0 || !zeros || pwrite(fd, zeros, size, 0) != (ssize_t)size) die(table_path);
     table = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (table == MAP_FAILED) die(table_path);
@@ -627,7 +629,7 @@ static void settle_in(Reader *r) {
     free(table_path);
 }
 
-/* Takes whole messages; false when the engine is gone. */
+/* Handles complete messages; false when the run is gone. */
 static bool hear(void) {
     reserve(&arrived, 1 << 20);
     ssize_t got = read(link_fd, arrived.data + arrived.size, 1 << 20);
@@ -658,7 +660,7 @@ static bool hear(void) {
 
 /* ---- the loop --------------------------------------------------------------------------------------------------- */
 
-/* Tells what runs for long and hands back what waits behind it. */
+/* Reports long-running commands and returns those that wait behind them. */
 static void tick(double now) {
     collect_starts(now, false);
     start_waiting(now);
@@ -686,7 +688,7 @@ static void tick(double now) {
     }
 }
 
-/* When there is something to be done that nobody will tell us of. */
+/* The next time when there is something to do that no event announces. */
 static double next_moment(double now) {
     double nearest = next_tick, deadline = nearest_deadline(), look = next_look_at_limits();
     if (deadline && deadline < nearest) nearest = deadline;
@@ -709,7 +711,8 @@ static void *mind_children(void *unused) {
         double now = now_is();
         bool is_odd = false;
         if (are_none) {
-            /* One that a seat is just starting could not be waited for. Running, but neither there nor coming: no hurry. */
+            /* A process that a seat is just starting could not be waited for. It is running without a pending
+             * spawn: no hurry. */
             is_odd = !collect_starts(now, true) && running;
             while (!running) pthread_cond_wait(&something_started, &lock);
         } else {
@@ -723,7 +726,7 @@ static void *mind_children(void *unused) {
     return NULL;
 }
 
-/* Sleeps without the lock until there is something to do; whether the engine has said something. */
+/* Sleeps without the lock until there is something to do; returns whether the run has sent something. */
 static bool sleep_well(double now) {
     struct pollfd watched[] = {{link_fd, POLLIN, 0}, {kick_fd, POLLIN, 0}};
     double until = table ? next_moment(now) : now;
@@ -738,7 +741,7 @@ static bool sleep_well(double now) {
     return watched[0].revents;
 }
 
-/* Returns when the engine has hung up, with the lock: nothing is started any more. */
+/* Returns with the lock held when the run has closed the connection: nothing is started any more. */
 static void serve(void) {
     pthread_mutex_lock(&lock);
     double now = now_is();
@@ -767,7 +770,8 @@ static void begin_minding_children(void) {
     if (pthread_create(&thread, &attributes, mind_children, NULL)) die("no thread");
 }
 
-/* The engine has hung up: ends everything that was started, also what escaped from its task. */
+/* The run has closed the connection: kills everything that was started, including processes that escaped from their
+ * task. */
 static void clear_up(void) {
     char mark[256], path[64];
     for (Place *place = places; place; place = place->next) place->first = NULL;
@@ -781,7 +785,7 @@ static void clear_up(void) {
         end_marked(mark, 0);
     }
     do
-        end_children(); /* each one that ends may leave us its own */
+        end_children(); /* the children of each killed process may become ours */
     while (waitpid(-1, NULL, 0) > 0);
     seats_close();
     for (int slot = 0; slot < slot_count; slot++) {
@@ -791,7 +795,7 @@ static void clear_up(void) {
     }
 }
 
-/* One descriptor per task that runs is more than a usual limit leaves on large machines. */
+/* One descriptor per running task exceeds the usual soft limit on large machines. */
 static void raise_descriptors(void) {
     if (getrlimit(RLIMIT_NOFILE, &descriptors)) die("the limit of descriptors");
     struct rlimit all = {descriptors.rlim_max, descriptors.rlim_max};
@@ -809,13 +813,13 @@ int main(int argc, char **argv) {
     fcntl(link_fd, F_SETFD, FD_CLOEXEC);
     fcntl(link_fd, F_SETFL, fcntl(link_fd, F_GETFL) | O_NONBLOCK);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    /* Not ignored, which the tasks would inherit, but nothing is done about them. */
+    /* Handled by a function that does nothing; ignored signals would be inherited by the tasks. */
     struct sigaction no_matter = {.sa_handler = nothing, .sa_flags = SA_RESTART};
     int unheeded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ, 0};
     for (int *number = unheeded; *number; number++) sigaction(*number, &no_matter, NULL);
     const char *wish = getenv("SHOAL_MEASURE");
     measures = !wish || strcmp(wish, "off");
-    signal(SIGCHLD, SIG_DFL); /* if it was ignored, the system would reap in our place */
+    signal(SIGCHLD, SIG_DFL); /* if it was ignored, the kernel would reap children for us */
     raise_descriptors();
     kick_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (kick_fd < 0) die("eventfd");

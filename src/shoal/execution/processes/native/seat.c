@@ -1,12 +1,13 @@
-/* Seats: control groups of our own below the one we are in, so that the system itself holds a task to its memory limit
- * and knows all of its processes, wherever they go.
+/* Seats: control groups below our own, so that the kernel itself enforces a task's memory limit and knows all of
+ * its processes, wherever they go.
  *
- * A slot gets a seat with its first task that needs one, and keeps it. Moving a process into a group costs up to 10 ms,
- * so nothing is moved per task. Under version 1 a single thread may sit in another group than its process, and what it
- * starts is born there: each seat has a thread that does nothing else. Under version 2 the new process is cloned into
- * the group. The path of our groups stands in a file beside the slots, for whoever has to clear up after us.
+ * A slot gets a seat with its first task that needs one, and keeps it. Moving a process into a group costs up to 10
+ * ms, so nothing is moved per task. With version 1, a single thread may be in another group than its process, and
+ * its children start there: each seat has a thread that only starts processes. With version 2, the new process is
+ * cloned into the group. The path of our groups is in a file beside the slots, so that a later run can clean up
+ * after us.
  *
- * Where nothing of this is permitted there are no seats, and memory is limited by looking at it (`tree.c`). */
+ * Where none of this is permitted there are no seats, and memory limits are enforced by measuring (`tree.c`). */
 #include "launcher.h"
 
 #include <dirent.h>
@@ -23,21 +24,22 @@
 #include <unistd.h>
 
 #define RECORD "cgroup"           /* the file beside the slots */
-#define SPOILED_BYTES (32 << 20)  /* what earlier tasks may leave in a group, as files in memory: this or an eighth */
+/* file-backed memory that earlier tasks may leave in a group: this, or an eighth of the limit */
+#define SPOILED_BYTES (32 << 20)
 #define END_SECONDS 2.0
-#define KILL_SECONDS 0.05         /* before we ask the system to do it */
+#define KILL_SECONDS 0.05         /* how long we kill processes one by one before the kernel kills the group */
 #define SEAT_STACK (64 << 10)
 
 struct Seat {
     int number, generation;
     char path[512];
     int directory, oom, usage; /* descriptors */
-    int64_t limit, ran_out; /* bytes; how often it had been when we last asked */
+    int64_t limit, ran_out; /* bytes; value of the out-of-memory counter at the last check */
     bool broken, worn;
     pthread_t thread;
     pid_t thread_id;
     sem_t asked, done;
-    Spawn *spawn; /* what is asked for; NULL: to leave */
+    Spawn *spawn; /* the requested start; NULL: end the thread */
 };
 
 static enum { UNKNOWN, NONE, VERSION_1, VERSION_2 } version;
@@ -45,7 +47,7 @@ static char base[448];
 static Seat **seats;
 static int seat_count;
 
-/* ---- the group we are in ---------------------------------------------------------------------------------------- */
+/* ---- our own group ---------------------------------------------------------------------------------------------- */
 
 /* Our group's path within a hierarchy, from lines such as `4:memory:/path` and `0::/path`; NULL if there is none. */
 static char *own_path(const char *controller) {
@@ -63,7 +65,7 @@ static char *own_path(const char *controller) {
     return NULL;
 }
 
-/* A path of the list of mounts, in place: blanks and backslashes stand there as three octal digits. */
+/* Decodes a path of the mount list in place: blanks and backslashes are written as three octal digits. */
 static char *without_escapes(char *text) {
     char *to = text;
     for (char *at = text; *at; to++) {
@@ -75,7 +77,7 @@ static char *without_escapes(char *text) {
     return text;
 }
 
-/* Where our group is to be found, from the list of mounts; `option` tells one version 1 hierarchy from another. */
+/* The directory of our group, from the mount list; `option` identifies a version 1 hierarchy. */
 static bool own_directory(const char *type, const char *option, char *directory, size_t room) {
     static Buffer buffer;
     char *path = own_path(option), *rest = path ? read_whole("/proc/self/mountinfo", &buffer) : NULL, *line;
@@ -114,7 +116,7 @@ static bool write_number(const char *directory, const char *name, int64_t value)
     return write_to(directory, name, text);
 }
 
-/* The path is written down before the group is made, so that none is ever forgotten. */
+/* The path is written to the file before the group is created, so that no group is ever left behind unrecorded. */
 static bool make_base(const char *own) {
     if (snprintf(base, sizeof base, "%s/shoal-%s", own, run_name) >= (int)sizeof base) return false;
     int fd = openat(slots_dir, RECORD, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -125,7 +127,7 @@ static bool make_base(const char *own) {
     return done;
 }
 
-/* Finds out once what is permitted. `SHOAL_CGROUPS` (off, v1, v2) narrows that down. */
+/* Finds out once what is permitted. `SHOAL_CGROUPS` (off, v1, v2) restricts it. */
 static void find_version(void) {
     const char *wish = getenv("SHOAL_CGROUPS");
     char own[384];
@@ -134,7 +136,8 @@ static void find_version(void) {
     if ((!wish || strcmp(wish, "v2")) && own_directory("cgroup", "memory", own, sizeof own) && make_base(own)) {
         version = VERSION_1;
     } else if ((!wish || strcmp(wish, "v1")) && own_directory("cgroup2", "", own, sizeof own)) {
-        write_to(own, "cgroup.subtree_control", "+memory"); /* refused where the group has processes, or no say */
+        /* refused where the group has processes, or is not delegated to us */
+        write_to(own, "cgroup.subtree_control", "+memory");
         if (!make_base(own)) return;
         write_to(base, "cgroup.subtree_control", "+memory");
         version = VERSION_2;
@@ -178,7 +181,7 @@ static void close_group(Seat *seat) {
         if (*fd >= 0) close(*fd);
 }
 
-/* Makes a group, or another one in place of a spoiled one. */
+/* Creates a group, or a new one in place of a spoiled one. */
 static bool make_group(Seat *seat) {
     char old[sizeof seat->path];
     memcpy(old, seat->path, sizeof old);
@@ -211,11 +214,11 @@ static int64_t number_in(int fd, const char *name) {
 
 static void set_limit(Seat *seat, int64_t memory) {
     if (seat->limit == memory) return;
-    /* The group is also charged for page tables and the like, which nobody counts as memory of a task. */
+    /* The group is also charged for page tables and the like, which do not count as memory of a task. */
     int64_t bytes = memory ? memory + memory / 256 + (512 << 10) : -1;
-    seat->limit = -1; /* whatever it was before, if this fails */
+    seat->limit = -1; /* unknown, if this fails */
     if (version == VERSION_1) {
-        write_number(seat->path, "memory.memsw.limit_in_bytes", -1); /* not there without swap */
+        write_number(seat->path, "memory.memsw.limit_in_bytes", -1); /* does not exist without swap */
         if (!write_number(seat->path, "memory.limit_in_bytes", bytes)) return;
         write_number(seat->path, "memory.memsw.limit_in_bytes", bytes);
     } else {
@@ -226,7 +229,7 @@ static void set_limit(Seat *seat, int64_t memory) {
     seat->limit = memory;
 }
 
-/* Files in memory that earlier tasks left behind count against the next one. */
+/* Whether in-memory files (tmpfs, page cache) of earlier tasks use too much of the next task's limit. */
 static bool is_spoiled(const Seat *seat, int64_t memory) {
     int64_t left = number_in(seat->usage, "");
     return seat->worn || (memory && left > SPOILED_BYTES && left > memory / 8);
@@ -276,7 +279,7 @@ bool seat_holds(const Seat *seat, pid_t pid) {
 bool seat_spawns(Seat *seat, Spawn *s) {
     if (version == VERSION_2) {
         spawn_prepared(s, seat->directory);
-        if (s->is_outside) { /* it runs all the same, and is watched */
+        if (s->is_outside) { /* it runs outside the group, and its memory is measured */
             seat->broken = true;
             seat->limit = -1;
         }
@@ -299,11 +302,11 @@ static int kill_members(Seat *seat) {
     static Buffer buffer;
     char path[640];
     int count = 0;
-    /* Opened anew each time: version 1 gives a reader of an open file the same list for a second. */
+    /* Opened anew each time: with version 1, an open file returns the same list for a second. */
     snprintf(path, sizeof path, "%s/cgroup.procs", seat->path);
     for (char *at = read_whole(path, &buffer); *at; at = strchrnul(at, '\n'), at += *at == '\n') {
         pid_t pid = (pid_t)atoi(at);
-        if (pid <= 0 || pid == getpid()) continue; /* the seat's thread is one of ours */
+        if (pid <= 0 || pid == getpid()) continue; /* the seat's thread belongs to our process */
         kill(pid, SIGKILL);
         count++;
     }
@@ -317,7 +320,8 @@ bool seat_clear(Seat *seat) {
         usleep(300);
         passed = monotonic(CLOCK_MONOTONIC) - begin;
         if (passed < KILL_SECONDS || version != VERSION_2 || seat->worn) continue;
-        /* It forks faster than we kill. Some kernels then also end whatever is started there later, so it is worn out. */
+        /* It forks faster than we kill. Some kernels then also kill whatever is started in the group later, so the
+         * group must not be used again. */
         seat->worn = write_to(seat->path, "cgroup.kill", "1");
     }
     return true;

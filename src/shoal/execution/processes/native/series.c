@@ -1,4 +1,4 @@
-/* Time series on request: a file per task that was looked at, a row per look, in the columns of `shoal monitor`. */
+/* Time series on request: a file per measured task, a row per measurement, in the columns of `shoal monitor`. */
 #include "launcher.h"
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static int directory = -1;
-static char *header; /* from the engine, which knows the columns by name */
+static char *header; /* sent by the run, which knows the columns */
 
 void series_go_to(const char *path, char *lines) {
     if (*path) directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -17,7 +17,7 @@ void series_go_to(const char *path, char *lines) {
 
 bool series_wanted(void) { return directory >= 0; }
 
-/* A disk without room costs rows, not the run. */
+/* On a full disk rows are dropped, and the run continues. */
 static void write_all(int fd, const char *text) {
     if (write(fd, text, strlen(text)) < 0) return;
 }
@@ -36,7 +36,7 @@ static void begin(Running *r) {
     free(about);
 }
 
-/* Whole mebibytes; what somebody may reserve is rounded up, what was moved is cut off. */
+/* Whole MiB; memory, which may be reserved from it, is rounded up, I/O is rounded down. */
 static long long up(int64_t bytes) { return (bytes + (1 << 20) - 1) >> 20; }
 static long long down(int64_t bytes) { return bytes >> 20; }
 

@@ -1,4 +1,5 @@
-/* Slots, into which tasks write their output, and the stream that keeps it: as shoal/execution/processes/output.py. */
+/* Slots, into which tasks write their output, and the stream that keeps it; the same as
+ * shoal/execution/processes/output.py. */
 #include "launcher.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 #define TAIL_BYTES 8192
-#define SPARE_DESCRIPTORS 16 /* are left for looks at processes, seats, series and the stream */
+#define SPARE_DESCRIPTORS 16 /* for measurements, seats, series and the stream */
 
 bool output_full;
 int *slot_fds, slot_count;
@@ -24,7 +25,7 @@ static int open_slot(int slot) {
     snprintf(name, sizeof name, "%d", slot);
     int fd = openat(slots_dir, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_TRUNC, 0644);
     if (fd < 0 || (rlim_t)fd + SPARE_DESCRIPTORS < descriptors.rlim_max) return fd;
-    close(fd); /* the lowest free number was given, so there are not enough behind it */
+    close(fd); /* descriptors are numbered from the lowest free one, so too few are left */
     errno = EMFILE;
     return -1;
 }
@@ -54,7 +55,8 @@ void renew_slot(int slot) {
     close(fd);
 }
 
-/* Moves what a task wrote into the stream. Launcher and engine both append: a lock keeps together what belongs so. */
+/* Moves what a task wrote into the stream. The launcher and the run both append: a lock keeps each piece
+ * contiguous. */
 void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail) {
     static char piece[1 << 16];
     if (output_fd < 0) output_fd = open(output_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -71,7 +73,7 @@ void absorb(int source, off_t size, off_t *at, off_t *moved, Buffer *tail) {
                 if (n < 0) break;
                 written += n;
             }
-            if (written < got) { /* no room: what came before of this task is taken back, too */
+            if (written < got) { /* disk full: removes what was written of this task, too */
                 output_full = true;
                 if (ftruncate(output_fd, begin) < 0) output_full = true;
                 *moved = 0;

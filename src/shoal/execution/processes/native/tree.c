@@ -1,10 +1,11 @@
-/* Whole process trees, as /proc shows them: what they use, and their end.
+/* Measures whole process trees by /proc, and kills them.
  *
- * A process belongs to the task it descends from. What was an orphan before anybody looked falls to us, its subreaper,
- * and is known by its process group, because it was seen below its task earlier, by the mark in its environment, because
- * it holds the output of its task, or because no other task was there when it began. When a task ends, the system's list
- * of our children says whether there are orphans that we did not know of: that is cheap, and mostly there are none.
- * Only tasks that live longer than the time between two looks are looked at; the others are known by wait4. */
+ * A process belongs to the task it descends from. A process that was orphaned before it was first seen becomes a
+ * child of this process, the subreaper. Its task is found by its process group, by an earlier sighting below its
+ * task, by the mark in its environment, by the output file that it holds, or because no other task ran when it
+ * began. When a task ends, the kernel's list of our children shows whether there are unknown orphans: that is
+ * cheap, and usually there are none. Only tasks that live longer than the measuring interval are measured; the
+ * others are known by wait4. */
 #include "launcher.h"
 
 #include <dirent.h>
@@ -19,29 +20,29 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEAST_PAUSE 0.1      /* between two looks at a task; a tenth of its age if that is more */
+#define LEAST_PAUSE 0.1      /* between two measurements of a task; a tenth of its age if that is more */
 #define LONGEST_PAUSE 1.0
-#define LIMIT_PAUSE 0.02     /* for tasks whose memory nobody else limits */
-#define DISK_PAUSE 0.05      /* for tasks whose disk is limited */
-#define SEAT_PAUSE 0.05      /* between two looks at the counter of a seat */
-#define WINDOW_SECONDS 1.0   /* over which cores are told: a shorter burst is not a need */
-#define WINDOW_LOOKS 64      /* more than there are in that time */
-#define SHARE_OF_TIME 25     /* a look that took 1 ms is followed by 25 ms without one */
-#define FOREIGN_SECONDS 10.0 /* how long it is believed that a process is not ours */
-#define END_SECONDS 2.0      /* how long we repeat ourselves to what will not end */
+#define LIMIT_PAUSE 0.02     /* for tasks whose memory limit no seat enforces */
+#define DISK_PAUSE 0.05      /* for tasks with a disk limit */
+#define SEAT_PAUSE 0.05      /* between two reads of a seat's counter */
+#define WINDOW_SECONDS 1.0   /* interval for the number of cores: a shorter burst is not a need */
+#define WINDOW_LOOKS 64      /* more than there are in that interval */
+#define SHARE_OF_TIME 25     /* a measurement of 1 ms is followed by 25 ms without one */
+#define FOREIGN_SECONDS 10.0 /* how long the result is cached that a process is not ours */
+#define END_SECONDS 2.0      /* how long signals are repeated to a process that does not end */
 
 typedef struct {
     pid_t pid, parent, group;
     char state;
     uint64_t start; /* in ticks since boot */
     int64_t resident, virtual;
-    uint64_t ticks; /* of CPU time, with that of the children it has buried */
+    uint64_t ticks; /* of CPU time, including reaped children */
     uint64_t owner; /* the serial of its attempt */
     bool settled;   /* the owner is known, or it is known that there is none */
     bool is_below;  /* it descends from us */
 } Process;
 
-/* A child of ours that no task has as its first process. */
+/* A child of ours that is no task's first process. */
 typedef struct {
     pid_t pid;
     uint64_t owner;
@@ -53,7 +54,7 @@ typedef struct {
 } Processes;
 
 static Processes seen, earlier;
-static pid_t *foreign; /* in order */
+static pid_t *foreign; /* sorted */
 static size_t foreign_size, foreign_room;
 static double foreign_until, scanned_at, rest_until;
 static Orphan *orphans;
@@ -65,7 +66,7 @@ ssize_t read_small(const char *path, char *text, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
     ssize_t size = 0, got = 0;
-    /* One read gives a page of a list at most, however much room there is. */
+    /* One read returns at most a page of a list, whatever the size of the buffer. */
     while ((size_t)size < room - 1 && (got = read(fd, text + size, room - 1 - (size_t)size)) > 0) size += got;
     close(fd);
     text[size] = 0;
@@ -94,7 +95,7 @@ const char *in_mebibytes(int64_t bytes) {
     return text;
 }
 
-/* The number behind a name at the beginning of a line; 0 if there is no such line. */
+/* The number after a name at the start of a line; 0 if there is no such line. */
 static int64_t figure(const char *text, const char *name) {
     const char *at = text;
     size_t length = strlen(name);
@@ -135,9 +136,9 @@ static bool read_process(pid_t pid, Process *p) {
     return true;
 }
 
-/* ---- who belongs to whom ---------------------------------------------------------------------------------------- */
+/* ---- owners ----------------------------------------------------------------------------------------------------- */
 
-static Process *find(const Processes *among, pid_t pid) { /* they are in the order of their pids */
+static Process *find(const Processes *among, pid_t pid) { /* sorted by pid */
     size_t low = 0, high = among->size;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -166,7 +167,7 @@ static bool is_leader(pid_t pid) {
     return false;
 }
 
-/* Its environment carries the mark of a task: which one? 0 if none of those that run. */
+/* Returns the running task whose mark is in the process's environment; 0 if there is none. */
 static uint64_t owner_by_mark(pid_t pid) {
     static Buffer buffer;
     char path[64], mark[256];
@@ -182,7 +183,7 @@ static uint64_t owner_by_mark(pid_t pid) {
     return 0;
 }
 
-/* It has the file open into which a task writes: which one? No two tasks have the same file. */
+/* Returns the task whose output file the process has open; 0 if there is none. Each task has its own file. */
 static uint64_t owner_by_output(pid_t pid) {
     char path[64];
     struct stat found, slot;
@@ -200,7 +201,7 @@ static uint64_t owner_by_output(pid_t pid) {
     return owner;
 }
 
-/* The only task that was there when it began; 0 if there were more. */
+/* The only task that existed when it began; 0 if there were more. */
 static uint64_t owner_by_time(const Process *p) {
     static long ticks_per_second;
     if (!ticks_per_second) ticks_per_second = sysconf(_SC_CLK_TCK);
@@ -214,7 +215,7 @@ static uint64_t owner_by_time(const Process *p) {
     return owner;
 }
 
-/* A seat has just begun it, and it has not executed its program yet: it is a copy of us that holds all that we hold. */
+/* A seat has just started it and it has not called exec yet: it is a copy of us, with all our descriptors. */
 static bool is_newborn(pid_t pid) {
     char path[64];
     struct stat its, ours;
@@ -225,7 +226,7 @@ static bool is_newborn(pid_t pid) {
     return its.st_ino == ours.st_ino && its.st_dev == ours.st_dev;
 }
 
-/* Settles what needs no look at the parent. */
+/* Determines the owner where that needs no parent. */
 static void settle_alone(Process *p) {
     p->is_below = p->parent == getpid();
     for (Running *r = running; r; r = r->next)
@@ -238,7 +239,7 @@ static void settle_alone(Process *p) {
     if (before && before->start == p->start && before->owner && task_with(before->owner)) {
         p->owner = before->owner;
         p->settled = p->is_below = true;
-    } else if (p->is_below) { /* asked each time: while it executes something it has no environment to show */
+    } else if (p->is_below) { /* read each time: during exec a process has no environment */
         p->owner = owner_by_mark(p->pid);
         if (!p->owner && is_newborn(p->pid)) p->is_below = false;
         if (!p->owner && p->is_below) p->owner = owner_by_output(p->pid);
@@ -247,13 +248,13 @@ static void settle_alone(Process *p) {
     }
 }
 
-/* Nobody can tell yet whose it is: it is just becoming another program, or lost its parent between two readings. */
+/* Its owner cannot be determined yet: it is calling exec, or lost its parent between two readings. */
 static bool is_in_between(const Process *p) {
     char path[64], word[2];
     if (p->owner || p->state == 'Z' || p->state == 'X') return false;
     if (p->parent != getpid()) return p->parent > 1 && !find(&seen, p->parent);
     snprintf(path, sizeof path, "/proc/%d/cmdline", p->pid);
-    /* Or it has become that since we asked for its mark. */
+    /* It may have called exec since we read its mark. */
     return !read_small(path, word, sizeof word) || owner_by_mark(p->pid);
 }
 
@@ -266,7 +267,7 @@ static void settle(Process *p) {
         at->owner = owner;
         at->settled = true;
         at->is_below = is_below;
-        if (owner || !is_below) continue; /* below an orphan that has given away all that tells whose it is */
+        if (owner || !is_below) continue; /* below an orphan without any evidence of its task */
         uint64_t own = owner_by_mark(at->pid);
         if (!own) own = owner_by_output(at->pid);
         for (Process *up = at; own && up && up->is_below && !up->owner; up = find(&seen, up->parent)) up->owner = own;
@@ -303,7 +304,7 @@ static void scan(bool all) {
     all = all || now > foreign_until;
     DIR *processes = opendir("/proc");
     struct dirent *entry;
-    while (processes && (entry = readdir(processes))) { /* pids come in order */
+    while (processes && (entry = readdir(processes))) { /* pids come in ascending order */
         pid_t pid = (pid_t)atoi(entry->d_name);
         if (pid <= 0) continue;
         if (!all && bsearch(&pid, foreign, foreign_size, sizeof pid, compare_pids) && !is_leader(pid)) continue;
@@ -324,7 +325,7 @@ static void scan(bool all) {
 }
 
 void remember_trees(void) {
-    if (monotonic(CLOCK_MONOTONIC) - scanned_at > LIMIT_PAUSE) scan(false); /* many may have to end at once */
+    if (monotonic(CLOCK_MONOTONIC) - scanned_at > LIMIT_PAUSE) scan(false); /* many may have to be killed at once */
 }
 
 Running *owner_of_orphan(pid_t pid) {
@@ -337,7 +338,7 @@ Running *owner_of_orphan(pid_t pid) {
     return running->next ? NULL : running;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------------------- */
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 static bool swap_exists(void) {
     static int answer = -1;
@@ -346,20 +347,21 @@ static bool swap_exists(void) {
     return answer;
 }
 
-/* A child that still has its parent's memory is about to execute something, and has none itself. */
+/* A child that still shares its parent's memory is about to call exec, and has no memory of its own. */
 static bool has_own_memory(const Process *p) {
     const Process *parent = find(&seen, p->parent);
     return !parent || parent->resident != p->resident || parent->virtual != p->virtual || parent->owner != p->owner;
 }
 
-/* Bytes of a tree with each shared page divided among those who share it; `gone`: of those that have ended meanwhile. */
+/* Bytes of a tree with each shared page divided among the processes that share it; `gone`: of those that have ended
+ * meanwhile. */
 static int64_t sum_of_shares(const Running *r, int64_t *gone) {
     int64_t sum = *gone = 0;
     for (size_t i = 0; i < seen.size; i++) {
         const Process *p = &seen.items[i];
         if (p->owner != r->serial || !p->resident || !has_own_memory(p)) continue;
         int64_t share = figure_of(p->pid, "smaps_rollup", "Pss:");
-        /* Not for us to know; or it has just ended, and has nothing any more. */
+        /* No permission, or it has just ended and has no memory any more. */
         if (share < 0) share = figure_of(p->pid, "status", "VmRSS:");
         if (share > 0) sum += share * 1024;
         else *gone += p->resident;
@@ -367,8 +369,9 @@ static int64_t sum_of_shares(const Running *r, int64_t *gone) {
     return sum;
 }
 
-/* The same, not below the largest process. Asked twice: what is shared between two answers, in a tree that is just
-   forking, would be counted twice. So would that of a process that ends, whose part the others take over. */
+/* The same, but at least those of the largest process. Measured twice, because in a tree that is just forking,
+ * pages that become shared between two readings would be counted twice. So would those of a process that ends,
+ * whose share passes to the others. */
 static int64_t without_double_counting(const Running *r, int64_t largest) {
     int64_t gone, first = sum_of_shares(r, &gone), second = sum_of_shares(r, &gone);
     int64_t sum = (first < second ? first : second) - gone;
@@ -379,7 +382,7 @@ static void raise_to(int64_t *peak, int64_t value) {
     if (value > *peak) *peak = value;
 }
 
-struct Window { /* CPU seconds at the last looks, oldest first */
+struct Window { /* CPU seconds at the latest measurements, oldest first */
     struct { double moment, cpu; } looks[WINDOW_LOOKS];
     int count;
 };
@@ -391,7 +394,7 @@ void note_cpu(Running *r, double now, double cpu) {
     }
     Window *w = r->window;
     int passed = 0;
-    /* What is buried between two readings may be missing for a moment. */
+    /* A process that is reaped between two readings may be missing for a moment. */
     if (cpu < w->looks[w->count - 1].cpu) cpu = w->looks[w->count - 1].cpu;
     while (passed + 1 < w->count && w->looks[passed + 1].moment <= now - WINDOW_SECONDS) passed++;
     w->count -= passed;
@@ -404,7 +407,7 @@ void note_cpu(Running *r, double now, double cpu) {
     w->looks[w->count - 1].cpu = cpu;
 }
 
-/* Cores in use since the last look, or since the one before if that was only a moment ago. */
+/* Cores in use since the last measurement, or since the one before if the last is too recent. */
 static double recent_cores(const Running *r) {
     const Window *w = r->window;
     int before = w->count - 2;
@@ -414,7 +417,7 @@ static double recent_cores(const Running *r) {
     return cores > 0 ? cores : 0;
 }
 
-/* Writes down what was seen of a tree; asking for its traffic is only worth it for that. */
+/* Records a measurement of a tree; only for that it is worth reading I/O counters. */
 static void keep(Running *r, double now, Look look, bool is_due) {
     look.read = r->orphans.read;
     look.written = r->orphans.written;
@@ -425,7 +428,8 @@ static void keep(Running *r, double now, Look look, bool is_due) {
         look.read += read;
         look.written += written;
     }
-    /* Whoever is being buried is missing for a moment: not in its own account any more, nor yet in its parent's. */
+    /* A process that is being reaped is missing for a moment: no longer in its own counters, not yet in its
+     * parent's. */
     raise_to(&r->kept_read, look.read);
     raise_to(&r->kept_written, look.written);
     look.read = r->kept_read;
@@ -436,7 +440,7 @@ static void keep(Running *r, double now, Look look, bool is_due) {
     series_add(r, now, &look);
 }
 
-/* Takes in what was seen of one tree; the bytes it has at this moment. */
+/* Evaluates the scan of one tree; returns its current bytes. */
 static int64_t take_in(Running *r, double now) {
     static long ticks_per_second;
     if (!ticks_per_second) ticks_per_second = sysconf(_SC_CLK_TCK);
@@ -459,7 +463,7 @@ static int64_t take_in(Running *r, double now) {
             swap += swapped > 0 ? swapped * 1024 : 0;
         }
     }
-    /* Telling shared pages apart is dear, so only where the sum would be news. */
+    /* Separating shared pages is expensive, so it is done only where the plain sum is clearly above the known peak. */
     bool news = resident > r->peaks.resident + r->peaks.resident / 64;
     if (count > 1 && news) resident = without_double_counting(r, largest);
     raise_to(&r->peaks.resident, resident);
@@ -483,7 +487,7 @@ static void check_limit(double now, Running *r, int64_t total) {
     int64_t resident = r->resident;
     if (r->expected && resident > r->expected && !r->killed_as) {
         report_growth(now, r, resident, total);
-        r->expected = resident + resident / 8; /* not with every page */
+        r->expected = resident + resident / 8; /* not again for every page */
     }
     char why[160], used[32];
     double age = now - r->started;
@@ -502,7 +506,7 @@ void say_exhausted(char *text, size_t room, const Running *r, double now) {
     snprintf(text, room, "used more than its %s of memory, after %.2f s", limit, now - r->started);
 }
 
-/* The system ends one process of a group that has no memory left; the others are of no use without it. */
+/* The kernel kills one process of a group that has run out of memory; the others are useless without it. */
 static void check_seat(double now, Running *r) {
     r->next_count = now + SEAT_PAUSE;
     if (r->killed_as || !seat_ran_out(r->seat)) return;
@@ -518,7 +522,8 @@ void look_at_trees(double now) {
         due = due || (r->next_look <= now && is_looked_at(r));
     }
     if (!due || now < rest_until) return;
-    double begin = monotonic(CLOCK_THREAD_CPUTIME_ID); /* on a busy machine a look takes long, but does not cost more */
+    /* on a busy machine a measurement takes longer, but costs no more CPU time */
+    double begin = monotonic(CLOCK_THREAD_CPUTIME_ID);
     scan(false);
     int64_t total = 0;
     for (Running *r = running; r; r = r->next) total += r->resident = take_in(r, now);
@@ -550,7 +555,7 @@ double next_look_at_limits(void) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
-/* Takes note of our children that are no task's first process. */
+/* Records our children that are no task's first process. */
 static void note_orphans(void) {
     orphan_count = 0;
     for (size_t i = 0; i < seen.size; i++) {
@@ -572,7 +577,7 @@ void forget_orphan(pid_t pid) {
         }
 }
 
-/* The children of our first thread: what it has started, and all orphans. Negative: the system keeps no such list. */
+/* The children of our main thread: what it has started, and all orphans. Negative: the kernel has no such list. */
 static long count_children(void) {
     static int list = -1;
     char path[64], text[4096];
@@ -582,7 +587,7 @@ static long count_children(void) {
     off_t at = 0;
     for (ssize_t got; (got = pread(list, text, sizeof text, at)) > 0; at += got) {
         for (ssize_t i = 0; i < got; i++) count += text[i] == ' ';
-        if (got < (ssize_t)sizeof text / 2) break; /* less than a page is all that is left */
+        if (got < (ssize_t)sizeof text / 2) break; /* less than a page was left to read */
     }
     return count;
 }
@@ -606,17 +611,17 @@ bool end_tree(const Running *r) {
             const Process *p = &seen.items[i];
             found = found || is_in_between(p);
             if (p->owner != r->serial || p->state == 'Z' || p->state == 'X' || p->pid == r->pid) continue;
-            if (!p->is_below) continue; /* never anybody else's, whatever we believe */
+            if (!p->is_below) continue; /* never kill a process of others, whatever the cached owner is */
             kill(p->pid, SIGKILL);
             found = true;
         }
-        if (found) usleep(500); /* each one that ends may leave us its own */
+        if (found) usleep(500); /* the children of each killed process may become ours */
     }
     note_orphans();
     return !found;
 }
 
-/* Ends every process but `except` whose environment holds the mark, also what left its group. */
+/* Kills every process but `except` whose environment holds the mark, including those that left their group. */
 void end_marked(const char *mark, pid_t except) {
     static Buffer buffer;
     DIR *processes = opendir("/proc");
@@ -638,7 +643,7 @@ void end_marked(const char *mark, pid_t except) {
     closedir(processes);
 }
 
-/* Ends our children, adopted orphans without a mark among them. */
+/* Kills our children, including adopted orphans without a mark. */
 void end_children(void) {
     scan(true);
     for (size_t i = 0; i < seen.size; i++)

@@ -38,7 +38,7 @@ void put(Buffer *b, const void *data, size_t size) {
 void put_byte(Buffer *b, uint8_t byte) { put(b, &byte, 1); }
 void put_u32(Buffer *b, uint32_t value) { put(b, &value, 4); } /* little-endian machines only, as marshal */
 
-/* ---- marshal: what we write ------------------------------------------------------------------------------------- */
+/* ---- marshal: writing ------------------------------------------------------------------------------------------- */
 
 void write_tuple(Buffer *b, uint32_t count) { put_byte(b, '('); put_u32(b, count); }
 
@@ -67,7 +67,7 @@ void write_text(Buffer *b, char type, const void *text, size_t size) {
 
 void write_string(Buffer *b, const char *text) { write_text(b, 'u', text, strlen(text)); }
 
-/* ---- marshal: what we read -------------------------------------------------------------------------------------- */
+/* ---- marshal: reading ------------------------------------------------------------------------------------------- */
 
 static const uint8_t *get(Reader *r, size_t size) {
     if ((size_t)(r->end - r->at) < size) die("message cut short");
