@@ -537,7 +537,7 @@ def test_many_tasks_are_told_of_by_category_unless_all_are_wanted(
     ledger.close()
     crate = export(flow)
     check_crate(crate)
-    assert "20,000 tasks done, 1 failed, told of by category" in crate.document["said"]
+    assert "20,000 tasks done, 1 failed, described by category" in crate.document["said"]
     odd = crate.task("10,000 tasks of odd")
     assert odd["error"] == "1 task of 10,000 failed; most often: exit status 9"
     assert crate.used(odd) == {"processor time": 10_000, "attempts": 10_000, "tasks": 10_000, "failed tasks": 1}
@@ -552,7 +552,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     flow, output = str(ran / "flow.py"), str(tmp_path / "x")
     assert "no run 7" in refused(capsys, f"{flow}@7", "-o", output)
     assert "no run 'abc'" in refused(capsys, flow, "--run", "abc", "-o", output)
-    assert "names a run already" in refused(capsys, f"{flow}@1", "--run", "1", "-o", output)
+    assert "already names a run" in refused(capsys, f"{flow}@1", "--run", "1", "-o", output)
     assert "--data cannot be 'some'" in refused(capsys, flow, "--data", "some")
     assert "--license is empty" in refused(capsys, flow, "--license", " ", "-o", output)
     assert "does not exist" in refused(capsys, str(tmp_path / "nothing.py"), "-o", output)

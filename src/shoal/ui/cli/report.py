@@ -1,4 +1,4 @@
-"""`shoal report`: a run, or two side by side, as one page to look at, or as data."""
+"""`shoal report`: writes a report of a run, or of two runs side by side, as an HTML page or as data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DEFAULT = "report.html"
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"where the report goes; - is standard output ({_DEFAULT}, of --json -)"
+        "-o", "--output", metavar="FILE", help=f"the output file; - is standard output ({_DEFAULT}, of --json -)"
     )
-    parser.add_argument("--compare", nargs=2, metavar="RUN", help="two runs, side by side")
+    parser.add_argument("--compare", nargs=2, metavar="RUN", help="compare two runs side by side")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="write the data of the report instead of a page, to standard output unless -o names a file",
+        help="write the report's data instead of a page, to standard output unless -o names a file",
     )
 
 
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.ui.cli.workflow_places import STANDARD_OUTPUT, check_destination, write_to
 
     if arguments.compare and arguments.run is not None:
-        raise InputError("--compare names both runs itself", remedy="leave the other one out")
+        raise InputError("--compare takes both runs as its values", remedy="leave out the third one")
     words = arguments.compare or [_named(arguments.run)]
     path = arguments.output
     if path is None:
@@ -70,12 +70,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _tell_damage(workspace: Workspace) -> None:
-    """On standard error, since a report of a ledger with holes in it does not tell of everything."""
+    """Warns on standard error: the report of a damaged ledger is incomplete."""
     from shoal.execution.run_selection import how_whole
     from shoal.ledger.status import Follower
     from shoal.ui.cli.status_tables import damage_line
 
-    if how_whole(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
+    if how_whole(workspace.ledger)[1]:  # a quick check; a follower would decode every record
         follower = Follower(workspace)
         follower.refresh()
         for line in damage_line(follower):
@@ -91,10 +91,10 @@ def _page(runs: list[dict[str, Any]]) -> str:
 
 
 def _unfinished(run: dict[str, Any]) -> str:
-    """A run that did not finish is not to be judged by how long it took."""
+    """A warning for an unfinished run, whose duration means nothing."""
     outcome = run["run"]["outcome"]
     if outcome == "on a cluster":
-        return " It is on a cluster, and nobody follows it."
+        return " It is on a cluster and no process follows it."
     return "" if outcome in ("ok", "running") else f" It did not finish ({outcome})."
 
 
@@ -105,7 +105,7 @@ def _named(word: str | None) -> str:
 
 
 def data_of(word: str) -> dict[str, Any]:
-    """Everything that is shown of the run that a word names."""
+    """Returns all data shown about the run that a word names."""
     import time
 
     from shoal.execution.run_selection import open_run, split_run
@@ -135,4 +135,4 @@ def data_of(word: str) -> dict[str, Any]:
 
 
 _MOST_FORESEEN = 20_000
-"""Of larger runs nothing is predicted from earlier ones, see `shoal.sim.forecast`."""
+"""Larger runs get no prediction from earlier runs, because the simulation would take too long."""
