@@ -1,4 +1,4 @@
-"""A run in the OpenMetrics text format, for Prometheus and its like."""
+"""Metrics of a run in the OpenMetrics text format, for Prometheus and compatible systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sample = tuple[dict[str, str], float]
 
 
 def metrics(watch: Watch) -> str:
-    """The text; an empty exposition if nothing has been run yet."""
+    """The metrics text; empty if nothing has been run yet."""
     view, now = watch.view, watch.now()
     lines: list[str] = []
     if view.start is not None:
@@ -85,7 +85,7 @@ QUEUES = ("wait", "local", "shared")
 
 
 def node_families(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is known of nodes; figures that are None, or that nobody has, are left out."""
+    """Metrics of nodes. Values that are None, and metrics without values, are left out."""
     found: list[str] = []
     for name, kind, told, key in NODE_FAMILIES:
         samples: list[Sample] = [({"node": row["name"]}, row[key]) for row in rows if row.get(key) is not None]
