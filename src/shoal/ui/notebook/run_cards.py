@@ -1,4 +1,4 @@
-"""A run as a card, from the same model as the live page and the report (`shoal.view`)."""
+"""Cards of workflow runs, from the same model as the live page and the report (`shoal.ledger.views`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ UNDERWAY = "under way"
 
 
 def empty_card(title: str, state: str, note: str) -> Card:
-    """Of a workflow of which there is no run to show, or not yet."""
+    """The card of a workflow without a run to show."""
     return Card(title, state, _TONES.get(state, "bad"), [], "task", "category", note=note)
 
 
 def run_card(view: RunView, title: str, outcome: str, now: float | None) -> Card:
-    """As of `now`, a moment of the clock, for a run that goes on; None for one that is over."""
+    """The card at the time `now` for an active run; `now` is None for a finished one."""
     view.settle()
     told = progress(view, now)
     shown = shown_categories(view)
@@ -70,7 +70,7 @@ def _facts(view: RunView, told: Progress) -> list[str]:
 
 
 def _states(told: Progress, *, going: bool) -> list[CardState]:
-    """What is not done when a run is over will not run."""
+    """Tasks by state. In a finished run, tasks that are not done will not run."""
     running = [CardState("running", told.running, "live")] if going else []
     cannot = [CardState("cannot run", told.cannot_run, "idle")] if going and told.cannot_run else []
     cancelled = [CardState("cancelled", told.cancelled, "soft")] if told.cancelled else []
@@ -102,7 +102,7 @@ def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | No
     series = np.maximum(0.0, over_time.cores - _lost(view, shown, over_time.edges))
     held = "used" if over_time.crowded else "in use"
     names, rows, colours = list(shown.names), [row.tolist() for row in series], list(range(len(shown.names)))
-    if over_time.untold.any():  # on the nodes of a cluster; which tasks those are is told when they have ended
+    if over_time.untold.any():  # cluster nodes report the tasks of these cores only when they have ended
         names, rows, colours = [*names, UNDERWAY], [*rows, over_time.untold.tolist()], [*colours, MOST_COLOURS - 1]
     return Area(
         end,
@@ -116,7 +116,7 @@ def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | No
 
 
 def _lost(view: RunView, shown: ShownCategories, edges: Floats) -> Floats:
-    """Cores held by attempts that did not succeed, by shown category."""
+    """Cores allocated to failed attempts, by shown category."""
     rows = view.attempts
     bad = np.flatnonzero(rows.outcome != 0)
     begins, ends = view.after(rows.started[bad]), view.after(rows.ended[bad])

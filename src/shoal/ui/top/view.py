@@ -1,6 +1,6 @@
-"""What `shoal top` shows, as lines that fit a terminal of a given size. Pure: parts of the model in, text out.
+"""Rendering of `shoal top`: lines that fit a terminal of a given size, from parts of the model. Pure.
 
-Names come from the run and may contain anything; nothing of them that would move the cursor gets out of here.
+Names come from the run and may contain anything; characters that would move the cursor are replaced here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Paint = Callable[[str, str], str]
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
 _COLOURS = {"ok": "green", "running": "blue", "failed": "red", "killed": "red"}
 _TALL, _TALLER = 32, 48
-"""Lines of terminals that have room for higher curves."""
+"""Terminal heights from which curves are drawn higher."""
 _TABLE_LINES = 5
-"""An empty one, the heads, two rows and the keys have room before anything is said that could be left out."""
+"""Lines reserved for the table: an empty line, heads, two rows and the keys, before optional notes get room."""
 _KEY, _MEANING = 2, 14
-"""Columns in which the keys of the help stand, and what they do."""
+"""Columns of the help at which keys and their descriptions begin."""
 HELP = [
     "Keys of shoal top",
     "",
@@ -51,7 +51,7 @@ HELP = [
 
 
 def help_lines(width: int, height: int) -> list[str]:
-    """The keys, long lines broken under their beginning; empty lines go first where there are too many."""
+    """The help text with wrapped lines; empty lines are dropped first if there is little room."""
     found: list[str] = []
     for line in HELP:
         indent = " " * (_MEANING if width >= 2 * _MEANING else _KEY) if line.startswith(" ") else ""
@@ -62,17 +62,17 @@ def help_lines(width: int, height: int) -> list[str]:
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What a terminal can show."""
+    """Size and capabilities of the terminal."""
 
     width: int
     height: int
     paint: Paint
     blocks: bool = True
-    """Whether it has letters for bars."""
+    """Whether it can show block characters."""
 
 
 def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[str]:
-    """At most so many lines as the window has, none wider than it, colours not counted."""
+    """At most as many lines as the window has, none wider than the window (colour sequences not counted)."""
     width, height = window.width, window.height
     if place.help:
         return help_lines(width, height)
@@ -91,7 +91,7 @@ def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[st
 
 
 def head(parts: Parts, window: Window) -> list[str]:
-    """The run, its bar, the counts and the curves."""
+    """The run, its progress bar, the counts and the curves."""
     run, told, width = parts["run"], parts["progress"], window.width
     outcome = printable(run["outcome"])
     cores = show_cores(run["cores"])
@@ -113,7 +113,7 @@ def _keys(place: TopView, width: int) -> list[str]:
 
 
 def _bar(told: Mapping[str, Any], window: Window) -> str:
-    """With how much is done."""
+    """The progress bar with the completed share."""
     total = max(1, told["to_run"])
     share = show_progress(told["done"], told["to_run"])
     room = max(4, window.width - len(share) - 1)
@@ -134,7 +134,7 @@ def _bar(told: Mapping[str, Any], window: Window) -> str:
 
 
 def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
-    """The most important first."""
+    """The counts, the most important first."""
     known = told["to_run"] or not told["done"] + told["failed"] + told["running"]
     words = [f"{told['done']:,} of {told['to_run']:,} done" if known else f"{told['done']:,} done"]
     if live and told["left"] is not None:
@@ -155,7 +155,7 @@ def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
 
 
 def _curves(parts: Parts, window: Window) -> list[str]:
-    """Cores and memory in use over time, up to now at the right."""
+    """Cores and memory in use over time; the current value is at the right."""
     if "time" not in parts:
         return []
     known, memory, capacity = _sums(parts, "cores"), _sums(parts, "memory"), _columns(parts, "capacity")
@@ -179,7 +179,7 @@ def _curves(parts: Parts, window: Window) -> list[str]:
 
 
 def curve(values: Sequence[float], top: float, room: int, letters: str, rise: int = 1) -> list[str]:
-    """The values as letters of so many lines, each letter for an equal part of them."""
+    """Draws the values as `rise` lines of letters; each letter stands for an equal part of the values."""
     if not values or top <= 0:
         return [letters[0] * room] * rise
     steps = len(letters) - 1
@@ -215,7 +215,7 @@ def _sums(parts: Parts, name: str) -> list[float]:
 
 
 def _notes(parts: Parts, width: int) -> list[str]:
-    """What else there is to say, a line each, the most important first."""
+    """Additional information, one line each, the most important first."""
     found = []
     if net := parts.get("net"):
         tokens = ", ".join(f"{printable(name)} {count:,}" for name, count in net["tokens"].items())
@@ -246,7 +246,7 @@ def _notes(parts: Parts, width: int) -> list[str]:
 
 
 def listed(table: Table, place: TopView, room: int, window: Window) -> list[str]:
-    """The table in so many lines, scrolled to the chosen row."""
+    """The table in this number of lines, scrolled to the selected row."""
     if not table.rows:
         return [cut(table.empty, window.width)]
     chosen = max(0, min(place.row, len(table.rows) - 1))
@@ -270,7 +270,7 @@ def _mark(window: Window) -> str:
 
 
 def _laid_out(texts: Sequence[str], widths: Sequence[int], names: Sequence[bool]) -> str:
-    """Names to the left, numbers to the right; those beyond the widths are left out."""
+    """Names left-aligned, numbers right-aligned; columns beyond the widths are omitted."""
     found = padded(printable(texts[0]), widths[0])
     for text, size, is_name in zip(texts[1:], widths[1:], names[1:], strict=False):
         shown = cut(printable(text), size)
@@ -284,7 +284,7 @@ ASKING = "loading the workflow ..."
 
 
 def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[str, Any] | None, now: float) -> str:
-    """All that is told of a task, a line each and as long as it takes; `now` is in seconds from the run's beginning."""
+    """All details of a task as text of any length; `now` is in seconds from the start of the run."""
     found = [f"{printable(task['name'])}  {task['state']}", f"category {printable(task['category'] or '-')}"]
     if workflow is None:
         found.append(f"why: {ASKING}")
@@ -328,7 +328,7 @@ def _output(output: bytes | None) -> Iterator[str]:
 
 
 def fitted(text: str, place: TopView, window: Window) -> list[str]:
-    """As many lines as the window has, long ones broken; `place` is kept within the text."""
+    """As many lines as the window has, long ones wrapped; keeps the scroll offset of `place` within the text."""
     broken: list[str] = []
     for line in text.split("\n"):
         if cells(line) <= window.width:

@@ -433,8 +433,7 @@ def serve_until(server: PageServer, is_over: Awaited, *, at_once: bool = False) 
         looking = server.visitors.known
         server.api.refresher.stop()
         server.api.refresher.join(10.0)
-        time.sleep(
-            GRACE_SECONDS if looking else 0.0
-        )  # a page reconnects and may have no open connection at this moment
+        # A page reconnects between events, and may have no open connection at this moment.
+        time.sleep(GRACE_SECONDS if looking else 0.0)
     server.shutdown()
     server.server_close()

@@ -98,8 +98,8 @@ class Watch:
     def refresh(self) -> None:
         """Reads what was added to the ledger.
 
-        After a failure the next call reads the ledger from the start: the model contains part of what was added, and would
-        count it twice.
+        After a failure the next call reads the ledger from the start: the model contains part of what was added, and
+        would count it twice.
         """
         try:
             self._refresh()
