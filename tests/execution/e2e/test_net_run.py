@@ -298,7 +298,7 @@ def test_a_workflow_that_is_no_net_takes_no_tokens(tmp_path: Path) -> None:
     process = start(tmp_path, "run", "flow.py", "-q")
     wait_until(lambda: ledger_path(flow).exists() and bool(run_ids(flow)), "it is being run")
     done = shoal(tmp_path, "put", "flow.py", "place", "1", expect=2)
-    assert "is no net and takes no tokens" in done.stderr
+    assert "is not a net and takes no tokens" in done.stderr
     process.terminate()
     process.wait()
 

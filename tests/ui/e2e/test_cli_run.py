@@ -227,7 +227,7 @@ def test_a_name_that_the_locale_has_not_is_one_sentence(tmp_path: Path) -> None:
     surroundings = environment({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     plan = subprocess.run([*SHOAL, "plan"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
     assert plan.returncode == 2
-    assert plan.stderr.startswith("shoal: '\\xfc.txt' is no name of a file in this locale")
+    assert plan.stderr.startswith("shoal: '\\xfc.txt' is not a valid file name in this locale")
     assert plan.stderr.count("\n") == 1
 
 

@@ -182,7 +182,7 @@ def test_a_forecast_from_guesses_says_that_it_is_only_relative(tmp_path: Path) -
     (tmp_path / "flow.makeflow").write_text(waiting(4, 1))
     said = shoal(tmp_path, "plan", "flow.makeflow", "--nodes", "1,2").stdout
     assert "durations: 4 guessed (1 s)" in said
-    assert "most durations are not measured: compare the times with each other" in said
+    assert "most durations are estimates: use the times for comparison only" in said
 
 
 def test_a_plan_without_nodes_is_still_what_would_run(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_finished_run_is_shown_beside_what_was_predicted_of_it(tmp_path: Path)
         (("bag", "--bandwidth", "fast"), "--bandwidth 'fast' is not a rate; write it as 10Gb/s or 125MB/s"),
         (("bag", "--latency", "late"), "--latency 'late' is not a time"),
         (("bag", "--jobs", "4"), "--jobs applies to one node; give the cores of each node with --cores"),
-        (("bag", "--like", "other"), "--like is for workflow files"),
+        (("bag", "--like", "other"), "--like applies to workflow files"),
         (("bag", "target"), "'bag' is a workload and has no target 'target'"),
         (("bug:tasks=4",), "there is neither a workload nor a workflow file 'bug:tasks=4'; did you mean 'bag'?"),
         (("bag:tusks=4",), "the workload bag has no parameter 'tusks'"),
@@ -266,11 +266,11 @@ def test_what_cannot_be_simulated_is_refused_in_one_sentence(
         (("--nodes", "8..1"), "is a descending range; write 1..8"),
         (("--nodes", "1..8:1x"), "never ends; the factor must be at least 2"),
         (("--nodes", "some"), "--nodes 'some' is not a list or range of node numbers; write 1..64"),
-        (("--nodes", "1..5000:1"), "asks for more than 200 sizes"),
+        (("--nodes", "1..5000:1"), "has more than 200 sizes"),
         (("--nodes", "2", "--policy", "best"), "there is no policy 'best'"),
         (("--nodes", "2", "--cores", "-1"), "--cores must be at least 1, not -1"),
         (("--nodes", "2", "--jobs", "2"), "--jobs applies to one node"),
-        (("--nodes", "2", "--force"), "--force does not go with --nodes"),
+        (("--nodes", "2", "--force"), "--force cannot be combined with --nodes"),
         (("--nodes", "2", "--plot", "nowhere/out.svg"), "cannot write the plot 'nowhere/out.svg'"),
         (("--plot", "out.svg"), "--plot needs --nodes"),
         (("--cores", "3"), "--cores needs --nodes"),

@@ -51,8 +51,8 @@ def test_a_word_too_many_is_told_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("option", "remedy"),
     [
-        ("--cores", "'--jobs N' says that: cores to use (default: all this process may use)"),
-        ("--mem=8G", "'--memory SIZE' says that: memory to use, such as 8G (default: all there is)"),
+        ("--cores", "'--jobs N' does that: cores to use (default: all this process may use)"),
+        ("--mem=8G", "'--memory SIZE' does that: memory to use, such as 8G (default: all there is)"),
         ("--ordr", "did you mean '--order'?"),
         ("--thrott", "did you mean '--throttle'?"),
         ("--colour", "'shoal run --help' lists its options"),

@@ -216,7 +216,7 @@ def test_summary_of_failures_has_their_output_and_how_to_go_on() -> None:
     text = summarise(totals(1, 7, 2), NAMES, "", ["my.mf"], ["all"])
     assert text.startswith("not everything could be made: 1 task done, 7 failed, 2 not run\n")
     assert "failed (7):\n  t1: exit status 9\n    | one\n    | two\n" in text
-    assert "  and 2 more, which 'shoal status' lists" in text
+    assert "  and 2 more; 'shoal status' lists them" in text
     assert "\nto continue with the remaining tasks: shoal run my.mf all\noutput of t1: shoal output t1 my.mf" in text
 
 

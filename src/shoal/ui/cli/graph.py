@@ -7,16 +7,14 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from shoal.core.graph import Graph
-from shoal.core.task import Call
 from shoal.errors import InputError, RunError
 from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
 
 if TYPE_CHECKING:
+    from shoal.core.graph import Graph
     from shoal.petri import Net
 
 
@@ -103,18 +101,20 @@ def _render(dot: bytes) -> bytes:
 _PALETTE = ("#cfe3f5", "#d8efd3", "#fbe3c0", "#f3d3d9", "#e2d8f0", "#d3ecec", "#efe9c4", "#e3e3e3")
 
 
-class GraphBox(msgspec.Struct):
+@dataclass(slots=True)  # not a msgspec struct, because '--help' must not load msgspec
+class GraphBox:
     """A task, or all tasks of a category."""
 
     name: str
     category: str
     tasks: int = 1
-    inputs: list[str] = []
-    outputs: list[str] = []
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
     action: str = ""
 
 
-class GraphDrawing(msgspec.Struct):
+@dataclass(slots=True)
+class GraphDrawing:
     """Boxes, and arrows between them: pairs of box positions with the number of dependencies each stands for."""
 
     source: str
@@ -124,6 +124,8 @@ class GraphDrawing(msgspec.Struct):
 
 def by_task(graph: Graph, wanted: Sequence[int]) -> GraphDrawing:
     """One box per wanted task. All dependencies of a wanted task must be wanted, too."""
+    from shoal.core.task import Call
+
     position = {task: at for at, task in enumerate(wanted)}
     boxes = []
     arrows: Counter[tuple[int, int]] = Counter()
