@@ -189,7 +189,9 @@ def test_an_empty_word_is_no_workflow(made: Path) -> None:
     assert "there is no task or file called ''" in shoal(made, "why", "", expect=2).stderr
 
 
-@pytest.mark.parametrize(("place", "said"), [("", "-o is empty"), ("-", "-o is standard output, and a crate cannot be written there")])
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "-o is empty"), ("-", "-o is standard output, and a crate cannot be written there")]
+)
 def test_a_crate_wants_a_place(made: Path, place: str, said: str) -> None:
     there = sorted(made.iterdir())
     assert said in shoal(made, "export", "-o", place, expect=2).stderr

@@ -25,7 +25,7 @@ from shoal.ledger.status import RunPhase, RunStatus
 from shoal.ui.cli.display import summarise
 from shoal.ui.cli.parser import CommandParser
 from shoal.ui.cli.run import add_arguments, kept_options
-from shoal.ui.cli.why_run import RecordedRun, run_record, speech_of
+from shoal.ui.cli.why_run import RecordedRun, run_record, sentence_writer
 from support.graphs import graph_of
 
 
@@ -124,7 +124,7 @@ def test_why_of_an_ended_run_counts_what_did_not_run_as_status_does() -> None:
     state.take(RunEnded(102.0, "failed", 1, 1, 2))
     assert state.not_run() == 2
     record = run_record(state, RunPhase.ENDED)
-    told = record_lines(record, speech_of(str, 103.0))
+    told = record_lines(record, sentence_writer(str, 103.0))
     because = "2 of them because a dependency failed or was cancelled"
     assert told[0] == f"  2 tasks did not run, {because}; outcome of the run: failed"
     assert (record.done, record.failed, record.doomed, record.waiting) == (1, 1, 2, 0)
@@ -141,7 +141,7 @@ def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_progr
 
     def told(name: str) -> tuple[str, str]:
         answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
-        return str(answer.cause), paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
+        return str(answer.cause), paragraph(answer, sentence_writer(graph.names.__getitem__, 102.0))
 
     queued = "'a' is queued and waits for cores: it asks for 1, and 0 of 2 are free; held by 'b' (1), 'e' (1)."
     assert told("a") == ("resources", queued)
@@ -163,7 +163,7 @@ def test_a_ledger_tells_of_retries_throttles_and_cancelled_tasks_and_has_no_queu
 
     def told(name: str) -> str:
         answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
-        return paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
+        return paragraph(answer, sentence_writer(graph.names.__getitem__, 102.0))
 
     queue = "the ledger does not record the queue"
     assert told("c") == f"'c' is queued and waits for the scheduler's next decision ({queue})."

@@ -68,8 +68,8 @@ def _say(adoption: Adoption, verb: str, *, every: bool) -> None:
     from shoal.ui.cli.text import printable
 
     graph = adoption.graph
-    beside = f"; {count(adoption.up_to_date, 'task')} done already" if adoption.up_to_date else ""
-    print(f"{verb} {count(len(adoption.taken), 'task')} as done{beside}")
+    already = f"; {count(adoption.up_to_date, 'task')} done already" if adoption.up_to_date else ""
+    print(f"{verb} {count(len(adoption.taken), 'task')} as done{already}")
     for task in adoption.taken[: None if every else _SHOWN]:
         print(f"  {printable(graph.names[task])}")
     if not every and len(adoption.taken) > _SHOWN:

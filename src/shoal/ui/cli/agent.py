@@ -73,18 +73,18 @@ def execute(arguments: argparse.Namespace) -> int:
     info, spool = _offer(arguments)
     bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
     limit = limit_of(arguments.shared_memory, info.resources.get("memory"))
-    books = books_of(access)
-    post = Messenger(access, make_codec(), bind=bind, sender=info.name)
-    depot = NodeCache(
+    store = books_of(access)
+    messenger = Messenger(access, make_codec(), bind=bind, sender=info.name)
+    cache = NodeCache(
         os.path.join(spool, "depot"),
         access,
         host_of(bind),
         limit_bytes=info.resources.get("disk") or None,
         encrypted=not arguments.data_plain,
     )
-    there = msgspec.structs.replace(info, address=post.address, data=depot.address)
-    memory = open_node(access.cluster, depot.listener, limit)
-    Agent(post, books, there, spool, depot, memory).serve()
+    node = msgspec.structs.replace(info, address=messenger.address, data=cache.address)
+    memory = open_node(access.cluster, cache.listener, limit)
+    Agent(messenger, store, node, spool, cache, memory).serve()
     return 0
 
 
@@ -125,7 +125,7 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     return info, spool
 
 
-def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> NodeCache:
+def _cache_of_head(arguments: argparse.Namespace, access: Access, host: str) -> NodeCache:
     """Starts the head's object cache on its previous port, because agents know it by that address."""
     import os
 
@@ -133,17 +133,17 @@ def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> 
 
     if not arguments.store:
         raise InputError("the head needs a directory for its run store", remedy="give it with --store DIR")
-    noted = os.path.join(arguments.store, "port")
+    port_file = os.path.join(arguments.store, "port")
     try:
-        with open(noted, encoding="utf-8") as file:
+        with open(port_file, encoding="utf-8") as file:
             port = int(file.read())
     except (OSError, ValueError):
         port = 0
     folder = os.path.join(arguments.store, "depot")
-    depot = NodeCache(folder, access, host, port=port, encrypted=not arguments.data_plain)
-    with open(noted, "w", encoding="utf-8") as file:
-        file.write(str(depot.listener.port))
-    return depot
+    cache = NodeCache(folder, access, host, port=port, encrypted=not arguments.data_plain)
+    with open(port_file, "w", encoding="utf-8") as file:
+        file.write(str(cache.listener.port))
+    return cache
 
 
 def _head(arguments: argparse.Namespace) -> int:
@@ -157,15 +157,17 @@ def _head(arguments: argparse.Namespace) -> int:
     from shoal.cluster.nodes.machine import LOOPBACK, host_of
 
     access = read(arguments.access)
-    post = Messenger(access, make_codec(), bind=arguments.bind or f"tcp://{LOOPBACK}:0", sender="head")
-    depot = _depot_of_head(arguments, access, host_of(post.address))
+    messenger = Messenger(access, make_codec(), bind=arguments.bind or f"tcp://{LOOPBACK}:0", sender="head")
+    cache = _cache_of_head(arguments, access, host_of(messenger.address))
     if access.store is None:
         from shoal.cluster.stores.server import StoreServer
 
         server = StoreServer(arguments.store)
-        head = HeadAgent(post, ServedStores(LocalTransport(server, AgentClock())), server, depot)
+        head = HeadAgent(messenger, ServedStores(LocalTransport(server, AgentClock())), server, cache)
     else:
-        head = HeadAgent(post, books_of(access), None, depot, partial(publish_nodes, arguments.access, access.cluster))
-    write(access.at([post.address]), arguments.access)
+        head = HeadAgent(
+            messenger, books_of(access), None, cache, partial(publish_nodes, arguments.access, access.cluster)
+        )
+    write(access.at([messenger.address]), arguments.access)
     head.serve()
     return 0

@@ -63,10 +63,10 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
 
     history = read_history(workspace)
     workflow, only = _load(workspace, words, history)
-    says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
+    messages = _Messages(dry=arguments.dry_run, every=arguments.verbose)
     if arguments.dry_run:
         ahead = recovery_ahead(workspace, history)
-        says.recovery(ahead)
+        messages.recovery(ahead)
         moved = ahead.moved
     else:
         ahead = Recovery()
@@ -80,10 +80,10 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
     is_kept = ahead.replaced or _is_filled(workspace.replaced)
     if only is None and not arguments.dry_run:
         is_kept = forget(workspace, moved.values())
-    says.cleaning(cleaning, records=only is None)
-    says.moved(moved)
+    messages.cleaning(cleaning, records=only is None)
+    messages.moved(moved)
     if is_kept and only is None:
-        print(f"{says.kept} files that runs replaced, in {os.path.relpath(workspace.replaced)}")
+        print(f"{messages.kept} files that runs replaced, in {os.path.relpath(workspace.replaced)}")
     return 0
 
 
@@ -126,7 +126,7 @@ def _is_filled(directory: str) -> bool:
         return False
 
 
-class _Sayings:
+class _Messages:
     """The messages about a clean-up, done or planned."""
 
     def __init__(self, *, dry: bool, every: bool) -> None:
@@ -158,14 +158,14 @@ class _Sayings:
 
     def moved(self, moved: Mapping[str, str]) -> None:
         """Reports moved files that may belong to the user: nothing records who wrote them."""
-        told = [
+        lines = [
             f"{self.kept} the file at {name!r} after a run was killed, as {place!r}" for name, place in moved.items()
         ]
-        self._list(told)
+        self._list(lines)
 
-    def _list(self, told: list[str], more: str = "kept {} more (--verbose lists them)") -> None:
-        shown = told if self.every else told[:_SHOWN]
+    def _list(self, lines: list[str], more: str = "kept {} more (--verbose lists them)") -> None:
+        shown = lines if self.every else lines[:_SHOWN]
         for line in shown:
             print(line)
-        if len(shown) < len(told):
-            print(more.format(f"{len(told) - len(shown):,}"))
+        if len(shown) < len(lines):
+            print(more.format(f"{len(lines) - len(shown):,}"))

@@ -178,7 +178,7 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bou
         group.agent += shares_of_machine(group.agent, beside + max(count, bounds.maximum if bounds else 0))
     elif kind == "ssh":
         group.options = _hosts(arguments.ssh)
-        count = bounds.minimum if bounds else _room(group)
+        count = bounds.minimum if bounds else _slot_count(group)
     else:
         from shoal.cluster.nodes.slurm import check_options
 
@@ -189,7 +189,7 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bou
     return group, bounds, count
 
 
-def _room(group: GroupRecord) -> int:
+def _slot_count(group: GroupRecord) -> int:
     """Number of nodes that the hosts may run."""
     from shoal.cluster.nodes.ssh import parse_hosts
 
@@ -275,12 +275,12 @@ def show(name: str) -> None:
         found = told(caller)
     home = ClusterHome(name) if path != name else None
     started = home.read_started() if home is not None else ClusterRecord()
-    lines = {} if home is None else _of_starts(home, started, found)
+    lines = {} if home is None else _missing_by_group(home, started, found)
     for line in described(found, started, lines):
         print(printable(line))
 
 
-def _of_starts(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
+def _missing_by_group(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
     """By group: nodes that were requested and are missing, and the state of the group's factory."""
     from shoal.cluster.lifecycle import absent, factory_says
     from shoal.cluster.nodes.starters import NodePhase

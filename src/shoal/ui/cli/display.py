@@ -149,13 +149,13 @@ class PlainDisplay(TrackingDisplay):
             return
         self._next_time = now + PLAIN_SECONDS
         self._next_share = (10 * done // max(1, to_run) + 1) / 10
-        told = pace.progress(statistics, now)
-        lost = ((told.failed, "failed"), (told.cancelled, "cancelled"), (told.cannot_run, "cannot run"))
+        progress = pace.progress(statistics, now)
+        lost = ((progress.failed, "failed"), (progress.cancelled, "cancelled"), (progress.cannot_run, "cannot run"))
         others = "".join(f", {number:,} {word}" for number, word in lost if number)
-        left = f", {time_left(told.left, told.least, told.most)}" if told.left is not None else ""
+        left = f", {time_left(progress.left, progress.least, progress.most)}" if progress.left is not None else ""
         self.screen.say(
-            f"{show_progress(done, to_run)}: {done:,} of {to_run:,} done{others}, {told.running:,} running, "
-            f"{show_rate(told.rate)}, {show_seconds(told.elapsed)} so far{left}"
+            f"{show_progress(done, to_run)}: {done:,} of {to_run:,} done{others}, {progress.running:,} running, "
+            f"{show_rate(progress.rate)}, {show_seconds(progress.elapsed)} so far{left}"
         )
 
 
@@ -277,17 +277,17 @@ class LiveDisplay(TrackingDisplay):
             return
         self._next_draw = now + REDRAW_SECONDS
         width, height = self.screen.size()
-        told = pace.progress(statistics, now)
-        self.screen.draw(self.lines(statistics, told, pace.tallies(statistics), width - 1)[: max(1, height - 1)])
+        progress = pace.progress(statistics, now)
+        self.screen.draw(self.lines(statistics, progress, pace.tallies(statistics), width - 1)[: max(1, height - 1)])
 
     def end(self, session: Session, run: RunDriver, status: int) -> None:
         self.screen.erase()
 
     def lines(
-        self, statistics: Statistics, told: Progress, tallies: Mapping[str, CategoryPace], width: int
+        self, statistics: Statistics, progress: Progress, tallies: Mapping[str, CategoryPace], width: int
     ) -> list[str]:
         """The current block; no line is wider than `width`."""
-        found = [self._progress(told, width), joined(self._counts(statistics, told), width, self._dot)]
+        found = [self._progress(progress, width), joined(self._counts(statistics, progress), width, self._dot)]
         found += self._categories(tallies, width)
         if note := statistics.throttle_note(tallies):
             found.append(cut(printable(f"throttle: {note}"), width))
@@ -295,15 +295,15 @@ class LiveDisplay(TrackingDisplay):
             found.append(self.screen.paint(cut(self._by_cause(), width), "red"))
         return found
 
-    def _progress(self, told: Progress, width: int) -> str:
-        words = [f" {show_progress(told.done, told.to_run):>5}"]
-        if told.left is not None:
-            words.append(time_left(told.left, told.least, told.most))
-        words.append(f"{show_seconds(told.elapsed)} so far")
+    def _progress(self, progress: Progress, width: int) -> str:
+        words = [f" {show_progress(progress.done, progress.to_run):>5}"]
+        if progress.left is not None:
+            words.append(time_left(progress.left, progress.least, progress.most))
+        words.append(f"{show_seconds(progress.elapsed)} so far")
         room = max(width - _SHORTEST_BAR, min(width, cells(words[0])))  # the bar is more useful than the last words
         tail = joined(words, room, self._dot)
-        share = told.done / max(1, told.to_run)
-        return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(told.failed)) + tail
+        share = progress.done / max(1, progress.to_run)
+        return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(progress.failed)) + tail
 
     def _bar(self, share: float, width: int, failed: bool) -> str:
         if width < _SHORTEST_BAR:
@@ -313,26 +313,26 @@ class LiveDisplay(TrackingDisplay):
         return done + self.screen.paint(self._blocks[1] * (width - full), "dim")
 
     @staticmethod
-    def _counts(statistics: Statistics, told: Progress) -> list[str]:
+    def _counts(statistics: Statistics, progress: Progress) -> list[str]:
         """The most important first: what does not fit is cut off at the end."""
-        found = [f"{told.done:,} of {told.to_run:,} done", f"{told.running:,} running"]
-        if told.failed:
-            found.append(f"{told.failed:,} failed")
-        if told.cancelled:
-            found.append(f"{told.cancelled:,} cancelled")
-        if told.cannot_run:
-            found.append(f"{told.cannot_run:,} cannot run")
-        if told.waiting:
-            found.append(f"{told.waiting:,} not started")
-        if told.done:
-            found.append(show_rate(told.rate))
-        if told.utilisation is not None:
+        found = [f"{progress.done:,} of {progress.to_run:,} done", f"{progress.running:,} running"]
+        if progress.failed:
+            found.append(f"{progress.failed:,} failed")
+        if progress.cancelled:
+            found.append(f"{progress.cancelled:,} cancelled")
+        if progress.cannot_run:
+            found.append(f"{progress.cannot_run:,} cannot run")
+        if progress.waiting:
+            found.append(f"{progress.waiting:,} not started")
+        if progress.done:
+            found.append(show_rate(progress.rate))
+        if progress.utilisation is not None:
             cores = show_cores(statistics.cores)
-            found.append(f"{show_share(told.utilisation)} of {cores}")
+            found.append(f"{show_share(progress.utilisation)} of {cores}")
         if statistics.retried:
             found.append(f"{statistics.retried:,} retried")
-        if told.up_to_date:
-            found.append(f"{told.up_to_date:,} up to date")
+        if progress.up_to_date:
+            found.append(f"{progress.up_to_date:,} up to date")
         return found
 
     def _categories(self, tallies: Mapping[str, CategoryPace], width: int) -> list[str]:
@@ -364,8 +364,8 @@ class LiveDisplay(TrackingDisplay):
 
     def _by_cause(self) -> str:
         """`failed: exit status 3 (12), ended by signal 9 (2)`."""
-        told = [f"{printable(cause)} ({number:,})" for cause, number in self._causes.most_common(3)]
-        return f"failed: {', '.join(told)}"
+        causes = [f"{printable(cause)} ({number:,})" for cause, number in self._causes.most_common(3)]
+        return f"failed: {', '.join(causes)}"
 
 
 SUMMARY_CATEGORIES = 8

@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"-o {what}", remedy="name a directory, or a file whose name ends in .zip")
     output = os.path.abspath(wanted)
     workspace, view = open_run(path, number)
-    wishes = CrateOptions(
+    options = CrateOptions(
         _author(arguments.author, workspace.ledger),
         _licence(arguments.license),
         time.time(),
@@ -84,10 +84,10 @@ def execute(arguments: argparse.Namespace) -> int:
         not arguments.no_checksums,
         arguments.env_values,
     )
-    told = Exporter(workspace, view, wishes).write(output)
-    for note in told.notes:
+    summary = Exporter(workspace, view, options).write(output)
+    for note in summary.notes:
         print(printable(f"note: {note}"), file=sys.stderr)
-    print(printable(f"wrote {wanted}: {_summary(told)}"))
+    print(printable(f"wrote {wanted}: {_summary(summary)}"))
     return 0
 
 
@@ -98,11 +98,11 @@ def _check_text(option: str, text: str | None) -> None:
         raise InputError(f"{option} is not UTF-8", remedy="write it in UTF-8") from None
 
 
-def _summary(told: CrateSummary) -> str:
+def _summary(summary: CrateSummary) -> str:
     from shoal.core.quantities import count
 
-    how = ", described by category" if told.by_category else ""
-    return f"{told.tasks}{how}; {count(told.files, 'file')}, {told.copied:,} copied"
+    how = ", described by category" if summary.by_category else ""
+    return f"{summary.tasks}{how}; {count(summary.files, 'file')}, {summary.copied:,} copied"
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[str, int | None]:

@@ -70,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{where}{error.strerror or error}", FAILED)
     except UnicodeEncodeError as error:
         if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
-            return _own_up()
+            return _report_bug()
         return _complain(
             f"{error.object!a} is not a valid file name in this locale, whose encoding is {error.encoding}; "
             "set LC_ALL=C.UTF-8 or another UTF-8 locale",
             BAD_INPUT,
         )
     except Exception as error:  # outermost handler: whatever is left is a defect of Shoal
-        return _complain("interrupted", INTERRUPTED) if _was_interrupted(error) else _own_up()
+        return _complain("interrupted", INTERRUPTED) if _was_interrupted(error) else _report_bug()
     finally:
         _flush()
 
@@ -148,7 +148,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _own_up() -> int:
+def _report_bug() -> int:
     import traceback
 
     _complain("this is a bug in Shoal; please report it with the lines below. Finished tasks are kept", DEFECT)

@@ -75,10 +75,10 @@ class NetDisplay:
     # ---- called in the net's thread
 
     def task_over(self, task: Task, started: float, ended: float, cpu: float, problem: str) -> None:
-        told = {"time": ended, "name": f"{task.transition.name} {task.id}", "transition": task.transition.name}
+        task_facts = {"time": ended, "name": f"{task.transition.name} {task.id}", "transition": task.transition.name}
         times = {"seconds": round(ended - started, 6), "cpu": round(cpu, 6)}
         verdict = "done" if not problem else "failed" if task.transition.on_error is None else "caught"
-        self._ended.append({**told, "attempt": task.attempt, "verdict": verdict, **times, "message": problem})
+        self._ended.append({**task_facts, "attempt": task.attempt, "verdict": verdict, **times, "message": problem})
 
     def marked(self, mark: NetMarked) -> None:
         self._marks.append(mark)
@@ -103,11 +103,11 @@ class NetDisplay:
             self.show_mark()
         self.tick(time.monotonic())
 
-    def show_task(self, told: dict[str, Any]) -> None:
-        if told["verdict"] == "failed":
+    def show_task(self, task: dict[str, Any]) -> None:
+        if task["verdict"] == "failed":
             self._failures += 1
             if self._failures <= NAMED_FAILURES:
-                self.screen.say(self.screen.paint(printable_lines(f"failed: {told['name']}: {told['message']}"), "red"))
+                self.screen.say(self.screen.paint(printable_lines(f"failed: {task['name']}: {task['message']}"), "red"))
             if self._failures == NAMED_FAILURES:
                 self.screen.say("shoal: further failures are only counted; 'shoal status' lists them")
 
@@ -124,11 +124,11 @@ class NetDisplay:
     def note(self, text: str) -> None:
         self.screen.say(printable_lines(f"shoal: {text}"))
 
-    def end(self, told: dict[str, Any]) -> None:
+    def end(self, result: dict[str, Any]) -> None:
         """Called when the run is over; `told` is its result as data."""
         self.screen.erase()
 
-    def standing(self) -> list[str]:
+    def state_lines(self) -> list[str]:
         """The state of the net in two lines."""
         mark = self.mark
         done, running = sum(mark.done.values()), sum(mark.running.values())
@@ -151,7 +151,7 @@ class PlainNetDisplay(NetDisplay):
     def tick(self, now: float) -> None:
         if now >= self._next:
             self._next = now + PLAIN_SECONDS
-            self.screen.say(printable("; ".join(self.standing())))
+            self.screen.say(printable("; ".join(self.state_lines())))
 
 
 class LiveNetDisplay(NetDisplay):
@@ -164,7 +164,7 @@ class LiveNetDisplay(NetDisplay):
         if now >= self._next:
             self._next = now + REDRAW_SECONDS
             width = self.screen.size()[0] - 1
-            self.screen.draw([cut(printable(line), width) for line in self.standing()])
+            self.screen.draw([cut(printable(line), width) for line in self.state_lines()])
 
 
 class JsonNetDisplay(NetDisplay):
@@ -173,13 +173,13 @@ class JsonNetDisplay(NetDisplay):
     def begin(self, net: str, resumed: bool, cores: float) -> None:
         self._emit("run_started", time=time.time(), net=net, resumed=resumed, cores=cores)
 
-    def show_task(self, told: dict[str, Any]) -> None:
-        self._emit("task_ended", **told)
+    def show_task(self, task: dict[str, Any]) -> None:
+        self._emit("task_ended", **task)
 
     def show_mark(self) -> None:
         mark = self.mark
-        told = {"tokens": mark.tokens, "running": mark.running, "done": mark.done, "problems": mark.problems}
-        self._emit("marked", time=mark.time, **told)
+        marking = {"tokens": mark.tokens, "running": mark.running, "done": mark.done, "problems": mark.problems}
+        self._emit("marked", time=mark.time, **marking)
 
     def show_printed(self, text: str) -> None:
         self._emit("printed", text=text)
@@ -187,8 +187,8 @@ class JsonNetDisplay(NetDisplay):
     def note(self, text: str) -> None:
         self._emit("note", text=text)
 
-    def end(self, told: dict[str, Any]) -> None:
-        self._emit("run_ended", **told)
+    def end(self, result: dict[str, Any]) -> None:
+        self._emit("run_ended", **result)
 
     def _emit(self, event: str, **fields: Any) -> None:
         self.screen.say(json.dumps({"event": event, **fields}))
@@ -533,8 +533,8 @@ def ending(
     result: object,
 ) -> dict[str, Any]:
     """How a run ended, as data."""
-    told = {"time": time.time(), "status": status, "stopped": stopped, "done": done, "tokens": tokens}
-    return {**told, "problems": list(problems), "has_result": has_result, "result": as_json(result)}
+    facts = {"time": time.time(), "status": status, "stopped": stopped, "done": done, "tokens": tokens}
+    return {**facts, "problems": list(problems), "has_result": has_result, "result": as_json(result)}
 
 
 def _report(

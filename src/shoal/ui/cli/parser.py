@@ -33,12 +33,12 @@ _SAME_MEANING = {
     "--output": ("out", "file", "o"),
 }
 """Names that other programs use for an option, by the option's name here."""
-_HIDDEN = "\0"
+_ESCAPED = "\0"
 """Prefix of a word that argparse must not take for an option. No argument of a program can contain this character."""
 
 
-def _uncovered(value: Any) -> Any:
-    return value.removeprefix(_HIDDEN) if isinstance(value, str) else value
+def _unescaped(value: Any) -> Any:
+    return value.removeprefix(_ESCAPED) if isinstance(value, str) else value
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -64,18 +64,18 @@ class CommandParser(argparse.ArgumentParser):
         if "-h" in options or "--help" in options:
             self.print_help()
             return None
-        covered = ["--", *(_HIDDEN + word for word in plain)] if plain else []
-        arguments, unknown = self.parse_known_intermixed_args([*options, *covered])
+        escaped = ["--", *(_ESCAPED + word for word in plain)] if plain else []
+        arguments, unknown = self.parse_known_intermixed_args([*options, *escaped])
         unknown = [word for word in unknown if word != "--"]
         if unknown:
             self._refuse(unknown[0])
         for name, value in vars(arguments).items():
-            setattr(arguments, name, [_uncovered(word) for word in value] if type(value) is list else _uncovered(value))
+            setattr(arguments, name, [_unescaped(word) for word in value] if type(value) is list else _unescaped(value))
         return arguments
 
     def _refuse(self, word: str) -> None:
-        if word.startswith(_HIDDEN):
-            raise InputError(f"unexpected argument {_uncovered(word)!r}", remedy=f"see 'shoal {self.name} --help'")
+        if word.startswith(_ESCAPED):
+            raise InputError(f"unexpected argument {_unescaped(word)!r}", remedy=f"see 'shoal {self.name} --help'")
         option = word.split("=", 1)[0]
         hint = self._same_meaning(option) or close_match(option, self._option_string_actions)
         raise InputError(
@@ -150,10 +150,10 @@ def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | N
 
 
 def looks_like_workflow(word: str) -> bool:
-    return has_marks_of_workflow(word) or not any(map(os.path.isfile, _DEFAULT_NAMES))
+    return is_recognised_workflow(word) or not any(map(os.path.isfile, _DEFAULT_NAMES))
 
 
-def has_marks_of_workflow(word: str) -> bool:
+def is_recognised_workflow(word: str) -> bool:
     """Whether the file's name, its content or an existing run directory identifies it as a workflow."""
     name = os.path.basename(word)
     if name.endswith(_WORKFLOW_ENDINGS) or name in _DEFAULT_NAMES:

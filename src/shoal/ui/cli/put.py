@@ -47,9 +47,9 @@ def execute(arguments: argparse.Namespace) -> int:
         ask_to_put(workspace, TokensPut(rest[0], values, arguments.close))
     else:
         ask_to_close(workspace)
-    told = [f"put {count(len(values), 'token')} on {rest[0]!r}"] if values else []
-    told += ["closed the net's input"] if arguments.close else []
-    print("; ".join(told))
+    done = [f"put {count(len(values), 'token')} on {rest[0]!r}"] if values else []
+    done += ["closed the net's input"] if arguments.close else []
+    print("; ".join(done))
     return 0
 
 

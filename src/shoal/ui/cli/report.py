@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
         check_destination(path, "-o", Workspace(split_run(word)[0]))
     runs = [data_of(word) for word in words]
     for path_of_run in dict.fromkeys(split_run(word)[0] for word in words):
-        _tell_damage(Workspace(path_of_run))
+        _warn_of_damage(Workspace(path_of_run))
     if arguments.json:
         text = json.dumps(runs[0] if len(runs) == 1 else {"runs": runs}, allow_nan=False) + "\n"
     else:
@@ -69,7 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_damage(workspace: Workspace) -> None:
+def _warn_of_damage(workspace: Workspace) -> None:
     """Warns on standard error: the report of a damaged ledger is incomplete."""
     from shoal.execution.run_selection import how_whole
     from shoal.ledger.status import Follower
@@ -119,16 +119,16 @@ def data_of(word: str) -> dict[str, Any]:
     holder = workspace.holder()
     is_live = holder is not None and holder.run == view.start.run and view.end is None
     listen(view, workspace, is_live)
-    foreseen = None
+    predicted = None
     if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
-        from shoal.sim.forecast import foreseen as foresee
+        from shoal.sim.forecast import foreseen as predict
 
         follower = Follower(workspace, passes_idle=True)
         ended = follower.refresh() is RunPhase.ENDED
         if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
-            foreseen = foresee(workspace, follower.state)
+            predicted = predict(workspace, follower.state)
     now = time.time() if is_live else None
-    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
+    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, predicted=predicted)
     if number is None and not is_live and view.goes_on_elsewhere() and is_brought(workspace):
         found["run"]["outcome"] = RunPhase.AWAY.value
     return found

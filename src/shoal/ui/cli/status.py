@@ -101,11 +101,11 @@ def _list(names: list[str], as_json: bool) -> int:
         follower = Follower(Workspace(name), passes_idle=True)
         found.append((name, follower, follower.refresh()))
     if as_json:
-        told = [
+        rows = [
             net_as_data(follower, phase) if follower.state.net else state_as_data(follower, phase, now)
             for _, follower, phase in found
         ]
-        print(json.dumps(told))
+        print(json.dumps(rows))
         return 0
     for name, follower, phase in found:
         print(printable((net_headline if follower.state.net else headline)(name, follower, phase, now)))

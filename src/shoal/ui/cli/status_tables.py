@@ -384,7 +384,7 @@ def damage_line(follower: Follower) -> list[str]:
     return [f"{count(size, 'byte')} of the ledger {'is' if size == 1 else 'are'} damaged; {lost}"]
 
 
-def beside(predicted: float, took: float) -> str:
+def prediction_line(predicted: float, took: float) -> str:
     """`predicted 41.2 s, took 43.0 s (+4 %)`."""
     off = f" ({show_change(took / predicted)})" if predicted > 0 else ""
     return f"predicted {show_seconds(predicted)}, took {show_seconds(took)}{off}"
@@ -424,7 +424,7 @@ def describe(
     if phase is RunPhase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
-        lines.append(beside(predicted, state.last_time - state.start.time))
+        lines.append(prediction_line(predicted, state.last_time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is RunPhase.RUNNING:
         lines += throttle_lines(state)
@@ -456,15 +456,15 @@ def away_lines(state: RunStatus, brought: SubmittedRun | None) -> list[str]:
 
 def _pace(state: RunStatus, now: float) -> str:
     """Rate, time left and utilisation in one line."""
-    told = state.progress(now)
-    if not told.done:
+    progress = state.progress(now)
+    if not progress.done:
         return "nothing is done yet"
-    words = [show_rate(told.rate)]
-    if told.left is not None:
-        words.append(time_left(told.left, told.least, told.most))
-    if told.utilisation is not None and state.start is not None:
+    words = [show_rate(progress.rate)]
+    if progress.left is not None:
+        words.append(time_left(progress.left, progress.least, progress.most))
+    if progress.utilisation is not None and state.start is not None:
         cores = state.total_cores()
-        words.append(f"{show_share(told.utilisation)} of {show_cores(cores)} in use so far")
+        words.append(f"{show_share(progress.utilisation)} of {show_cores(cores)} in use so far")
     return ", ".join(words)
 
 
@@ -514,7 +514,7 @@ def state_as_data(
     state = follower.state
     start, end = state.start, state.end
     goes_on = phase is RunPhase.RUNNING
-    told = state.progress(now) if goes_on or phase is RunPhase.ENDED else None
+    progress = state.progress(now) if goes_on or phase is RunPhase.ENDED else None
     return {
         "workflow": follower.workspace.workflow,
         "state": phase.value,
@@ -538,11 +538,11 @@ def state_as_data(
         "cannot_run": state.cannot_run(),
         "cancelled": state.cancelled(),
         "not_run": 0 if goes_on else state.not_run(),
-        "rate": round(told.rate, 3) if told else 0.0,
-        "seconds_left": told.left if told and goes_on else None,
-        "seconds_left_least": told.least if told and goes_on else None,
-        "seconds_left_most": told.most if told and goes_on else None,
-        "utilisation": told.utilisation if told else None,
+        "rate": round(progress.rate, 3) if progress else 0.0,
+        "seconds_left": progress.left if progress and goes_on else None,
+        "seconds_left_least": progress.least if progress and goes_on else None,
+        "seconds_left_most": progress.most if progress and goes_on else None,
+        "utilisation": progress.utilisation if progress else None,
         "throttle": throttle_as_data(state),
         "on_cluster": msgspec.to_builtins(brought) if brought is not None else None,
         "running_tasks": [

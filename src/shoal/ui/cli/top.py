@@ -136,4 +136,4 @@ class _Top:
             self.place.task = None
             return self.lines(window.width, window.height)
         elapsed = (self.model.parts.get("progress") or {}).get("elapsed", 0.0)
-        return fitted(task_lines(found, output, self.model.told(task, found), elapsed), self.place, window)
+        return fitted(task_lines(found, output, self.model.description(task, found), elapsed), self.place, window)

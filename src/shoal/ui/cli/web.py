@@ -49,7 +49,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"port {arguments.port} cannot be used: {error.strerror}", remedy=remedy) from None
     address = address_of(listening, token)
     server = PageServer(listening, token, make, CLUSTER if arguments.cluster is not None else RUN)
-    over = _Signalled(heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+    over = _SignalWait(heeded((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
     print(printable(f"showing {shown} at {address} until Ctrl-C"), flush=True)
     with suppress(_Interrupted), _in_a_browser(address) if arguments.open else nullcontext():
         serve_until(server, over, at_once=True)
@@ -60,7 +60,7 @@ class _Interrupted(Exception):  # noqa: N818  # the usual end of a server
     pass
 
 
-class _Signalled:
+class _SignalWait:
     """Waits for a signal in the main thread, which then exits.
 
     A handler that raises an exception could do so anywhere, even while a thread starts and holds half of its locks.

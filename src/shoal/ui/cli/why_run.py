@@ -75,7 +75,7 @@ class RecordedRun:
         )  # checked first: a cancelled task counts as failed while it still runs
         if running is not None:
             return running_answer(task, self._state, running)
-        source = FunctionSource(self._now, self._graph.predecessors_of, statuses.__getitem__, self._held)
+        source = FunctionSource(self._now, self._graph.predecessors_of, statuses.__getitem__, self._explain_queued)
         answer = source.explain(task)
         complete(answer, self._state, self.number)
         return answer
@@ -100,15 +100,15 @@ class RecordedRun:
             return TaskStatus.WAITING
         return TaskStatus.DONE if is_group else TaskStatus.READY
 
-    def _held(self, task: int) -> Answer:
+    def _explain_queued(self, task: int) -> Answer:
         number = self.number(task)
         if number in self._state.running:
             return running_answer(task, self._state, self._state.running[number])
         if number in self._state.tried:
             return Answer(task, WaitCause.RETRY, self._state.tried[number].attempt)
-        return self._scarce(task)
+        return self._explain_wait(task)
 
-    def _scarce(self, task: int) -> Answer:
+    def _explain_wait(self, task: int) -> Answer:
         """Why a ready task is queued: the throttle, or a resource of which too little is free."""
         state, profile = self._state, self._graph.profile_of(task)
         held = state.held_back(profile.category)
@@ -288,7 +288,7 @@ class Explained(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
-def speech_of(name: Callable[[int], str], now: float) -> SentenceWriter:
+def sentence_writer(name: Callable[[int], str], now: float) -> SentenceWriter:
     return SentenceWriter(name, lambda moment: show_moment(moment, now), show_seconds, now)
 
 
@@ -332,16 +332,16 @@ def _explain_task(
     wanted: str, path: str, words: list[str], follower: Follower, phase: RunPhase, *, by_content: bool
 ) -> Explained:
     workspace = follower.workspace
-    told, silence = ExplainReply(), ""
+    reply, silence = ExplainReply(), ""
     if phase is RunPhase.RUNNING and not on_cluster(workspace):
-        told, silence = _ask(workspace, wanted, follower.state)
+        reply, silence = _ask(workspace, wanted, follower.state)
         follower.refresh()  # the ledger now contains what the run has just reported
     now = time.time()  # read again: the request may have waited for its timeout
-    state, answer = follower.state, told.answer
+    state, answer = follower.state, reply.answer
     if answer is not None:
         complete(answer, state, lambda task: task)
         if not _needs_ledger(answer, state):
-            return explained_task(answer, told.names, now)
+            return explained_task(answer, reply.names, now)
     if not words and state.start is not None:
         words = state.start.targets
 
@@ -390,12 +390,12 @@ def _explain_whole(path: str, words: list[str], follower: Follower, phase: RunPh
             return explained
     silence = ""
     if phase is RunPhase.RUNNING:
-        told, silence = _ask(workspace, None, state)
+        reply, silence = _ask(workspace, None, state)
         now = time.time()  # read again: the request may have waited for its timeout
-        if told.whole is not None:
+        if reply.whole is not None:
             follower.refresh()
-            told.whole.cancelled = max(0, told.whole.failed - len(follower.state.failed))
-            return _explained_run(told.whole, told.names, now)
+            reply.whole.cancelled = max(0, reply.whole.failed - len(follower.state.failed))
+            return _explained_run(reply.whole, reply.names, now)
     if phase is RunPhase.NEVER:
         from shoal.execution.run_selection import refuse_unreadable  # numpy takes a while to load
 
@@ -404,7 +404,7 @@ def _explain_whole(path: str, words: list[str], follower: Follower, phase: RunPh
     record = run_record(follower.state, phase)
     first = headline(os.path.basename(path), follower, phase, now)
     return _explained(
-        "run", [first, *record_lines(record, speech_of(str, now))], now, msgspec.to_builtins(record), silence
+        "run", [first, *record_lines(record, sentence_writer(str, now))], now, msgspec.to_builtins(record), silence
     )
 
 
@@ -492,13 +492,13 @@ def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunStatus,
 
 
 def explained_task(answer: Answer, names: Mapping[int, str], now: float, silence: str = "") -> Explained:
-    text = paragraph(answer, speech_of(names.__getitem__, now))
+    text = paragraph(answer, sentence_writer(names.__getitem__, now))
     data = {"name": names[answer.task], "names": _named(names), **msgspec.to_builtins(answer)}
     return _explained("task", [text], now, data, silence)
 
 
 def _explained_run(whole: RunAnswer, names: Mapping[int, str], now: float) -> Explained:
-    lines = run_lines(whole, speech_of(lambda task: names.get(task, f"task {task}"), now))
+    lines = run_lines(whole, sentence_writer(lambda task: names.get(task, f"task {task}"), now))
     return _explained("run", lines, now, {"names": _named(names), **msgspec.to_builtins(whole)})
 
 

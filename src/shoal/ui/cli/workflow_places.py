@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from shoal.errors import InputError
 from shoal.execution.workflow_loader import DEFAULT_NAMES, missing_workflow
 from shoal.ledger.workspace import DIRECTORY, Workspace
-from shoal.ui.cli.parser import has_marks_of_workflow, split_words
+from shoal.ui.cli.parser import is_recognised_workflow, split_words
 
 
 def recorded_workflows(directory: str = ".") -> list[str]:
@@ -46,7 +46,7 @@ def whole_workflow(words: Sequence[str], named: str | None) -> str | None:
     """The absolute path of the workflow if no task is named: the words are empty, or a workflow with parameters."""
     if not words:
         return os.path.abspath(choose_workflow(named))
-    if named is None and has_marks_of_workflow(words[0]) and all("=" in word for word in words[1:]):
+    if named is None and is_recognised_workflow(words[0]) and all("=" in word for word in words[1:]):
         return os.path.abspath(choose_workflow(words[0]))
     return None
 

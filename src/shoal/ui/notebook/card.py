@@ -184,7 +184,7 @@ def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Seque
     if not width:
         return ""
     ages = [(tallies[name], age) for name, age in going if name in tallies]
-    told = pace.progress_of(
+    estimate = pace.progress_of(
         pace.KnownProgress(
             to_run=sum(tally.planned for tally in tallies.values()),
             up_to_date=0,
@@ -197,7 +197,7 @@ def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Seque
             rate=0.0,
         )
     )
-    return "" if told.left is None else time_left(told.left, told.least, told.most)
+    return "" if estimate.left is None else time_left(estimate.left, estimate.least, estimate.most)
 
 
 def _area(busy: Busy, cores: float) -> Area | None:
@@ -217,20 +217,20 @@ def _area(busy: Busy, cores: float) -> Area | None:
             names[-1] = OTHERS
             series[-1] = [one + another for one, another in zip(series[-1], cores_held, strict=True)]
     used = sum(sum(row) for row in busy.rows.values())
-    said = f"{show_share(used, cores * end)} of {show_cores(cores)} in use"
-    return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, said)
+    usage = f"{show_share(used, cores * end)} of {show_cores(cores)} in use"
+    return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, usage)
 
 
 def _failures(tally: CallTally) -> list[CardFailure]:
     """Groups failures by the common part of their messages, the most frequent first."""
     found: dict[str, CardFailure] = {}
     causes = Causes()
-    for text, said in list(tally.messages.items()):
+    for text, entry in list(tally.messages.items()):
         cause = causes.add(text)
         known = found.get(cause, CardFailure(cause, 0, 0, []))
-        names = list(dict.fromkeys((*known.examples, *said.functions)))[:3]
+        names = list(dict.fromkeys((*known.examples, *entry.functions)))[:3]
         found[cause] = CardFailure(
-            causes.text(cause), known.attempts + said.attempts, known.given_up + said.given_up, names
+            causes.text(cause), known.attempts + entry.attempts, known.given_up + entry.given_up, names
         )
     return sorted(found.values(), key=lambda failure: (-failure.given_up, -failure.attempts, failure.text))
 

@@ -285,12 +285,12 @@ def html_of(card: Card) -> str:
 _TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "not run": "bad", "running": "live"}
 
 
-def line_of(name: str, state: str, said: str) -> str:
+def line_of(name: str, state: str, message: str) -> str:
     """One future: its function, its state and its error message."""
     tone = _TONES.get(state, "soft")
     return (
         f'<div class="shoal shoal-one"><style>{SHEET}</style><strong>{_text(name)}</strong> '
-        f'<span class="shoal-chip {tone}">{escape(state)}</span> <span class="shoal-soft">{_text(said)}</span></div>'
+        f'<span class="shoal-chip {tone}">{escape(state)}</span> <span class="shoal-soft">{_text(message)}</span></div>'
     )
 
 

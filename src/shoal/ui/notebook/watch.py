@@ -90,7 +90,7 @@ class RunSource:
         self.process = process
         self.tell: Callable[[Card], None] | None = None
         """Shows the progress while a large ledger is read."""
-        self._told = time.monotonic()
+        self._last_report = time.monotonic()
         self._watch = Watch(workspace, number, passes_idle=process is None)
         self._watch.reading = self._reading
         self._number: int | None = None
@@ -106,7 +106,7 @@ class RunSource:
                 return run_card(watch.view, watch.name, outcome, watch.now())
             if self.process is None:
                 return empty_card(watch.name, outcome, "It is shown here as soon as it runs.")
-            said = "" if outcome == "starting" else self.process.said() or "There was nothing to do."
+            said = "" if outcome == "starting" else self.process.last_output() or "There was nothing to do."
             return empty_card(watch.name, outcome, said)
 
     def outcome(self) -> str:
@@ -141,8 +141,8 @@ class RunSource:
 
     def _reading(self, offset: int) -> None:
         now = time.monotonic()
-        if self.tell is not None and now - self._told >= PERIOD:
-            self._told = now
+        if self.tell is not None and now - self._last_report >= PERIOD:
+            self._last_report = now
             self.tell(empty_card(self._watch.name, "reading", f"{show_bytes(offset)} of the ledger read"))
 
     def has_changed(self) -> bool:
@@ -199,7 +199,7 @@ class StartedRun:
                 self._output.close()
         return found
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """The end of its output; empty while the process runs."""
         return self._said if self.status() is not None else ""
 

@@ -145,7 +145,7 @@ class GraphOfRun:
             for profile in self.graph.profiles
         ]
 
-    def take(self, records: Iterable[tuple[bool, SourcesSeen | TaskEnded]]) -> None:
+    def add_records(self, records: Iterable[tuple[bool, SourcesSeen | TaskEnded]]) -> None:
         """Adds what the ledger records about files; each record is of this run or of an earlier one."""
         numbers = {
             decodable(self.graph.file_names[file]): file
@@ -159,7 +159,7 @@ class GraphOfRun:
                     if record.final and record.outcome == "ok":  # the last one counts
                         self._note_outputs(up_to_date[record.place], record)
                 elif is_of_this:
-                    self._take_end(record)
+                    self._add_end(record)
                 continue
             for name, size, time in zip(record.names, record.sizes, record.times, strict=True):
                 if name in numbers:
@@ -175,7 +175,7 @@ class GraphOfRun:
             if wanted[task] and not self._planned[task] and graph.output_start[task] < graph.output_start[task + 1]
         }
 
-    def _take_end(self, record: TaskEnded) -> None:
+    def _add_end(self, record: TaskEnded) -> None:
         """Also removes changed tasks that failed: their present command is not the one that failed."""
         graph, task = self.graph, record.task
         if task >= len(graph) or not self.known[task]:
@@ -240,7 +240,7 @@ class GraphOfRun:
                 for file in graph.inputs_of(task):
                     read[file] = 1
         if len(self._targets) < len(graph):
-            for file in self._asked_for():
+            for file in self._target_files():
                 read[file] = 0
         return [
             file
@@ -248,7 +248,7 @@ class GraphOfRun:
             if maker != NO_TASK and wanted[maker] and not read[file] and (self.done[maker] or not self._planned[maker])
         ]
 
-    def _asked_for(self) -> Iterator[int]:
+    def _target_files(self) -> Iterator[int]:
         """Outputs of the targets; for groups, the outputs of their members, recursively."""
         graph = self.graph
         seen = bytearray(len(graph))
@@ -471,14 +471,14 @@ class CrateSummary(msgspec.Struct, frozen=True):
 class Exporter:
     """Exports one run as a crate."""
 
-    def __init__(self, workspace: Workspace, view: RunView, wishes: CrateOptions) -> None:
-        self.workspace, self.view, self.wishes = workspace, view, wishes
+    def __init__(self, workspace: Workspace, view: RunView, options: CrateOptions) -> None:
+        self.workspace, self.view, self.options = workspace, view, options
         self.notes: list[str] = []
         _refuse_unfinished(workspace, view)
         self.workflow = _workflow_file(workspace)
         self.attempts = LastAttempts(view)
-        self.by_category = len(self.attempts.numbers) > MOST_TASKS and not wishes.all_tasks
-        if self.by_category and wishes.data == "all":
+        self.by_category = len(self.attempts.numbers) > MOST_TASKS and not options.all_tasks
+        if self.by_category and options.data == "all":
             raise InputError(
                 f"the {count(len(self.attempts.numbers), 'task')} of this run are described by category, "
                 "without the files between them",
@@ -499,20 +499,20 @@ class Exporter:
             self.notes.append("the workflow cannot be loaded as it was run, so the crate describes no files")
             return None
         started = ((task, view.names.of(task)) for task in self.attempts.numbers)
-        ran = GraphOfRun(loaded, started, self.attempts.planned(len(loaded.graph)), values=self.wishes.variable_values)
-        ran.take(file_records(ledger, view.number))
+        ran = GraphOfRun(loaded, started, self.attempts.planned(len(loaded.graph)), values=self.options.variable_values)
+        ran.add_records(file_records(ledger, view.number))
         if ran.changed:
             self.notes.append(f"changed since the run, so described without files: {count(ran.changed, 'task')}")
         return ran
 
     def _list(self) -> CrateFiles | None:
         """The files to describe; None if they are unknown or too many."""
-        ran, wishes = self.ran, self.wishes
+        ran, options = self.ran, self.options
         if ran is None:
             return None
         self.inputs, self.outputs = ran.read_from_outside(), ran.results()
         if self.by_category and len(self.inputs) + len(self.outputs) > MOST_TASKS:
-            if wishes.data != "none":
+            if options.data != "none":
                 raise InputError(
                     f"{count(len(self.inputs) + len(self.outputs), 'file')} are too many for a crate "
                     "that describes tasks by category",
@@ -523,13 +523,13 @@ class Exporter:
         place = (os.path.basename(self.workspace.workflow), self.workflow.place)
         names, base = ran.graph.file_names, self.workspace.base
         figures = RecordedFiles(ran.sizes, ran.times, self.view.until())
-        listing = CrateFiles(names, figures, base, place, checksums=wishes.checksums)
-        listing.add(self.outputs, wishes.data != "none")
-        listing.add(self.inputs, wishes.data == "all")
+        listing = CrateFiles(names, figures, base, place, checksums=options.checksums)
+        listing.add(self.outputs, options.data != "none")
+        listing.add(self.inputs, options.data == "all")
         if not self.by_category:
             for task in self.attempts.numbers:
-                listing.add(ran.inputs_of(task), wishes.data == "all")
-                listing.add(ran.outputs_of(task), wishes.data == "all")
+                listing.add(ran.inputs_of(task), options.data == "all")
+                listing.add(ran.outputs_of(task), options.data == "all")
         if listing.changed:
             self.notes.append(f"changed since the run, so neither checked nor copied: {count(listing.changed, 'file')}")
         return listing
@@ -568,15 +568,15 @@ class Exporter:
         sink.describe(crate_entities(self._facts()))
 
     def _facts(self) -> RunFacts:
-        view, wishes, attempts, listing = self.view, self.wishes, self.attempts, self.listing
+        view, options, attempts, listing = self.view, self.options, self.attempts, self.listing
         assert view.start is not None
         steps = list(range(len(attempts.steps)))
         return RunFacts(
-            name=wishes.name or f"Run {view.start.run} of {self.workflow.name}",
-            description=wishes.description or self._description(),
-            published=wishes.now,
-            author=wishes.author,
-            licence=wishes.licence,
+            name=options.name or f"Run {view.start.run} of {self.workflow.name}",
+            description=options.description or self._description(),
+            published=options.now,
+            author=options.author,
+            licence=options.licence,
             workflow=self.workflow,
             version=view.start.version,
             run=view.start.run,

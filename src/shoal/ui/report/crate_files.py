@@ -200,7 +200,7 @@ class CrateFiles:
         """Adds files to the description, and to the content if `copied`. Files that were added before are unchanged."""
         for file in files:
             if file not in self._found:
-                self._found[file] = self._look(file, copied)
+                self._found[file] = self._inspect(file, copied)
 
     def identifiers(self, files: Iterable[int]) -> list[str]:
         """Identifiers of the described files among these, without duplicates."""
@@ -209,14 +209,14 @@ class CrateFiles:
     def _path(self, file: int) -> str:
         return os.path.join(self._base, self._names[file])
 
-    def _look(self, file: int, copied: bool) -> Found:
+    def _inspect(self, file: int, copied: bool) -> Found:
         path = os.path.normpath(self._path(file))
         known = self._by_path.get(path)
         if known is None:
-            known = self._by_path[path] = self._look_at(path, file, copied)
+            known = self._by_path[path] = self._inspect_path(path, file, copied)
         return known
 
-    def _look_at(self, path: str, file: int, copied: bool) -> Found:
+    def _inspect_path(self, path: str, file: int, copied: bool) -> Found:
         if path == self._workflow[0]:
             return Found(encoded(self._workflow[1]), self._workflow[1])
         place = self._places.give(path_in_crate(self._names[file], self._base))
@@ -282,22 +282,22 @@ class CrateFiles:
     def _copy_directory(self, found: Found, path: str, sink: Sink) -> None:
         """Copies a directory without files that are copied separately and files that have changed."""
         sink.add_directory(found.place)
-        for inner in sorted(_files_below(path, self._is_apart)):
+        for inner in sorted(_files_below(path, self._is_copied_separately)):
             known = self._by_path.get(os.path.join(path, inner))
             wanted = os.path.join(found.place, storable(inner))
             place = known.place if known is not None else self._places.give(wanted)
             sink.add(place, os.path.join(path, inner))
 
-    def _is_apart(self, path: str) -> bool:
+    def _is_copied_separately(self, path: str) -> bool:
         known = self._by_path.get(path)
         return known is not None and (known.id in self._inside or not known.is_there)
 
     def facts(self) -> Iterator[FileFacts]:
         """Descriptions of all files. Files that were not copied are read here for their checksums."""
-        told: set[str] = {encoded(self._workflow[1])}
+        described: set[str] = {encoded(self._workflow[1])}
         for file, found in self._found.items():
-            if found.id not in told:
-                told.add(found.id)
+            if found.id not in described:
+                described.add(found.id)
                 yield self._facts_of(file, found)
 
     def _facts_of(self, file: int, found: Found) -> FileFacts:
@@ -314,13 +314,13 @@ class CrateFiles:
         )
 
 
-def _files_below(directory: str, is_apart: Callable[[str], bool] = lambda path: False) -> Iterator[str]:
+def _files_below(directory: str, is_separate: Callable[[str], bool] = lambda path: False) -> Iterator[str]:
     """Relative paths of regular files in a directory and below; links to directories are not followed.
 
     Shoal's own directory and paths with `is_apart` are left out.
     """
     below = list_tree(
-        directory, is_left_out=lambda name: is_apart(os.path.join(directory, name)), always_left_out=(DIRECTORY,)
+        directory, is_left_out=lambda name: is_separate(os.path.join(directory, name)), always_left_out=(DIRECTORY,)
     )
     for entry in below:
         if entry.kind == "file" or (entry.kind == "link" and os.path.isfile(os.path.join(directory, entry.name))):

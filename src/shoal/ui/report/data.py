@@ -128,7 +128,7 @@ DEEP = 16
 
 
 def run_data(
-    view: RunView, *, workflow: str, now: float | None = None, foreseen: float | None = None
+    view: RunView, *, workflow: str, now: float | None = None, predicted: float | None = None
 ) -> dict[str, Any]:
     """All data shown of a run; `now` is given for an active run."""
     view.settle()
@@ -143,7 +143,7 @@ def run_data(
         failure_causes(view),
         critical_path(view, needs) if view.links else None,
         replay(view, needs, over_time),
-        foreseen,
+        predicted,
         view.goes_on(now),
     )
     slots = slots_of(view, now)
@@ -162,7 +162,7 @@ def run_data(
         "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now, needs)[:MOST_NODES]],
         "failures": [msgspec.structs.asdict(cause) for cause in known.causes],
         "critical": path_data(known.path, known.path.steps, places) if known.path is not None else None,
-        "replayed": _replayed(known.replayed, foreseen),
+        "replayed": _replayed(known.replayed, predicted),
         "throttle": throttle_data(view),
         "data": files_data(view),
     }
@@ -257,7 +257,7 @@ def _row_names(view: RunView, slots: GanttSlots) -> list[tuple[str, int]]:
     return [(node_name(view, node), order) for node, order in zip(slots.nodes, slots.order, strict=True)]
 
 
-def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, Any] | None:
+def _replayed(replayed: Replayed | None, predicted: float | None) -> dict[str, Any] | None:
     if replayed is None:
         return None
     found = _trimmed(msgspec.structs.asdict(replayed))
@@ -267,5 +267,5 @@ def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, An
     ]
     simulated = replayed.simulated
     found["simulated"] = None if simulated is None else {"seconds": short(simulated.seconds), "nodes": simulated.nodes}
-    found["foreseen"] = None if foreseen is None else short(foreseen)
+    found["foreseen"] = None if predicted is None else short(predicted)
     return found

@@ -44,7 +44,7 @@ class StoryFacts(msgspec.Struct, frozen=True):
     causes: list[FailureCause]
     path: CriticalPath | None
     replayed: Replayed | None
-    foreseen: float | None = None
+    predicted: float | None = None
     """Duration predicted from earlier runs, if any."""
     goes_on: bool = False
 
@@ -52,13 +52,13 @@ class StoryFacts(msgspec.Struct, frozen=True):
     def utilisation(self) -> float:
         """Share of the cores that was allocated, as all other outputs report it. Sums over time are less complete for
         nodes that have just joined."""
-        told = self.progress.utilisation
-        return told if told is not None else self.figures.utilisation
+        reported = self.progress.utilisation
+        return reported if reported is not None else self.figures.utilisation
 
 
 def summary(known: StoryFacts) -> list[str]:
     """Sentences about what happened."""
-    told, figures = known.progress, known.figures
+    progress, figures = known.progress, known.figures
     found = [_headline(known)]
     if figures.capacity:
         sentence = (
@@ -79,8 +79,8 @@ def summary(known: StoryFacts) -> list[str]:
             f"The critical path has {count(path.length, 'task')}: they ran for {show_seconds(path.ran)} and waited "
             f"{show_seconds(path.waited)} in total. {show_share(spent, path.ran)} of the run time was spent in {most}."
         )
-    if known.goes_on and told.left and told.least is not None and told.most is not None:
-        found.append(f"Estimated time remaining: {span(told.left, told.least, told.most)}.")
+    if known.goes_on and progress.left and progress.least is not None and progress.most is not None:
+        found.append(f"Estimated time remaining: {span(progress.left, progress.least, progress.most)}.")
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
@@ -105,23 +105,23 @@ def _work(rows: Sequence[CategoryRow]) -> str:
 
 
 def _headline(known: StoryFacts) -> str:
-    view, told = known.view, known.progress
+    view, progress = known.view, known.progress
     where = f"on {count(len(view.nodes), 'node')}" if view.is_cluster() else "on one machine"
-    parts = [f"{count(told.done, 'task')} done"]
-    if told.up_to_date:
-        parts.append(f"{told.up_to_date:,} already up to date")
-    if told.failed:
-        parts.append(f"{told.failed:,} failed")
-    if told.cancelled:
-        parts.append(f"{told.cancelled:,} cancelled")
-    left = told.not_run
+    parts = [f"{count(progress.done, 'task')} done"]
+    if progress.up_to_date:
+        parts.append(f"{progress.up_to_date:,} already up to date")
+    if progress.failed:
+        parts.append(f"{progress.failed:,} failed")
+    if progress.cancelled:
+        parts.append(f"{progress.cancelled:,} cancelled")
+    left = progress.not_run
     if left and not known.goes_on:
         parts.append(f"{left:,} not run")
     elif left:
-        parts.append(f"{told.running:,} running and {told.waiting:,} not started")
-        if told.cannot_run:
-            parts.append(f"{told.cannot_run:,} cannot run")
-    return f"{', '.join(parts)} {where} in {show_seconds(told.elapsed)}."
+        parts.append(f"{progress.running:,} running and {progress.waiting:,} not started")
+        if progress.cannot_run:
+            parts.append(f"{progress.cannot_run:,} cannot run")
+    return f"{', '.join(parts)} {where} in {show_seconds(progress.elapsed)}."
 
 
 def advice(known: StoryFacts) -> list[str]:
@@ -263,14 +263,14 @@ def _scarce(known: StoryFacts, cores: float) -> tuple[CategoryRow, str] | None:
     nodes = known.view.nodes.values()
     for row in known.categories:
         together = min(row.planned, cores / max(row.cores_least, _FEWEST_CORES))
-        for name, amount in _asked(known, row).items():
+        for name, amount in _requested(known, row).items():
             there = sum(node.resources.get(name, 0) for node in nodes)
             if there and amount * together > there:
                 return row, name
     return None
 
 
-def _asked(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
+def _requested(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
     """Resources that a task of the category declares beside cores, or its default share of them."""
     return {name: amount for name, amount in known.view.declared.get(row.name, {}).items() if name != "cores"}
 
@@ -278,7 +278,7 @@ def _asked(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
 def _asks(known: StoryFacts, row: CategoryRow, name: str) -> str:
     """`a task of align requests up to 15 GiB of 24 GiB`."""
     there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
-    asked = show_amount(name, _asked(known, row)[name])
+    asked = show_amount(name, _requested(known, row)[name])
     return f"a task of {row.name} requests up to {asked} of {show_amount(name, there)}"
 
 

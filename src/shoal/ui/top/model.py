@@ -40,9 +40,9 @@ class TopModel:
         """Bytes of the ledger read so far."""
         self.listing: tuple[str, str] | None = None
         """Category and state of the listed tasks, if any."""
-        self._told: dict[int, tuple[Standing, dict[str, Any]]] = {}
+        self._descriptions: dict[int, tuple[Standing, dict[str, Any]]] = {}
         """By task: its standing at the time of the request, and the workflow's description."""
-        self._asking: set[int] = set()
+        self._requested: set[int] = set()
         """Tasks with a pending request."""
         self.failure: Exception | None = None
         """The exception that ended a thread. The display raises it after restoring the terminal."""
@@ -52,7 +52,7 @@ class TopModel:
         self._slow_version = -1
         self._again = threading.Event()
         self._over = False
-        watch.reading = self._note_reading
+        watch.reading = self._count_bytes
         self._thread = threading.Thread(target=self._guarded, args=(self._follow,), daemon=True)
 
     def start(self) -> None:
@@ -73,20 +73,20 @@ class TopModel:
             work(*words)
         except Exception as error:
             self.failure = error
-            self._tell()
+            self._wake_display()
 
     def _follow(self) -> None:
         while not self._over:
             with self._watch.lock:
                 self.parts = self._compute()
-            self._tell()
+            self._wake_display()
             self._again.wait(SECONDS)
             self._again.clear()
 
-    def _note_reading(self, offset: int) -> None:
+    def _count_bytes(self, offset: int) -> None:
         self.read = offset
 
-    def _tell(self) -> None:
+    def _wake_display(self) -> None:
         try:
             os.write(self._wake, b"m")
         except OSError:  # the pipe is full, or the program is ending
@@ -145,36 +145,36 @@ class TopModel:
             return found, output_of(self._watch.workspace, self._watch, task, None)
         return found, self._outputs.get(task)
 
-    def told(self, task: int, found: dict[str, Any]) -> dict[str, Any] | None:
+    def description(self, task: int, found: dict[str, Any]) -> dict[str, Any] | None:
         """The workflow's description of a task with the ledger data `found`; None if it is not available yet.
 
         If the task's standing has changed since the request, the description is requested again. Meanwhile no
         explanation is returned: that of another state would be wrong.
         """
         standing = standing_of(found)
-        known = self._told.get(task)
+        known = self._descriptions.get(task)
         if known is not None and known[0] == standing:
             return known[1]
-        if task not in self._asking:
-            self._asking.add(task)
-            words = (self._ask, task, found["name"], standing)
+        if task not in self._requested:
+            self._requested.add(task)
+            words = (self._request, task, found["name"], standing)
             threading.Thread(target=self._guarded, args=words, daemon=True).start()
         return {**known[1], "why": None, "problem": ASKING} if known is not None else None
 
     def forget(self, task: int) -> None:
         """Discards the description of a task that is opened again, so that it is requested anew."""
-        self._told.pop(task, None)
+        self._descriptions.pop(task, None)
 
-    def _ask(self, task: int, name: str, standing: Standing) -> None:
+    def _request(self, task: int, name: str, standing: Standing) -> None:
         """Requests the description of a task from the workflow, and its output from the ledger."""
         watch = self._watch
         self._outputs[task] = output_of(watch.workspace, watch, task, None)
-        self._tell()
+        self._wake_display()
         words = watch.view.start.targets if watch.view.start is not None else []
         answer = ask_workflow(watch.workspace, name, list(words), is_last=watch.is_last)
-        self._told[task] = standing, answer
-        self._asking.discard(task)
-        self._tell()
+        self._descriptions[task] = standing, answer
+        self._requested.discard(task)
+        self._wake_display()
 
 
 def standing_of(found: dict[str, Any]) -> Standing:

@@ -100,22 +100,22 @@ class FullScreen:
         self._woken, self.wake = os.pipe()
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
-        self._told = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
+        self._previous_wakeup = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
         for number in heeded((*_ENDING, signal.SIGTSTP, signal.SIGWINCH)):
-            self._handlers[number] = signal.signal(number, self._note)
+            self._handlers[number] = signal.signal(number, self._record_signal)
         self._before = termios.tcgetattr(self._keyboard)
-        self._take()
+        self._enter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._give_back()
-        signal.set_wakeup_fd(self._told)
+        self._restore()
+        signal.set_wakeup_fd(self._previous_wakeup)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._woken)
         os.close(self.wake)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             self._interrupted = True
         elif number in _ENDING:
@@ -123,12 +123,12 @@ class FullScreen:
         elif number == signal.SIGTSTP:
             self._suspended = True
 
-    def _take(self) -> None:
+    def _enter(self) -> None:
         tty.setcbreak(self._keyboard)
         self._write(_ENTER)
         self.forget()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         self._write(_LEAVE)
         try:
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
@@ -138,9 +138,9 @@ class FullScreen:
     def _suspend(self) -> None:
         """Suspends the program, as Ctrl-Z does."""
         self._suspended = False
-        self._give_back()
+        self._restore()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._take()
+        self._enter()
 
     def _write(self, text: str) -> bool:
         try:

@@ -76,8 +76,8 @@ def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[st
     width, height = window.width, window.height
     if place.help:
         return help_lines(width, height)
-    told = parts.get("progress")
-    if told is None:
+    progress = parts.get("progress")
+    if progress is None:
         name = printable(parts["run"]["workflow"])
         return [cut(f"{name}: not run yet", width), *[""] * min(1, height - 2), *_keys(place, width)][:height]
     found = head(parts, window)
@@ -92,15 +92,15 @@ def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[st
 
 def head(parts: Parts, window: Window) -> list[str]:
     """The run, its progress bar, the counts and the curves."""
-    run, told, width = parts["run"], parts["progress"], window.width
+    run, progress, width = parts["run"], parts["progress"], window.width
     outcome = printable(run["outcome"])
     cores = show_cores(run["cores"])
     name = cut(printable(run["workflow"]), width // 2)
-    rest = joined([outcome, show_seconds(told["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
+    rest = joined([outcome, show_seconds(progress["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
     found = [f"{window.paint(name, 'bold')}  {window.paint(rest, _COLOURS.get(outcome, 'yellow'))}"]
-    if told["to_run"] or not parts.get("net"):
-        found.append(_bar(told, window))
-    found.append(joined(_counts(told, run["live"]), width, ", "))
+    if progress["to_run"] or not parts.get("net"):
+        found.append(_bar(progress, window))
+    found.append(joined(_counts(progress, run["live"]), width, ", "))
     if window.height >= 8:
         found += _curves(parts, window)
     return found
@@ -112,17 +112,17 @@ def _keys(place: TopView, width: int) -> list[str]:
     return [joined(["q quit", "? help", *back, *words, "s sort"], width, "  ")]
 
 
-def _bar(told: Mapping[str, Any], window: Window) -> str:
+def _bar(progress: Mapping[str, Any], window: Window) -> str:
     """The progress bar with the completed share."""
-    total = max(1, told["to_run"])
-    share = show_progress(told["done"], told["to_run"])
+    total = max(1, progress["to_run"])
+    share = show_progress(progress["done"], progress["to_run"])
     room = max(4, window.width - len(share) - 1)
-    good, bad = room * told["done"] // total, room * told["failed"] // total
-    if told["failed"] and not bad and good < room:
+    good, bad = room * progress["done"] // total, room * progress["failed"] // total
+    if progress["failed"] and not bad and good < room:
         bad = 1
-    if told["done"] + told["failed"] >= total:
+    if progress["done"] + progress["failed"] >= total:
         good = room - bad
-    going = min(room - good - bad, -(-room * told["running"] // total))
+    going = min(room - good - bad, -(-room * progress["running"] // total))
     full, half, rest = ("█", "▒", "░") if window.blocks else ("#", "=", ".")
     pieces = [
         (full * good, "green"),
@@ -133,24 +133,24 @@ def _bar(told: Mapping[str, Any], window: Window) -> str:
     return "".join(window.paint(piece, colour) for piece, colour in pieces if piece) + f" {share}"
 
 
-def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
+def _counts(progress: Mapping[str, Any], live: bool) -> list[str]:
     """The counts, the most important first."""
-    known = told["to_run"] or not told["done"] + told["failed"] + told["running"]
-    words = [f"{told['done']:,} of {told['to_run']:,} done" if known else f"{told['done']:,} done"]
-    if live and told["left"] is not None:
-        words.append(time_left(told["left"], told["least"], told["most"]))
-    words.append(f"{told['failed']:,} failed")
+    known = progress["to_run"] or not progress["done"] + progress["failed"] + progress["running"]
+    words = [f"{progress['done']:,} of {progress['to_run']:,} done" if known else f"{progress['done']:,} done"]
+    if live and progress["left"] is not None:
+        words.append(time_left(progress["left"], progress["least"], progress["most"]))
+    words.append(f"{progress['failed']:,} failed")
     if live:
-        words += [f"{told['running']:,} running", *([f"{told['waiting']:,} not started"] if known else [])]
-        words += [f"{told['cannot_run']:,} cannot run"] if told.get("cannot_run") else []
-    words += [f"{told['cancelled']:,} cancelled"] if told.get("cancelled") else []
-    if not live and (left := told["waiting"] + told.get("cannot_run", 0)):
+        words += [f"{progress['running']:,} running", *([f"{progress['waiting']:,} not started"] if known else [])]
+        words += [f"{progress['cannot_run']:,} cannot run"] if progress.get("cannot_run") else []
+    words += [f"{progress['cancelled']:,} cancelled"] if progress.get("cancelled") else []
+    if not live and (left := progress["waiting"] + progress.get("cannot_run", 0)):
         words.append(f"{left:,} not run")
-    words.append(show_rate(told["rate"]))
-    if told.get("utilisation") is not None:
-        words.append(f"{show_share(told['utilisation'])} utilisation{' so far' * live}")
-    if told["up_to_date"]:
-        words.append(f"{told['up_to_date']:,} already up to date")
+    words.append(show_rate(progress["rate"]))
+    if progress.get("utilisation") is not None:
+        words.append(f"{show_share(progress['utilisation'])} utilisation{' so far' * live}")
+    if progress["up_to_date"]:
+        words.append(f"{progress['up_to_date']:,} already up to date")
     return words
 
 
@@ -168,12 +168,12 @@ def _curves(parts: Parts, window: Window) -> list[str]:
         rows.append(("memory", memory, max(memory), f"peak {show_bytes(parts['time']['memory_most'])}"))
     letters = BARS if window.blocks else PLAIN_BARS
     rise = 4 if window.height >= _TALLER else 2 if window.height >= _TALL else 1
-    side = max(cells(told) for *_, told in rows)
+    side = max(cells(figures_text) for *_, figures_text in rows)
     found = []
-    for name, values, top, told in rows:
+    for name, values, top, figures_text in rows:
         room = max(1, window.width - len(name) - side - 2)
         for number, line in enumerate(curve(values, top, room, letters, rise)):
-            label, figure = (name, told) if number == rise - 1 else (" " * len(name), "")
+            label, figure = (name, figures_text) if number == rise - 1 else (" " * len(name), "")
             found.append(cut(f"{label} {padded(line, room)} {figure}".rstrip(), window.width))
     return found
 
@@ -222,8 +222,8 @@ def _notes(parts: Parts, width: int) -> list[str]:
         found.append(f"net {printable(net['name'])}: {tokens}")
     causes = parts.get("failures") or []
     if causes:
-        told = ", ".join(f"{printable(cause['text'])} ({cause['attempts']:,})" for cause in causes[:3])
-        found.append(f"failures: {told}")
+        listing = ", ".join(f"{printable(cause['text'])} ({cause['attempts']:,})" for cause in causes[:3])
+        found.append(f"failures: {listing}")
     if parts["run"]["live"] and (note := parts.get("throttle_note")):
         found.append(f"throttle: {printable(note)}")
     path = parts.get("critical")
@@ -237,11 +237,11 @@ def _notes(parts: Parts, width: int) -> list[str]:
     slowest = (parts.get("running") or [])[:3]
     if parts["run"]["live"] and not parts["run"]["cluster"]:
         elapsed = parts["progress"]["elapsed"]
-        told = ", ".join(
+        listing = ", ".join(
             f"{printable(row['name'])} {show_seconds(max(0.0, elapsed - row['since']))}" for row in slowest
         )
         nothing = "short tasks only" if parts["progress"]["running"] else "no tasks"
-        found.append(f"longest running: {told or nothing}")
+        found.append(f"longest running: {listing or nothing}")
     return found
 
 
@@ -295,9 +295,9 @@ def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[
     for name in ("needs", "needed_by"):
         links = task[name]
         if links["count"]:
-            told = ", ".join(f"{printable(row['name'])} ({row['state']})" for row in links["tasks"][:6])
+            listing = ", ".join(f"{printable(row['name'])} ({row['state']})" for row in links["tasks"][:6])
             more = f" and {links['count'] - 6:,} more" if links["count"] > 6 else ""
-            found.append(f"{name.replace('_', ' ')}: {told}{more}")
+            found.append(f"{name.replace('_', ' ')}: {listing}{more}")
     found += [*_attempts(task, now), *_output(output)]
     return "\n".join(found)
 
@@ -322,9 +322,9 @@ def _attempts(task: Mapping[str, Any], now: float) -> Iterator[str]:
 def _output(output: bytes | None) -> Iterator[str]:
     if output is None:
         return
-    told = tail_lines(output, MOST_OUTPUT_LINES, 2000)
-    yield "output:" if told else "no output"
-    yield from (f"  {printable(line)}" for line in told)
+    shown = tail_lines(output, MOST_OUTPUT_LINES, 2000)
+    yield "output:" if shown else "no output"
+    yield from (f"  {printable(line)}" for line in shown)
 
 
 def fitted(text: str, place: TopView, window: Window) -> list[str]:

@@ -16,7 +16,7 @@ from shoal.ui.web.charts import MOST_PIXELS, MOST_ROWS, Chart
 from shoal.ui.web.critical_process import ask_path
 from shoal.ui.web.metrics import CONTENT_TYPE, metrics
 from shoal.ui.web.task_description import NO_REASON, ask_net, ask_why, ask_workflow
-from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, course_data, list_tasks, output_of, state_names, task_data
+from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, list_tasks, output_of, state_names, task_data, usage_series
 from shoal.ui.web.watch import Watch
 
 _TASK = re.compile(r"tasks/(\d{1,9})(/output|/course|/why|/workflow)?")
@@ -134,11 +134,11 @@ class Api:
         if more == "/workflow":
             return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self.watch.is_last))
         if more == "/why":
-            self._want_last()
+            self._require_latest()
             return json_reply(ask_why(workspace, found["name"]))
         attempt = _whole(query, "attempt", 0, 0, 1 << 30) or None
         if more == "/course":
-            return json_reply(course_data(workspace, self.watch, task, attempt))
+            return json_reply(usage_series(workspace, self.watch, task, attempt))
         if more == "/output":
             written = output_of(workspace, self.watch, task, attempt)
             if written is None:
@@ -153,10 +153,10 @@ class Api:
         return json_reply(ask_path(self.watch.workspace, number))
 
     def _why(self, query: Query) -> Reply:
-        self._want_last()
+        self._require_latest()
         return json_reply(ask_why(self.watch.workspace, None))
 
-    def _want_last(self) -> None:
+    def _require_latest(self) -> None:
         """Rejects earlier runs, because `shoal why` explains the latest run only."""
         with self.watch.lock:
             self.watch.refresh()

@@ -100,7 +100,7 @@ AGAIN_SECONDS = 2.0
 """Pause after a failure."""
 
 
-def in_words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The error message shown on the page."""
     if isinstance(error, (ShoalError, OSError)):
         return f"This page cannot be updated at the moment: {error}"
@@ -113,7 +113,7 @@ class GuardedWork:
     def __init__(self, board: Board, name: str) -> None:
         self._board = board
         self._part = f"failed.{name}"
-        self._told = ""
+        self._reported = ""
 
     def do(self, work: Callable[[], None]) -> bool:
         """Runs `work`; returns whether it succeeded.
@@ -123,19 +123,19 @@ class GuardedWork:
         try:
             work()
         except Exception as error:
-            self._tell(error)
+            self._report(error)
             return False
-        if self._told:
-            self._told = ""
+        if self._reported:
+            self._reported = ""
             self._board.publish({self._part: None})
         return True
 
-    def _tell(self, error: Exception) -> None:
-        told = in_words(error)
-        if told != self._told and not isinstance(error, (ShoalError, OSError)):
+    def _report(self, error: Exception) -> None:
+        message = error_text(error)
+        if message != self._reported and not isinstance(error, (ShoalError, OSError)):
             traceback.print_exception(error)  # once, for the developers
-        self._told = told
-        self._board.publish({self._part: told})
+        self._reported = message
+        self._board.publish({self._part: message})
 
 
 LOOK_SECONDS = 0.1
@@ -176,7 +176,7 @@ class Refresher(threading.Thread):
         self._quick, self._slow = _Pace(LONGEST_SECONDS), _Pace()
         self._quick_version = self._slow_version = -1
         """The versions of the run that the board shows."""
-        watch.reading = self._tell_reading
+        watch.reading = self._publish_reading
 
     def wake(self) -> None:
         """Called for each request: wakes the thread at the first one."""
@@ -212,15 +212,15 @@ class Refresher(threading.Thread):
         if not (behind or watch.live):
             return
         if now >= self._quick.due:
-            self._tell_quick()
+            self._publish_quick()
         now = time.monotonic()
         idle = watch.live and now - self._slow.last > IDLE_SECONDS
         if (self._slow_version != watch.version or idle) and now >= self._slow.due:
-            self._tell_slow()
+            self._publish_slow()
             self._slow.took(now)
         self._first = True
 
-    def _tell_quick(self) -> None:
+    def _publish_quick(self) -> None:
         began = time.monotonic()
         with self.watch.lock:
             self.watch.refresh()
@@ -231,7 +231,7 @@ class Refresher(threading.Thread):
         self.board.publish({**found, "reading": None}, gone=QUICK)
         self._quick.took(began)
 
-    def _tell_slow(self) -> None:
+    def _publish_slow(self) -> None:
         view, version, steps = self.watch.view, self.watch.version, slow_steps(self.watch)
         found: dict[str, Any] = {}
         while self.watch.view is view:  # otherwise another run has begun
@@ -243,9 +243,9 @@ class Refresher(threading.Thread):
                 return
             found |= step
             if self._first and time.monotonic() >= self._quick.due:
-                self._tell_quick()
+                self._publish_quick()
 
-    def _tell_reading(self, offset: int) -> None:
+    def _publish_reading(self, offset: int) -> None:
         """Publishes the progress while a large ledger is read for the first time."""
         if not self._first:
             self.board.publish({"reading": {"bytes": offset, "attempts": len(self.watch.view.attempts)}})

@@ -18,7 +18,7 @@ from shoal.core.store.interface import LEASE
 
 SILENT_SECONDS = 3.5
 """A node counts as silent after this time; on a busy machine one or two heartbeats may be late."""
-MOST_GONE = 50
+MOST_DEPARTED = 50
 """Maximum number of departed nodes that are kept."""
 RATE_SECONDS = 20.0
 """Window over which the rate of a run is measured."""
@@ -32,17 +32,17 @@ class SeenNode(msgspec.Struct):
     note: ClusterNodeFacts
     since: float
     """When it joined."""
-    heard: float
+    last_heartbeat: float
     """Time of its last heartbeat."""
     idle_since: float | None = None
-    gone: float | None = None
+    departed: float | None = None
     """When it was noticed as missing."""
     lost: bool = False
     """It fell silent before it disappeared, so it did not leave properly."""
 
     def silence(self, now: float) -> float:
         """Seconds since the last heartbeat; 0 while that is within the usual range."""
-        quiet = (self.gone or now) - self.heard
+        quiet = (self.departed or now) - self.last_heartbeat
         return quiet if quiet > SILENT_SECONDS else 0.0
 
 
@@ -55,30 +55,30 @@ class Presence:
         """By run: samples of the number of remaining tasks."""
         self.runs: list[ClusterRunFacts] = []
 
-    def take(self, now: float, told: ClusterReply) -> None:
+    def update(self, now: float, reply: ClusterReply) -> None:
         """Takes the cluster's current reply."""
-        for number, info in told.nodes.items():
-            self._meet(now, number, info, told.notes.get(number, ClusterNodeFacts()))
+        for number, info in reply.nodes.items():
+            self._update_node(now, number, info, reply.notes.get(number, ClusterNodeFacts()))
         for seen in self._seen.values():
-            if seen.number not in told.nodes and seen.gone is None:
-                seen.gone, seen.lost = now, not seen.note.draining and seen.silence(now) > 0
-        gone = [seen.number for seen in self._seen.values() if seen.gone is not None]
-        for number in gone[: max(0, len(gone) - MOST_GONE)]:
+            if seen.number not in reply.nodes and seen.departed is None:
+                seen.departed, seen.lost = now, not seen.note.draining and seen.silence(now) > 0
+        departed = [seen.number for seen in self._seen.values() if seen.departed is not None]
+        for number in departed[: max(0, len(departed) - MOST_DEPARTED)]:
             del self._seen[number]
-        self.runs = told.runs
-        self._left = {run.run: self._left.get(run.run, deque()) for run in told.runs}
-        for run in told.runs:
+        self.runs = reply.runs
+        self._left = {run.run: self._left.get(run.run, deque()) for run in reply.runs}
+        for run in reply.runs:
             points = self._left[run.run]
             points.append((now, run.left))
             while len(points) > 2 and now - points[1][0] >= RATE_SECONDS:
                 points.popleft()
 
-    def _meet(self, now: float, number: int, info: NodeInfo, note: ClusterNodeFacts) -> None:
+    def _update_node(self, now: float, number: int, info: NodeInfo, note: ClusterNodeFacts) -> None:
         seen = self._seen.get(number)
         if seen is None:
             self._seen[number] = seen = SeenNode(number, info, note, now - note.up_seconds, now)
         elif note.up_seconds != seen.note.up_seconds:
-            seen.heard = now
+            seen.last_heartbeat = now
             if not seen.note.up_seconds:
                 seen.since = now - note.up_seconds  # its first heartbeat
         seen.info, seen.note = info, note
@@ -89,9 +89,9 @@ class Presence:
 
     def nodes(self) -> list[SeenNode]:
         """Present nodes in order of their numbers, then departed ones, the latest first."""
-        there = [seen for seen in self._seen.values() if seen.gone is None]
-        gone = [seen for seen in self._seen.values() if seen.gone is not None]
-        return sorted(there, key=lambda seen: seen.number) + sorted(gone, key=lambda seen: -(seen.gone or 0.0))
+        there = [seen for seen in self._seen.values() if seen.departed is None]
+        departed = [seen for seen in self._seen.values() if seen.departed is not None]
+        return sorted(there, key=lambda seen: seen.number) + sorted(departed, key=lambda seen: -(seen.departed or 0.0))
 
     def rate(self, run: str) -> float | None:
         """Tasks of a run that ended per second, recently; None if not yet known."""
@@ -121,7 +121,7 @@ class Missing(msgspec.Struct, frozen=True):
     reason: str
 
 
-class GroupTold(msgspec.Struct, frozen=True):
+class GroupState(msgspec.Struct, frozen=True):
     """State of a group of nodes as its node starter knows it."""
 
     name: str
@@ -150,7 +150,7 @@ class Facts(msgspec.Struct, frozen=True):
     now: float
     problem: str = ""
     """Why no agent responds."""
-    groups: tuple[GroupTold, ...] = ()
+    groups: tuple[GroupState, ...] = ()
     store: StoreStatus = StoreStatus()
 
 
@@ -182,7 +182,7 @@ def cluster_parts(facts: Facts) -> dict[str, Any]:
 
 def _without_those_that_came(facts: Facts) -> Facts:
     """Removes nodes from the missing ones that have joined since: node starters are polled less often than agents."""
-    there = {seen.info.labels.get("node") for seen in facts.presence.nodes() if seen.gone is None}
+    there = {seen.info.labels.get("node") for seen in facts.presence.nodes() if seen.departed is None}
     groups = tuple(
         msgspec.structs.replace(group, missing=tuple(each for each in group.missing if each.name not in there))
         for group in facts.groups
@@ -193,7 +193,7 @@ def _without_those_that_came(facts: Facts) -> Facts:
 def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
     """One node, present or departed."""
     info, note = seen.info, seen.note
-    is_known = seen.gone is None and not facts.problem and bool(note.up_seconds)
+    is_known = seen.departed is None and not facts.problem and bool(note.up_seconds)
     now = dict(zip(_STANDING, standing(note), strict=True)) if is_known else dict.fromkeys(_STANDING)
     if now["cores_held"] is not None:
         now["cores_held"] = round(now["cores_held"] / FRACTION, 2)
@@ -211,7 +211,7 @@ def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
         "ends": info.ends_at,
         "state": _state(seen, facts),
         "idle_since": None if seen.idle_since is None else round(seen.idle_since, 1),
-        "left": seen.gone is not None,
+        "left": seen.departed is not None,
         "run": note.run if is_known else "",
         "doing": [list(pair) for pair in note.doing] if is_known else [],
         "throttle": list(note.throttle),
@@ -222,7 +222,7 @@ def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
 
 
 def _state(seen: SeenNode, facts: Facts) -> str:
-    if seen.gone is not None:
+    if seen.departed is not None:
         return "lost" if seen.lost else "left"
     if facts.problem:
         return "not known"
@@ -240,11 +240,11 @@ def _trouble(seen: SeenNode, facts: Facts) -> list[str]:
     found = []
     silence = seen.silence(facts.now)
     silent = show_seconds(round(silence))
-    if seen.gone is not None and seen.lost:
+    if seen.departed is not None and seen.lost:
         found.append(f"sent no heartbeat for {silent} and counts as lost; its tasks run on other nodes")
-    elif seen.gone is None and silence and not facts.problem:
+    elif seen.departed is None and silence and not facts.problem:
         found.append(f"no heartbeat for {silent}; after {show_seconds(LEASE)} it counts as lost")
-    if seen.gone is not None:
+    if seen.departed is not None:
         return found
     if seen.note.ahead:
         where = "ahead of" if seen.note.ahead > 0 else "behind"
@@ -280,7 +280,7 @@ def _groups(facts: Facts, there: Sequence[dict[str, Any]]) -> list[dict[str, Any
     names = [*known, *dict.fromkeys(row["group"] for row in there if row["group"] not in known)]
     found = []
     for name in names:
-        group = known.get(name, GroupTold(name))
+        group = known.get(name, GroupState(name))
         mine = [row for row in there if row["group"] == name]
         found.append(
             msgspec.to_builtins(group)

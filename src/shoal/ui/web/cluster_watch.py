@@ -37,7 +37,7 @@ from shoal.ui.web.board import (
     json_reply,
     parts_reply,
 )
-from shoal.ui.web.cluster_page import Facts, GroupTold, Missing, Presence, StoreStatus, cluster_parts
+from shoal.ui.web.cluster_page import Facts, GroupState, Missing, Presence, StoreStatus, cluster_parts
 from shoal.ui.web.metrics import CONTENT_TYPE, Sample, family, node_families
 from shoal.ui.web.run_page import in_pieces
 
@@ -59,18 +59,18 @@ class ClusterWatch:
         self._clock = AgentClock()
         self._caller: Caller[WireMessage] | None = None
         self._asking = threading.Lock()
-        self._told: ClusterReply | None = None
+        self._reply: ClusterReply | None = None
         self._problem = ""
         self._milliseconds = 0.0
         self._presence = Presence()
-        self._groups: tuple[GroupTold, ...] = ()
+        self._groups: tuple[GroupState, ...] = ()
         self._store = StoreStatus()
         self._starting = threading.Lock()
         self._next_starts = self._next_store = 0.0
 
     def close(self) -> None:
         with self._asking:
-            self._hang_up()
+            self._disconnect()
 
     def parts(self) -> dict[str, Any]:
         """The current state as parts of the page."""
@@ -80,7 +80,7 @@ class ClusterWatch:
 
     # ---- agents ----------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Requests the state from an agent."""
         with self._asking:
             began = time.monotonic()
@@ -88,44 +88,44 @@ class ClusterWatch:
                 if self._caller is None:
                     self._access = read(self._path)  # a restarted head may have another address
                     self._caller = Caller(self._access, make_codec(), patience=CONNECT_SECONDS)
-                self._told = told(self._caller, ANSWER_SECONDS)
+                self._reply = told(self._caller, ANSWER_SECONDS)
             except InputError as error:
-                self._hang_up()
+                self._disconnect()
                 self._problem = str(error)
                 return
             self._problem = ""
             self._milliseconds = 1000 * (time.monotonic() - began)
-            self._presence.take(self._clock(), self._told)
+            self._presence.update(self._clock(), self._reply)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         caller, self._caller = self._caller, None
         if caller is not None:
             caller.close()
 
     # ---- missing nodes -----------------------------------------------------------------------------------------
 
-    def look_at_starts(self) -> None:
+    def poll_starters(self) -> None:
         """Requests the state of node starters and the store, each at most once per period."""
         with self._starting:
             now = time.monotonic()
-            if now < min(self._next_starts, self._next_store) or (self._told is None and not self._problem):
+            if now < min(self._next_starts, self._next_store) or (self._reply is None and not self._problem):
                 return  # before the first reply of an agent, all nodes would count as missing
             try:
                 started = self._home.read_started() if self._home is not None else ClusterRecord()
                 if now >= self._next_starts:
-                    self._groups = self._ask_starters(self._home, started) if self._home is not None else ()
+                    self._groups = self._poll_starters(self._home, started) if self._home is not None else ()
                     is_near = all(group.kind == "local" for group in started.groups)
                     self._next_starts = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
                 if now >= self._next_store:
-                    self._store = self._ask_store(started)
+                    self._store = self._poll_store(started)
                     is_near = self._store.kind != "redis"
                     self._next_store = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
             except ShoalError as error:  # for example a damaged cluster record or an unknown host
                 self._store = StoreStatus(problem=str(error))
                 self._next_starts = self._next_store = time.monotonic() + FAR_SECONDS
 
-    def _ask_starters(self, home: ClusterHome, started: ClusterRecord) -> tuple[GroupTold, ...]:
-        missing = absent(home, started, self._told or ClusterReply({}, []))
+    def _poll_starters(self, home: ClusterHome, started: ClusterRecord) -> tuple[GroupState, ...]:
+        missing = absent(home, started, self._reply or ClusterReply({}, []))
         found = []
         for group in started.groups:
             words = [
@@ -134,10 +134,10 @@ class ClusterWatch:
                 if not (group.closing and standing.phase is NodePhase.ENDED)
             ]
             factory = factory_says(home, started, group)
-            found.append(GroupTold(group.name, group.kind, group.closing, factory, tuple(words)))
+            found.append(GroupState(group.name, group.kind, group.closing, factory, tuple(words)))
         return tuple(found)
 
-    def _ask_store(self, started: ClusterRecord) -> StoreStatus:
+    def _poll_store(self, started: ClusterRecord) -> StoreStatus:
         head, problem = started.head, ""
         figures = [("response time of an agent", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
         if isinstance(head, LocalHandle):
@@ -147,7 +147,7 @@ class ClusterWatch:
                 problem = f"the head of the cluster is not running; 'shoal cluster restart {self.name}' restarts it"
         where = ", ".join(contact.removeprefix("tcp://") for contact in self._access.contacts)
         if self._access.store is not None:
-            return _ask_redis(self._access, self._access.store, problem, figures)
+            return _poll_redis(self._access, self._access.store, problem, figures)
         if self._home is None:
             return StoreStatus("", where, problem, (), tuple(figures))
         journals = _size_of(self._home.store, ".journal")
@@ -161,7 +161,7 @@ def _which(handle: object) -> str:
     return host or f"process {getattr(handle, 'pid', '')}"
 
 
-def _ask_redis(access: Access, url: str, problem: str, figures: list[tuple[str, str]]) -> StoreStatus:
+def _poll_redis(access: Access, url: str, problem: str, figures: list[tuple[str, str]]) -> StoreStatus:
     """The state that the server reports."""
     from shoal.cluster.stores.redis import RedisLink, key_of, worries
 
@@ -242,8 +242,8 @@ class ClusterRefresher(threading.Thread):
 
     def bring_up_to_date(self) -> None:
         """Refreshes the board for a client that reads it once."""
-        self._watch.look()
-        self._watch.look_at_starts()
+        self._watch.poll()
+        self._watch.poll_starters()
         self._publish()
 
     def stop(self) -> None:
@@ -258,18 +258,18 @@ class ClusterRefresher(threading.Thread):
             if not self._board.watchers:
                 self._wanted.wait()
             self._wanted.clear()
-            self._stop_now.wait(LOOK_SECONDS if looking.do(self._look) else AGAIN_SECONDS)
+            self._stop_now.wait(LOOK_SECONDS if looking.do(self._poll) else AGAIN_SECONDS)
         self._watch.close()
         self._board.close()
 
-    def _look(self) -> None:
-        self._watch.look()
+    def _poll(self) -> None:
+        self._watch.poll()
         self._publish()
 
     def _follow_starts(self) -> None:
         asking = GuardedWork(self._board, "starts")
         while not self._stop_now.is_set():
-            went_well = not self._board.watchers or asking.do(self._watch.look_at_starts)
+            went_well = not self._board.watchers or asking.do(self._watch.poll_starters)
             self._stop_now.wait(LOOK_SECONDS if went_well else AGAIN_SECONDS)
 
     def _publish(self) -> None:
@@ -301,6 +301,6 @@ class ClusterApi:
         return RefusedRequest(f"{path!r} not found; this server shows a cluster", 404).reply()
 
     def metrics(self) -> Reply:
-        self._watch.look()
-        self._watch.look_at_starts()
+        self._watch.poll()
+        self._watch.poll_starters()
         return Reply(cluster_metrics(self._watch.parts()).encode("utf-8", "replace"), CONTENT_TYPE)

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.ledger.workspace import Workspace
 from shoal.ui.web.board import RefusedRequest
-from shoal.ui.web.task_description import PYTHON, follow_apart
+from shoal.ui.web.task_description import PYTHON, read_in_process
 
 PATIENCE = 120.0
 _one_at_a_time = threading.Lock()
@@ -24,7 +24,7 @@ def ask_path(workspace: Workspace, number: int) -> dict[str, Any]:
     """Returns the critical path of the run with this number."""
     command = [*PYTHON, "shoal.ui.web.critical_process", workspace.workflow, str(number)]
     with _one_at_a_time:
-        found = follow_apart(command, workspace.base, PATIENCE)
+        found = read_in_process(command, workspace.base, PATIENCE)
     if "problem" in found:
         raise RefusedRequest(found["problem"], 503)
     return found

@@ -52,8 +52,8 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
     found: dict[str, Any] = {"run": _run(watch), "progress": None, "running": [], "net": _net(watch)}
     if view.start is None:
         return found
-    told = progress(view, now)
-    found["progress"] = _rounded(msgspec.structs.asdict(told)) | {
+    current = progress(view, now)
+    found["progress"] = _rounded(msgspec.structs.asdict(current)) | {
         "at": round(now if now is not None else view.last_time, 2),
         "attempts": len(view.attempts),
         "cores_held": round(cores_held(view), 3) if watch.live else 0.0,

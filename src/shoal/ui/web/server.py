@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.ui.web.board import PageSource, Reply
 
 
-class Visitors:
+class ConnectionLimit:
     """Limits the number of open connections.
 
     When the limit is reached, a new connection replaces another one: the oldest that has not shown the token, else the
@@ -41,66 +41,66 @@ class Visitors:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._strangers: dict[socket.socket, None] = {}
+        self._unauthorised: dict[socket.socket, None] = {}
         """Connections that have not shown the token, oldest first."""
-        self._known: dict[socket.socket, bool] = {}
+        self._authorised: dict[socket.socket, bool] = {}
         """Authorised connections in order of their last request; True if idle, False if waiting or receiving events."""
         self._changing = threading.Lock()
 
     @property
-    def known(self) -> int:
+    def authorised(self) -> int:
         """Number of authorised connections."""
         with self._changing:
-            return len(self._known)
+            return len(self._authorised)
 
     @property
     def idle(self) -> int:
         """Number of authorised connections that are idle."""
         with self._changing:
-            return sum(self._known.values())
+            return sum(self._authorised.values())
 
-    def admit(self, visitor: socket.socket) -> bool:
+    def admit(self, connection: socket.socket) -> bool:
         """Registers a new connection; returns whether there is room for it."""
         with self._changing:
-            if len(self._strangers) + len(self._known) >= self._most:
-                first = self._first_to_go()
+            if len(self._unauthorised) + len(self._authorised) >= self._most:
+                first = self._pop_replaceable()
                 if first is None:
                     return False
                 with suppress(OSError):  # already closed by the client
                     first.shutdown(socket.SHUT_RDWR)  # its handler thread reads end-of-file and closes it
-            self._strangers[visitor] = None
+            self._unauthorised[connection] = None
             return True
 
-    def _first_to_go(self) -> socket.socket | None:
+    def _pop_replaceable(self) -> socket.socket | None:
         """Removes and returns the connection to replace; None if all are authorised and busy."""
-        for stranger in self._strangers:
-            del self._strangers[stranger]
-            return stranger
-        for visitor, is_answered in self._known.items():
+        for candidate in self._unauthorised:
+            del self._unauthorised[candidate]
+            return candidate
+        for connection, is_answered in self._authorised.items():
             if is_answered:
-                del self._known[visitor]
-                return visitor
+                del self._authorised[connection]
+                return connection
         return None
 
-    def know(self, visitor: socket.socket) -> None:
+    def mark_busy(self, connection: socket.socket) -> None:
         """Marks a connection as authorised and busy."""
         with self._changing:
-            if visitor in self._strangers or visitor in self._known:
-                self._strangers.pop(visitor, None)
-                self._known.pop(visitor, None)
-                self._known[visitor] = False
+            if connection in self._unauthorised or connection in self._authorised:
+                self._unauthorised.pop(connection, None)
+                self._authorised.pop(connection, None)
+                self._authorised[connection] = False
 
-    def rest(self, visitor: socket.socket) -> None:
+    def mark_idle(self, connection: socket.socket) -> None:
         """Marks a connection as idle: its request has been answered."""
         with self._changing:
-            if visitor in self._known:
-                self._known[visitor] = True
+            if connection in self._authorised:
+                self._authorised[connection] = True
 
-    def leave(self, visitor: socket.socket) -> None:
+    def remove(self, connection: socket.socket) -> None:
         """Removes a closed connection."""
         with self._changing:
-            self._known.pop(visitor, None)
-            self._strangers.pop(visitor, None)
+            self._authorised.pop(connection, None)
+            self._unauthorised.pop(connection, None)
 
 
 _Found = TypeVar("_Found")
@@ -111,7 +111,7 @@ RUN, CLUSTER = "live.js", "cluster.js"
 """Scripts that draw the page of a run and of a cluster."""
 ASSETS = {**dict.fromkeys(STYLES, "text/css"), **dict.fromkeys((*SCRIPTS, RUN, CLUSTER), "text/javascript")}
 EVENT_SECONDS, BEAT_SECONDS = 0.4, 15.0
-STRANGER_SECONDS, KNOWN_SECONDS = 3.0, 60.0
+UNAUTHORISED_SECONDS, AUTHORISED_SECONDS = 3.0, 60.0
 """Time limits for receiving a request, before and after a connection has shown the token."""
 ARRIVED_SECONDS = 0.001
 """Timeout of a read after the deadline: long enough to get bytes that have already arrived."""
@@ -187,7 +187,7 @@ class PageServer(ThreadingHTTPServer):
         self._make = make
         self._api: PageSource | None = None
         self._making = threading.Lock()
-        self.visitors = Visitors(MOST_CONNECTIONS)
+        self.connections = ConnectionLimit(MOST_CONNECTIONS)
 
     @property
     def api(self) -> PageSource:
@@ -197,12 +197,12 @@ class PageServer(ThreadingHTTPServer):
             return self._api
 
     @property
-    def was_asked(self) -> bool:
+    def was_opened(self) -> bool:
         """Whether any authorised request has arrived."""
         return self._api is not None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.visitors.admit(request):
+        if not self.connections.admit(request):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -211,7 +211,7 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.visitors.leave(request)
+            self.connections.remove(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignores closed connections; reports anything else as an internal error."""
@@ -219,7 +219,7 @@ class PageServer(ThreadingHTTPServer):
             traceback.print_exc()
 
 
-class _Hearing(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads from a connection until a deadline, so that a client cannot hold it open by sending single bytes.
 
     Bytes that have already arrived are read after the deadline, too. On a busy machine this thread may be suspended for
@@ -245,13 +245,13 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"
     server: PageServer
-    _is_known = False
+    _is_authorised = False
 
     def setup(self) -> None:
         super().setup()
         self.rfile.close()
-        self._hearing = _Hearing(self.connection)
-        self.rfile = io.BufferedReader(self._hearing)
+        self._deadline_reader = _DeadlineReader(self.connection)
+        self.rfile = io.BufferedReader(self._deadline_reader)
 
     def version_string(self) -> str:
         return "shoal"
@@ -261,10 +261,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self.path, self.headers = "", Message()  # an unreadable request must not inherit them from the previous one
-        self._hearing.until = time.monotonic() + (KNOWN_SECONDS if self._is_known else STRANGER_SECONDS)
+        self._deadline_reader.until = time.monotonic() + (
+            AUTHORISED_SECONDS if self._is_authorised else UNAUTHORISED_SECONDS
+        )
         super().handle_one_request()
         if not self.close_connection:
-            self.server.visitors.rest(self.connection)
+            self.server.connections.mark_idle(self.connection)
 
     def parse_request(self) -> bool:
         found = super().parse_request()
@@ -285,8 +287,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self._admitted()
         if path is not None:
-            self._is_known = True
-            self.server.visitors.know(self.connection)
+            self._is_authorised = True
+            self.server.connections.mark_busy(self.connection)
             self._route(path, dict(parse_qsl(urlsplit(self.path).query[:4096])))
 
     do_HEAD = do_GET  # noqa: N815  the base class calls this name
@@ -296,7 +298,7 @@ class Handler(BaseHTTPRequestHandler):
         path = self._behind_token()
         host = _HOST.fullmatch(self.headers.get("Host", ""))
         if path is not None and host is not None and host[1].lower() in HOSTS:
-            self.connection.settimeout(KNOWN_SECONDS)
+            self.connection.settimeout(AUTHORISED_SECONDS)
             return path
         self.close_connection = True
         lacking, elsewhere = "contain the token that 'shoal web' printed", "name this machine"
@@ -346,8 +348,8 @@ class Handler(BaseHTTPRequestHandler):
         except (ShoalError, OSError) as error:
             return RefusedRequest(f"currently not available: {error}", 503).reply()
         except Exception as error:
-            said = f"internal error in Shoal: {type(error).__name__}: {error}"
-            reply = RefusedRequest(said, 500).reply()
+            message = f"internal error in Shoal: {type(error).__name__}: {error}"
+            reply = RefusedRequest(message, 500).reply()
             self.close_connection = True
             self._send(reply.status, reply.body, reply.type)
             raise  # handled by `PageServer.handle_error`
@@ -413,13 +415,13 @@ def _prepare(server: PageServer) -> None:
         server.api.prepare()
 
 
-class Awaited(Protocol):
+class Waitable(Protocol):
     """Something to wait for, such as an event."""
 
     def wait(self) -> object: ...
 
 
-def serve_until(server: PageServer, is_over: Awaited, *, at_once: bool = False) -> None:
+def serve_until(server: PageServer, is_over: Waitable, *, at_once: bool = False) -> None:
     """Serves until `is_over`, then a moment longer if there are clients, so that they can fetch the final state.
 
     `at_once`: read the ledger before the first request.
@@ -429,8 +431,8 @@ def serve_until(server: PageServer, is_over: Awaited, *, at_once: bool = False) 
     if at_once:
         threading.Thread(target=_prepare, args=(server,), name="preparing", daemon=True).start()
     is_over.wait()
-    if server.was_asked:
-        looking = server.visitors.known
+    if server.was_opened:
+        looking = server.connections.authorised
         server.api.refresher.stop()
         server.api.refresher.join(10.0)
         # A page reconnects between events, and may have no open connection at this moment.

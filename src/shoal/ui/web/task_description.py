@@ -39,11 +39,11 @@ def ask_workflow(workspace: Workspace, name: str, words: list[str], *, is_last: 
         described = _start([*PYTHON, "shoal.ui.web.task_description", workspace.workflow, name, *words], workspace.base)
         why_command = [*PYTHON, "shoal", "why", "-w", workspace.workflow, "--", name]
         reason = _start(why_command, workspace.base) if is_last else None
-        told, problem = _answer(described)
+        output, problem = _answer(described)
         why, no_why = _answer(reason) if reason is not None else ("", NO_REASON)
     found: dict[str, Any] = {"why": why.strip() or None, "problem": problem or (None if why else no_why)}
     try:
-        found |= msgspec.json.decode(told, type=dict[str, Any])
+        found |= msgspec.json.decode(output, type=dict[str, Any])
     except msgspec.MsgspecError:
         found["problem"] = problem or "the workflow could not be loaded"
     return found
@@ -52,29 +52,29 @@ def ask_workflow(workspace: Workspace, name: str, words: list[str], *, is_last: 
 def ask_why(workspace: Workspace, name: str | None) -> dict[str, Any]:
     """Explains a task, or without a name the whole run."""
     command = [*PYTHON, "shoal", "why", "--json", "-w", workspace.workflow]
-    return ask_apart([*command, "--", name] if name is not None else command, workspace.base)
+    return load_in_process([*command, "--", name] if name is not None else command, workspace.base)
 
 
 def ask_net(workspace: Workspace) -> dict[str, Any]:
     """Places, transitions and arcs of a net."""
-    return ask_apart([*PYTHON, "shoal", "graph", workspace.workflow, "--format", "json"], workspace.base)
+    return load_in_process([*PYTHON, "shoal", "graph", workspace.workflow, "--format", "json"], workspace.base)
 
 
-def ask_apart(command: list[str], directory: str) -> dict[str, Any]:
+def load_in_process(command: list[str], directory: str) -> dict[str, Any]:
     """Runs a program that loads the workflow and returns its JSON output; raises `RefusedRequest` if it fails."""
     with _one_at_a_time:
-        told, problem = _answer(_start(command, directory))
-    return _decoded(told, problem)
+        output, problem = _answer(_start(command, directory))
+    return _decoded(output, problem)
 
 
-def follow_apart(command: list[str], directory: str, patience: float) -> dict[str, Any]:
+def read_in_process(command: list[str], directory: str, patience: float) -> dict[str, Any]:
     """The same for a program that needs only the ledger, and more time."""
     return _decoded(*_answer(_start(command, directory), patience, "no answer was found"))
 
 
-def _decoded(told: str, problem: str) -> dict[str, Any]:
+def _decoded(output: str, problem: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(told, type=dict[str, Any])
+        return msgspec.json.decode(output, type=dict[str, Any])
     except msgspec.MsgspecError:
         raise RefusedRequest(problem or "no answer was found", 503) from None
 
@@ -114,8 +114,8 @@ def _answer(
     if process.returncode == 0:
         return out.decode("utf-8", "replace"), ""
     lines = err.decode("utf-8", "replace").strip().splitlines() or ["the workflow could not be loaded"]
-    told = [line.removeprefix("shoal: ") for line in lines if line.startswith("shoal: ")]
-    return "", (told or lines[-1:])[0]
+    complaints = [line.removeprefix("shoal: ") for line in lines if line.startswith("shoal: ")]
+    return "", (complaints or lines[-1:])[0]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -214,23 +214,27 @@ _SAME_SECONDS = 1.0
 """Tolerance for recognising a process by its recorded start time."""
 
 
-def course_data(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> dict[str, Any]:
+def usage_series(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> dict[str, Any]:
     """The usage series of an attempt, by default the last one; without points if nothing is known of it."""
     with watch.lock:
         running = watch.view.running.get(task) if watch.live else None
         run = watch.view.number
     if running is not None and attempt in (None, running.attempt):
-        seen = look_at(running, time.time())
-        return _told(running.attempt, [] if seen is None else [seen], going=True)
+        seen = sample_usage(running, time.time())
+        return _usage_data(running.attempt, [] if seen is None else [seen], going=True)
     found = [record for record in courses_of(workspace.ledger, task, run) if attempt in (None, record.attempt)]
-    return _told(found[-1].attempt, unpack(found[-1].points), going=False) if found else _told(attempt, [], going=False)
+    return (
+        _usage_data(found[-1].attempt, unpack(found[-1].points), going=False)
+        if found
+        else _usage_data(attempt, [], going=False)
+    )
 
 
-def _told(attempt: int | None, points: list[UsagePoint], *, going: bool) -> dict[str, Any]:
+def _usage_data(attempt: int | None, points: list[UsagePoint], *, going: bool) -> dict[str, Any]:
     return {"attempt": attempt, "going": going, "points": [[round(value, 3) for value in point] for point in points]}
 
 
-def look_at(running: TaskStarted, now: float) -> UsagePoint | None:
+def sample_usage(running: TaskStarted, now: float) -> UsagePoint | None:
     """Current resource use of a task's processes; None if they cannot be read."""
     first = read_process(running.pid) if running.pid > 0 else None
     if first is None or abs(first.start / _TICKS - running.boot_time) > _SAME_SECONDS:

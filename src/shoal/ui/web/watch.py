@@ -52,17 +52,17 @@ class WatchedRun(RunView):
                 self.edges[edge] = self.edges.get(edge, 0) + count
 
 
-class _ToldTail(LedgerTail):
+class _ReportingTail(LedgerTail):
     """Reports its offset after each piece of the ledger."""
 
-    def __init__(self, path: str, told: Callable[[int], None]) -> None:
+    def __init__(self, path: str, report: Callable[[int], None]) -> None:
         super().__init__(path)
-        self._told = told
+        self._report = report
 
     def stretches(self) -> Iterator[Frames]:
         for found in super().stretches():
             yield found
-            self._told(self.offset)
+            self._report(self.offset)
 
 
 class Watch:
@@ -93,7 +93,7 @@ class Watch:
         return WatchedRun(passes_idle=self._passes_idle)
 
     def _new_tail(self) -> LedgerTail:
-        return _ToldTail(self.workspace.ledger, lambda offset: self.reading(offset))
+        return _ReportingTail(self.workspace.ledger, lambda offset: self.reading(offset))
 
     def refresh(self) -> None:
         """Reads what was added to the ledger.
