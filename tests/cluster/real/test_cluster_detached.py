@@ -111,7 +111,7 @@ def test_status_of_a_detached_run_says_where_it_is(cluster: LocalCluster, detach
     told = json.loads(cluster.shoal("status", "--json", where=detached))
     assert (told["state"], told["on_cluster"]["cluster"], told["on_cluster"]["left"]) == ("on a cluster", NAME, 2)
     (detached / "go").touch()
-    over = "all of it is over on the cluster lab; 'shoal attach' fetches"
+    over = "all tasks have ended on the cluster lab; 'shoal attach' fetches"
     wait_until(lambda: over in cluster.shoal("status", where=detached), "it is over")
     cluster.shoal("attach", "--plain", where=detached)
     assert "flow.py: ended at" in cluster.shoal("status", where=detached)
@@ -139,7 +139,7 @@ def test_a_run_whose_cluster_is_gone_for_good_is_given_up(folder: Path) -> None:
     for words in (("attach",), RUN, ("cancel", "flow.py")):
         assert "'shoal cancel --forget' gives the run up" in cluster.shoal(*words, where=folder, expect=2)
     said = cluster.shoal("status", where=folder)
-    assert "the cluster lab cannot be asked: " in said
+    assert "the cluster lab cannot be reached: " in said
     assert "'shoal cancel --forget'" in said
     assert "the run on the cluster lab is given up" in cluster.shoal("cancel", "--forget", "flow.py", where=folder)
     (folder / "go").touch()

@@ -67,7 +67,7 @@ def test_the_cores_of_nodes_that_came_for_a_run_count_in_its_figures(tmp_path: P
     folder = write_fan(tmp_path / "w", 2)
     with local_cluster(tmp_path / "cluster", 0, "--min", "0", "--max", "1", "--idle", "2") as cluster:
         said = cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
-        assert "running 3 tasks; no node is there yet" in said
+        assert "running 3 tasks; no node has joined yet" in said
         (share, cores) = re.findall(r"(\d+) % of (\d+) cores? used", said)[0]
         assert 0 <= int(share) <= 100
         assert int(cores) > 0

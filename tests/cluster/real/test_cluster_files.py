@@ -55,7 +55,7 @@ def test_nothing_is_recorded_of_a_run_whose_files_cannot_be_brought(cluster: Loc
     (tmp_path / "flow.py").write_text("from shoal import rule\nrule('copy', '/etc/hostname', run='cp {needs} {out}')\n")
     said = cluster.shoal(*MANAGED, "copy", where=tmp_path, expect=2)
     assert "'/etc/hostname' lies outside of the workflow's directory" in said
-    assert "nothing has been recorded of a run" in cluster.shoal("status", where=tmp_path, expect=None)
+    assert "no run is recorded" in cluster.shoal("status", where=tmp_path, expect=None)
 
 
 def test_what_did_not_come_back_is_made_again_when_it_is_needed(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ OPTIONS = [
     (("--disk", "nan"), "disk 'nan' is not a size"),
     (("--jobs", "-1"), "--jobs must be a positive number of cores, not '-1'"),
     (("--resource", "x=-1"), "x must be a positive number, not '-1'"),
-    (("--resource", "x"), "--resource 'x' says no amount"),
+    (("--resource", "x"), "--resource 'x' has no amount"),
 ]
 
 
@@ -172,6 +172,6 @@ def test_a_trace_for_sizing(tmp_path: Path, trace: str, words: tuple[str, ...], 
 def test_a_plot_that_cannot_be_drawn(tmp_path: Path) -> None:
     (tmp_path / "Makeflow").write_text("made:\n\ttouch made\n")
     shoal(tmp_path, "run", "Makeflow", "--quiet")
-    assert "--plot draws categories or the throttle; give" in refused(tmp_path, "status", "--plot", "x.svg")
+    assert "--plot needs --categories or --throttle; add" in refused(tmp_path, "status", "--plot", "x.svg")
     sentence = refused(tmp_path, "status", "--categories", "--plot", "no/where.svg")
     assert "the plot 'no/where.svg' cannot be written: No such file or directory" in sentence

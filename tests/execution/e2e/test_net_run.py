@@ -109,7 +109,7 @@ def test_a_run_that_ended_shows_its_result_and_force_runs_it_again(tmp_path: Pat
     flow = example(tmp_path, "tree")
     assert "91 tasks done (expand 46, add 45)" in inside("run", "tree.py").stdout
     again = inside("run", "tree.py").stdout
-    assert "has ended before, with 91 tasks done; --force runs it again\nresult: 1181" in again
+    assert "has already ended, with 91 tasks done; --force runs it again\nresult: 1181" in again
     assert json.loads(inside("run", "tree.py", "--json").stdout.splitlines()[-1])["result"] == 1181
     assert len(run_ids(flow)) == 1
     inside("run", "tree.py", "--force", "depth=1", "-q")
@@ -175,7 +175,7 @@ def test_a_killed_net_goes_on_and_accepts_no_result_twice(tmp_path: Path) -> Non
         ended.append(process.wait())
     assert ended == [-signal.SIGKILL] * KILLS
     (tmp_path / "most").unlink()
-    assert "'shoal run' goes on from there" in shoal(tmp_path, "status", "slow.py").stdout
+    assert "'shoal run' continues it" in shoal(tmp_path, "status", "slow.py").stdout
     assert shoal(tmp_path, "run", "slow.py", "-q").stdout == f"{SLOW_SUM}\n"
     results = Counter(record.task for record in accepted(flow))
     assert set(results.values()) == {1} and len(results) == SLOW_TASKS
@@ -217,7 +217,7 @@ def test_an_interrupted_net_is_kept_and_another_net_cannot_go_on_from_it(tmp_pat
     assert "has changed since its run was interrupted" in done.stderr and "--force" in done.stderr
     flow.write_text(SLOW.replace("time.sleep(0.01)", "time.sleep(0)"))  # a task may be mended
     done = shoal(tmp_path, "run", "slow.py", "--plain")
-    assert "going on with net 'slow'" in done.stderr and f"result: {SLOW_SUM}" in done.stdout
+    assert "continuing net 'slow'" in done.stderr and f"result: {SLOW_SUM}" in done.stdout
 
 
 def test_cancel_stops_a_net_that_then_goes_on(tmp_path: Path) -> None:
@@ -237,13 +237,13 @@ def test_a_net_that_fails_says_what_and_tries_it_again_when_mended(tmp_path: Pat
     text = flow.read_text()
     flow.write_text(text.replace("number, depth = node", "number, depth = node\n    assert number != 5, 'no fives'"))
     done = inside("run", "tree.py", expect=1)
-    assert "could not come to a result" in done.stdout and "tries again what failed" in done.stdout
+    assert "could not complete" in done.stdout and "retries what failed" in done.stdout
     assert "the task 'expand' failed with AssertionError: no fives" in done.stdout
     assert "failed: expand" in done.stderr
     assert "no fives" in inside("status", "tree.py").stdout
     flow.write_text(text)
     done = inside("run", "tree.py")
-    assert "going on with net 'tree'" in done.stderr and "result: 1181" in done.stdout
+    assert "continuing net 'tree'" in done.stderr and "result: 1181" in done.stdout
 
 
 def last_mark(flow: Path) -> NetMarked:
@@ -288,7 +288,7 @@ def test_a_net_kept_open_ends_when_it_is_closed(tmp_path: Path) -> None:
     process = start(tmp_path, "run", "stream.py", "-q")
     flow = tmp_path / "stream.py"
     wait_until(lambda: ledger_path(flow).exists() and len(records(flow)) >= 4, "the net is there")
-    assert shoal(tmp_path, "put", "stream.py", "--close").stdout == "told the net that no more will come\n"
+    assert shoal(tmp_path, "put", "stream.py", "--close").stdout == "closed the net's input\n"
     assert process.wait(60) == 0
 
 
@@ -298,7 +298,7 @@ def test_a_workflow_that_is_no_net_takes_no_tokens(tmp_path: Path) -> None:
     process = start(tmp_path, "run", "flow.py", "-q")
     wait_until(lambda: ledger_path(flow).exists() and bool(run_ids(flow)), "it is being run")
     done = shoal(tmp_path, "put", "flow.py", "place", "1", expect=2)
-    assert "is no net and takes no tokens" in done.stderr
+    assert "is not a net and takes no tokens" in done.stderr
     process.terminate()
     process.wait()
 
@@ -322,7 +322,7 @@ def test_status_and_why_show_the_marking(tmp_path: Path, inside: Inside) -> None
     assert "has not run yet; this is its initial marking" in inside("why", "newton.py").stdout
     inside("run", "newton.py", "squares=2", "-q")
     status = inside("status").stdout
-    assert "net 'newton' came to its end" in status and "asked for: squares=2" in status
+    assert "net 'newton' ended" in status and "asked for: squares=2" in status
     assert re.search(r"place +tokens\n +guesses +0\n", status) and re.search(r"improve +0 +\d+", status)
     told = json.loads(inside("status", "newton.py", "--json").stdout)
     assert told["net"] == "newton" and told["outcome"] == "ok" and told["tokens"]["guesses"] == 0
@@ -359,12 +359,16 @@ NET = "from shoal import Net, rule, take\nnet = Net('a')\nnet.place('p')\n"
         (NET + "other = Net('b')\n", [], "defines 2 nets, 'a' and 'b'"),
         (NET + "rule('{x}.out', run='touch {out}')\n", [], "defines the net 'a' and rules"),
         (NET, ["all"], "a net has no targets"),
-        (NET, ["--order", "lifo"], "--order means nothing for the net 'a'"),
-        (NET, ["--check", "content"], "--check means nothing for the net 'a'"),
-        (NET, ["--fail-fast"], "--fail-fast means nothing for the net 'a'"),
+        (NET, ["--order", "lifo"], "--order has no effect on the net 'a'"),
+        (NET, ["--check", "content"], "--check has no effect on the net 'a'"),
+        (NET, ["--fail-fast"], "--fail-fast has no effect on the net 'a'"),
         (NET, ["m=3"], "there is no parameter 'm'"),
         (NET + "net.task(x=take(net.place('q', [1])), gpus=77)(abs)\n", [], "can never run"),
-        (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that is not a parameter of its function"),
+        (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that is not a parameter of its"),
+            NET + "net.step(y=take(net.place('q')))(lambda x: x)\n",
+            [],
+            "has a port 'y' that is not a parameter of its function",
+        ),
         (NET + "net.place('q', [1], type=str)\n", [], "takes tokens of type str, not 1 of type int"),
         (NET, ["--dry-run"], "defines the net 'a', whose tasks are not known in advance"),
     ],

@@ -113,7 +113,7 @@ def test_the_plot_of_memory_does_not_blame_what_was_ended_for_its_disk(tmp_path:
     (tmp_path / "Makeflow").write_text(".MAKEFLOW CATEGORY wide\nDISK=1\no:\n\thead -c 5000000 /dev/zero > o\n")
     shoal(tmp_path, "run", "Makeflow", "--quiet", expect=1)
     shoal(tmp_path, "status", "--categories", "--plot", "out.svg")
-    assert "wide: 1 attempt, 0 ended over their size" in (tmp_path / "out.svg").read_text()
+    assert "wide: 1 attempt, 0 killed over their limit" in (tmp_path / "out.svg").read_text()
 
 
 def test_a_declared_core_is_shown_as_declared_and_stays_one(tmp_path: Path) -> None:

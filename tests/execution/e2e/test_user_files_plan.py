@@ -215,9 +215,9 @@ def test_adopt_says_what_is_missing(tmp_path: Path) -> None:
     said = shoal(tmp_path, "adopt", "flow.py", expect=2)
     assert said.stdout == "took 2 tasks as done\n  c\n  d\n"
     assert said.stderr.splitlines() == [
-        "flow.py:2: cannot take 'a' as done: its input 'source' does not exist",
-        "flow.py:3: cannot take 'b' as done: 'a', which it needs, is not done",
-        "flow.py:5: cannot take 'last' as done: it has no output file that would show whether it is done",
+        "flow.py:2: cannot adopt 'a': its input 'source' does not exist",
+        "flow.py:3: cannot adopt 'b': 'a', which it needs, is not done",
+        "flow.py:5: cannot adopt 'last': it makes no file that could tell whether it is done",
     ]
     shoal(tmp_path, "run", "flow.py", "last", "d")
     assert ran(tmp_path) == ["last"]
@@ -243,7 +243,7 @@ def test_adopt_does_not_invent_what_functions_returned(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text("by hand\n")
     said = shoal(tmp_path, "adopt", "flow.py", "c", expect=2).stderr
-    assert "'b' as done: its return value is not recorded, and 'c' reads values" in said
+    assert "cannot adopt 'b': the value that it returns is not on record, and 'c' reads values" in said
     helper = "def read(need):\n    return need.value\n"
     (tmp_path / "flow.py").write_text(FUNCTIONS.replace("t.needs[0].value", "read(t.needs[0])") + helper)
     shoal(tmp_path, "adopt", "flow.py", "b")
@@ -397,7 +397,7 @@ def test_clean_keeps_what_was_replaced(tmp_path: Path) -> None:
     for words in (["clean", "flow.py"], ["run", "flow.py"], ["clean", "flow.py", "--force"]):
         shoal(tmp_path, *words)
         assert replaced.read_text() == "by hand\n"
-    assert "kept what runs have replaced, in .shoal/flow.py/replaced" in shoal(tmp_path, "clean", "flow.py").stdout
+    assert "kept files that runs replaced, in .shoal/flow.py/replaced" in shoal(tmp_path, "clean", "flow.py").stdout
     assert [path.name for path in replaced.parent.parent.iterdir()] == ["replaced"]
 
 
@@ -442,7 +442,7 @@ def killed(tmp_path: Path) -> Path:
 def test_clean_keeps_what_was_written_after_a_kill(killed: Path) -> None:
     said = shoal(killed, "clean", "flow.py").stdout
     kept = killed / ".shoal" / "flow.py" / "interrupted"
-    assert "kept what stood at 'o' after a run was killed, as '.shoal/flow.py/interrupted/o'" in said
+    assert "kept the file at 'o' after a run was killed, as '.shoal/flow.py/interrupted/o'" in said
     assert (kept / "o").read_text() == (kept / "d" / "notes.txt").read_text() == "by hand\n"
     assert sorted(path.name for path in kept.iterdir()) == ["d", "o", "old"]
     assert [path.name for path in kept.parent.iterdir()] == ["interrupted"]
@@ -462,7 +462,7 @@ def test_dry_run_of_clean_says_what_clean_does_after_a_kill(killed: Path) -> Non
     foreseen = shoal(killed, "clean", "flow.py", "--dry-run").stdout
     assert (tree(killed), records()) == before
     said = shoal(killed, "clean", "flow.py").stdout.splitlines(keepends=True)
-    assert foreseen.startswith("a run was killed: would put 1 output back\nwould remove 1 file (4 B)")
+    assert foreseen.startswith("a run was killed: would restore 1 output\nwould remove 1 file (4 B)")
     done = "".join(said[[line.startswith("removed") for line in said].index(True) :])
     told = foreseen.partition("\n")[2].replace("would remove", "removed").replace("would keep", "kept")
     assert told == done

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.execution.processes.usage_series import LEAST_AGE
-from shoal.execution.processes.usage_series import unpack
+from shoal.execution.processes.usage_series import LEAST_AGE, unpack
 from shoal.ledger.bulk_reader import courses_of, ends_of
 from shoal.ledger.records import TaskCourse, TaskEnded, TasksPlanned, decode, frames
 from support.command import shoal

@@ -111,7 +111,7 @@ def test_status_tells_a_killed_run_from_one_that_ended(tmp_path: Path) -> None:
         run.wait()
     said = shoal(tmp_path, "status").stdout
     assert "killed" in said
-    assert "'shoal run' goes on from there" in said
+    assert "'shoal run' continues it" in said
 
 
 def test_status_lists_failures(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_output_prints_what_the_last_attempt_wrote(made: Path) -> None:
     assert silent.stdout == ""
     assert "'b.txt' wrote nothing" in silent.stderr
     (made / "Makeflow").write_text(CHAIN + "\nnew.txt:\n\ttouch new.txt\n")
-    assert "no attempt of 'new.txt' has been recorded" in shoal(made, "output", "new.txt", expect=1).stderr
+    assert "no attempt of 'new.txt' is recorded" in shoal(made, "output", "new.txt", expect=1).stderr
 
 
 @pytest.mark.parametrize("word", ["directory", "nothing"])
@@ -189,7 +189,9 @@ def test_an_empty_word_is_no_workflow(made: Path) -> None:
     assert "there is no task or file called ''" in shoal(made, "why", "", expect=2).stderr
 
 
-@pytest.mark.parametrize(("place", "said"), [("", "-o is empty"), ("-", "-o is standard output, which takes no crate")])
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "-o is empty"), ("-", "-o is standard output, and a crate cannot be written there")]
+)
 def test_a_crate_wants_a_place(made: Path, place: str, said: str) -> None:
     there = sorted(made.iterdir())
     assert said in shoal(made, "export", "-o", place, expect=2).stderr
@@ -208,7 +210,7 @@ def test_output_of_each_attempt_can_be_had(tmp_path: Path) -> None:
     assert "attempt 1," in everything
     assert "exit status 1" in everything
     said = shoal(tmp_path, "output", "flaky", "--attempt", "3", expect=1).stderr
-    assert said == "shoal: attempt 3 of 'flaky' has not been recorded; there are attempts 1 and 2\n"
+    assert said == "shoal: attempt 3 of 'flaky' is not recorded; there are attempts 1 and 2\n"
 
 
 def test_output_of_a_running_task_is_what_it_wrote_so_far(tmp_path: Path) -> None:

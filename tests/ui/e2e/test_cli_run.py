@@ -67,7 +67,7 @@ def test_failed_task_is_status_1_and_shows_its_last_words(tmp_path: Path) -> Non
 def test_an_attempt_that_is_made_again_is_told_where_there_is_no_terminal(tmp_path: Path) -> None:
     flow = 'from shoal import task\ntask("flaky", run="test -e seen && exit 0; touch seen; exit 3", retries=1)\n'
     (tmp_path / "flow.py").write_text(flow)
-    assert "\nagain: flaky: attempt 1: exit status 3\n" in shoal(tmp_path, "run", "flaky").stderr
+    assert "\nretrying flaky: attempt 1: exit status 3\n" in shoal(tmp_path, "run", "flaky").stderr
 
 
 def test_a_line_of_progress_says_what_its_times_are(tmp_path: Path) -> None:
@@ -125,12 +125,12 @@ BAD_COMMANDS = [
     (["run", "--jobs", "many"], "--jobs must be a positive number"),
     (["run", "--jobs"], "--jobs needs a value"),
     (["run", "--memory", "lots"], "memory 'lots' is not a size"),
-    (["run", "--resource", "licence"], "says no amount"),
+    (["run", "--resource", "licence"], "has no amount"),
     (["run", "--order", "random"], "--order cannot be 'random'"),
     (["run", "--quite"], "did you mean '--quiet'?"),
     (["run", "c.txt"], "there is no task or file called 'c.txt'"),
     (["run", "absent.py"], "'absent.py' does not exist"),
-    (["run", "--trace", "no/such/trace"], "cannot write the trace"),
+    (["run", "--trace", "no/such/trace"], "cannot write trace"),
     (["rnu"], "did you mean 'run'?"),
     (["--verison"], "did you mean '--version'?"),
     (["output", "a.txt", "--attempt", "0"], "--attempt must be at least 1"),
@@ -227,7 +227,7 @@ def test_a_name_that_the_locale_has_not_is_one_sentence(tmp_path: Path) -> None:
     surroundings = environment({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     plan = subprocess.run([*SHOAL, "plan"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
     assert plan.returncode == 2
-    assert plan.stderr.startswith("shoal: '\\xfc.txt' is no name of a file in this locale")
+    assert plan.stderr.startswith("shoal: '\\xfc.txt' is not a valid file name in this locale")
     assert plan.stderr.count("\n") == 1
 
 

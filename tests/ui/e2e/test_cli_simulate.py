@@ -158,7 +158,7 @@ def test_a_plan_has_a_row_per_size_and_policy_a_plot_and_a_recommendation(tmp_pa
     rows = [line.split()[:2] for line in lines if line.startswith("  ")][1:]
     assert rows == [[nodes, policy] for nodes in ("1", "2", "4", "8") for policy in ("flds", "mdl")]
     assert any(line.startswith("take ") for line in lines)
-    assert "error bars: none, it is not known how much durations differ between runs" in lines
+    assert "error bars: none, the variation of durations between runs is unknown" in lines
     assert (tmp_path / "out.svg").read_text().startswith("<svg ")
     assert not (tmp_path / ".shoal").exists()
     found = planned(tmp_path, *words[1:-2])
@@ -182,7 +182,7 @@ def test_a_forecast_from_guesses_says_that_it_is_only_relative(tmp_path: Path) -
     (tmp_path / "flow.makeflow").write_text(waiting(4, 1))
     said = shoal(tmp_path, "plan", "flow.makeflow", "--nodes", "1,2").stdout
     assert "durations: 4 guessed (1 s)" in said
-    assert "most durations are not measured: compare the times with each other" in said
+    assert "most durations are estimates: use the times for comparison only" in said
 
 
 def test_a_plan_without_nodes_is_still_what_would_run(tmp_path: Path) -> None:
@@ -223,19 +223,19 @@ def test_a_finished_run_is_shown_beside_what_was_predicted_of_it(tmp_path: Path)
         (("bag", "--cores", "1000000"), "--cores must be at most 10,000, not 1,000,000"),
         (("bag", "--policy", "best"), "there is no policy 'best'; choose one of flds, "),
         (("bag", "--policy", ""), "there is no policy ''"),
-        (("bag", "--order", "best"), "--order cannot be 'best'; it is one of fifo, "),
-        (("bag", "--submission", "two"), "--submission cannot be 'two'; it is one of all, one"),
+        (("bag", "--order", "best"), "--order cannot be 'best'; use one of fifo, "),
+        (("bag", "--submission", "two"), "--submission cannot be 'two'; use one of all, one"),
         (("bag", "--speed", "0"), "--speed must be a number above 0, not '0'"),
-        (("bag", "--bandwidth", "fast"), "--bandwidth 'fast' is no rate; write it as 10Gb/s or 125MB/s"),
-        (("bag", "--latency", "late"), "--latency 'late' is no time"),
-        (("bag", "--jobs", "4"), "--jobs is for one node; say with --cores"),
-        (("bag", "--like", "other"), "--like is for workflow files"),
+        (("bag", "--bandwidth", "fast"), "--bandwidth 'fast' is not a rate; write it as 10Gb/s or 125MB/s"),
+        (("bag", "--latency", "late"), "--latency 'late' is not a time"),
+        (("bag", "--jobs", "4"), "--jobs applies to one node; give the cores of each node with --cores"),
+        (("bag", "--like", "other"), "--like applies to workflow files"),
         (("bag", "target"), "'bag' is a workload and has no target 'target'"),
         (("bug:tasks=4",), "there is neither a workload nor a workflow file 'bug:tasks=4'; did you mean 'bag'?"),
         (("bag:tusks=4",), "the workload bag has no parameter 'tusks'"),
         (("bag:tasks=none",), "tasks of the workload bag must be a whole number, not 'none'"),
         (("nothing.makeflow", "--nodes", "2"), "the workflow file 'nothing.makeflow' does not exist"),
-        ((".shoal/gone/ledger",), "there is no ledger of a run in '.shoal/gone/ledger'"),
+        ((".shoal/gone/ledger",), "'.shoal/gone/ledger' is not the ledger of a run"),
         (("flow.makeflow", "--like", "no.py"), "the workflow file 'no.py' does not exist"),
         (("flow.makeflow", "--like", "flow.makeflow"), "'flow.makeflow' has not been run yet"),
         (("untimed.json",), "untimed.json: the trace says of no task how long it took; use one of a real run"),
@@ -263,18 +263,18 @@ def test_what_cannot_be_simulated_is_refused_in_one_sentence(
     ("words", "message"),
     [
         (("--nodes", "0"), "a cluster needs at least one node, not 0"),
-        (("--nodes", "8..1"), "goes from more nodes to fewer; write 1..8"),
+        (("--nodes", "8..1"), "is a descending range; write 1..8"),
         (("--nodes", "1..8:1x"), "never ends; the factor must be at least 2"),
-        (("--nodes", "some"), "--nodes 'some' says no numbers of nodes; write 1..64"),
-        (("--nodes", "1..5000:1"), "asks for more than 200 sizes"),
+        (("--nodes", "some"), "--nodes 'some' is not a list or range of node numbers; write 1..64"),
+        (("--nodes", "1..5000:1"), "has more than 200 sizes"),
         (("--nodes", "2", "--policy", "best"), "there is no policy 'best'"),
         (("--nodes", "2", "--cores", "-1"), "--cores must be at least 1, not -1"),
-        (("--nodes", "2", "--jobs", "2"), "--jobs is for one node"),
-        (("--nodes", "2", "--force"), "--force does not go with --nodes"),
+        (("--nodes", "2", "--jobs", "2"), "--jobs applies to one node"),
+        (("--nodes", "2", "--force"), "--force cannot be combined with --nodes"),
         (("--nodes", "2", "--plot", "nowhere/out.svg"), "cannot write the plot 'nowhere/out.svg'"),
-        (("--plot", "out.svg"), "--plot goes with --nodes only"),
-        (("--cores", "3"), "--cores goes with --nodes only"),
-        (("--like", "other"), "--like goes with --nodes only"),
+        (("--plot", "out.svg"), "--plot needs --nodes"),
+        (("--cores", "3"), "--cores needs --nodes"),
+        (("--like", "other"), "--like needs --nodes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_refused_in_one_sentence(

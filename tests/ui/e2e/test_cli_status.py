@@ -124,7 +124,7 @@ def test_a_damaged_ledger_is_told_of(made: Path) -> None:
     at = data.rindex(b"\xa3end")
     ledger.write_bytes(data[:at] + b"xxxx" + data[at + 4 :])
     line = next(line for line in status(made).split("\n") if "damaged" in line)
-    assert "bytes of the ledger are damaged; the next run mends it" in line
+    assert "bytes of the ledger are damaged; the next run repairs it" in line
     assert json.loads(status(made, "--json"))["damaged_bytes"] > 4
     ledger.write_bytes(b"garbage" * 100)
     assert "700 bytes of the ledger are damaged" in status(made)
@@ -241,7 +241,7 @@ def test_status_takes_the_number_of_the_last_run_and_no_other(made: Path) -> Non
     shoal(made, "run", "flow.py", "--quiet", "--force")
     assert shoal(made, "status", "flow.py@2").stdout == status(made)
     said = shoal(made, "status", "flow.py@1", expect=2).stderr
-    assert "the last run only, and 'flow.py@1' is another one" in said and "shoal report flow.py@1" in said
+    assert "the latest run only, and 'flow.py@1' is an earlier one" in said and "shoal report flow.py@1" in said
 
 
 def test_report_and_why_tell_of_a_damaged_ledger_as_status_does(made: Path) -> None:

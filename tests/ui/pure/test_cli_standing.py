@@ -25,7 +25,7 @@ from shoal.ledger.status import RunPhase, RunStatus
 from shoal.ui.cli.display import summarise
 from shoal.ui.cli.parser import CommandParser
 from shoal.ui.cli.run import add_arguments, kept_options
-from shoal.ui.cli.why_run import RecordedRun, run_record, speech_of
+from shoal.ui.cli.why_run import RecordedRun, run_record, sentence_writer
 from support.graphs import graph_of
 
 
@@ -124,7 +124,7 @@ def test_why_of_an_ended_run_counts_what_did_not_run_as_status_does() -> None:
     state.take(RunEnded(102.0, "failed", 1, 1, 2))
     assert state.not_run() == 2
     record = run_record(state, RunPhase.ENDED)
-    told = record_lines(record, speech_of(str, 103.0))
+    told = record_lines(record, sentence_writer(str, 103.0))
     because = "2 of them because a dependency failed or was cancelled"
     assert told[0] == f"  2 tasks did not run, {because}; outcome of the run: failed"
     assert (record.done, record.failed, record.doomed, record.waiting) == (1, 1, 2, 0)
@@ -141,7 +141,7 @@ def test_what_a_ledger_says_of_a_waiting_task_is_the_same_in_words_and_for_progr
 
     def told(name: str) -> tuple[str, str]:
         answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
-        return str(answer.cause), paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
+        return str(answer.cause), paragraph(answer, sentence_writer(graph.names.__getitem__, 102.0))
 
     queued = "'a' is queued and waits for cores: it asks for 1, and 0 of 2 are free; held by 'b' (1), 'e' (1)."
     assert told("a") == ("resources", queued)
@@ -163,7 +163,7 @@ def test_a_ledger_tells_of_retries_throttles_and_cancelled_tasks_and_has_no_queu
 
     def told(name: str) -> str:
         answer = RecordedRun(graph, state, 102.0).explain(graph.names.index(name))
-        return paragraph(answer, speech_of(graph.names.__getitem__, 102.0))
+        return paragraph(answer, sentence_writer(graph.names.__getitem__, 102.0))
 
     queue = "the ledger does not record the queue"
     assert told("c") == f"'c' is queued and waits for the scheduler's next decision ({queue})."
@@ -216,8 +216,8 @@ def test_summary_of_failures_has_their_output_and_how_to_go_on() -> None:
     text = summarise(totals(1, 7, 2), NAMES, "", ["my.mf"], ["all"])
     assert text.startswith("not everything could be made: 1 task done, 7 failed, 2 not run\n")
     assert "failed (7):\n  t1: exit status 9\n    | one\n    | two\n" in text
-    assert "  and 2 more, which 'shoal status' lists" in text
-    assert "\nto go on with what is left: shoal run my.mf all\nwhat t1 wrote: shoal output t1 my.mf" in text
+    assert "  and 2 more; 'shoal status' lists them" in text
+    assert "\nto continue with the remaining tasks: shoal run my.mf all\noutput of t1: shoal output t1 my.mf" in text
 
 
 def test_summary_of_a_stopped_run_says_why_it_stopped() -> None:

@@ -73,7 +73,7 @@ def test_a_task_that_stands_otherwise_is_asked_of_again(tmp_path: Path, monkeypa
         def why() -> str:
             found, output = model.task(0)
             assert found is not None
-            return task_lines(found, output, model.told(0, found), 5.0)
+            return task_lines(found, output, model.description(0, found), 5.0)
 
         assert ASKING in why()
         wait_until(lambda: "why: it runs" in why(), "it has answered")

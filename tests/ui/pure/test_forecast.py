@@ -84,7 +84,7 @@ def test_times_and_speeds_are_read_with_their_units() -> None:
     assert seconds_of("5us", "--latency") == pytest.approx(5e-6)
     assert (seconds_of("2", "--latency"), seconds_of("1 s", "--latency"), speed_of("1.5")) == (2.0, 1.0, 1.5)
     for bad in ("", "-1", "1 h", "1.2.3"):
-        with pytest.raises(InputError, match="is no time"):
+        with pytest.raises(InputError, match="is not a time"):
             seconds_of(bad, "--latency")
     for bad in ("0", "-2", "fast", "nan", "inf"):
         with pytest.raises(InputError, match="--speed must be a number above 0"):

@@ -250,5 +250,5 @@ def test_futures_of_which_some_were_cancelled_have_not_failed() -> None:
 
 @pytest.mark.parametrize("what", [3, None, [Future(), 3], b"flow.py"])
 def test_what_cannot_be_watched_is_told_in_a_sentence(what: Any) -> None:
-    with pytest.raises(WatchError, match="is no future; watch a workflow's file, an executor, or futures"):
+    with pytest.raises(WatchError, match="is not a future; pass a workflow file, an executor, or futures"):
         watch(what)

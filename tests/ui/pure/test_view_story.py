@@ -109,7 +109,7 @@ def test_the_data_of_a_run_is_plain_json_and_names_all_that_is_shown() -> None:
     throttle = ThrottleDecided(BEGAN + 1, "", "first", 3, 2, 5, "growing", "cores", 0.5, 2.0, "so")
     view = diamond()
     view.throttle.add(throttle)
-    data = run_data(view, workflow="flow.py", foreseen=9.5)
+    data = run_data(view, workflow="flow.py", predicted=9.5)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert data["run"]["outcome"] == "ok"
     assert data["gantt"]["name"] == ["t0", "t2", "t1", "t3"]

@@ -11,10 +11,10 @@ from shoal.cluster.agent.messages import ClusterNodeFacts, ClusterReply, Cluster
 from shoal.core.resources import Resources
 from shoal.core.store.directory import UNSHOWN, NodeInfo, places_of
 from shoal.ui.web.cluster_page import (
-    MOST_GONE,
+    MOST_DEPARTED,
     SILENT_SECONDS,
     Facts,
-    GroupTold,
+    GroupState,
     Missing,
     Presence,
     StoreStatus,
@@ -34,7 +34,7 @@ def node(name: str, ends_at: float | None = None, version: str = __version__, **
 def seen(*moments: tuple[float, ClusterReply]) -> Presence:
     presence = Presence()
     for after, told in moments:
-        presence.take(BEGAN + after, told)
+        presence.update(BEGAN + after, told)
     return presence
 
 
@@ -68,11 +68,11 @@ def test_a_node_that_beats_no_more_is_silent_and_then_lost() -> None:
     later = ClusterReply({0: node("a"), 1: node("b")}, [], {0: note(9.0), 1: note(15.0)})
     presence = seen((0, same), (SILENT_SECONDS - 0.5, later))
     assert rows(presence, SILENT_SECONDS - 0.5)["a"]["state"] == "busy"
-    presence.take(BEGAN + 6, later)
+    presence.update(BEGAN + 6, later)
     found = rows(presence, 6)
     assert (found["a"]["state"], found["b"]["state"]) == ("silent", "busy")
     assert found["a"]["trouble"] == ["no heartbeat for 6 s; after 10 s it counts as lost"]
-    presence.take(BEGAN + 11, ClusterReply({1: node("b")}, [], {1: note(20.0)}))
+    presence.update(BEGAN + 11, ClusterReply({1: node("b")}, [], {1: note(20.0)}))
     lost = rows(presence, 30)["a"]
     assert (lost["state"], lost["left"], lost["running"]) == ("lost", True, None)
     assert lost["trouble"] == ["sent no heartbeat for 11 s and counts as lost; its tasks run on other nodes"]
@@ -87,11 +87,11 @@ def test_a_node_that_goes_without_a_silence_has_left() -> None:
 
 def test_not_all_nodes_that_have_ever_been_there_are_remembered() -> None:
     presence = Presence()
-    for number in range(MOST_GONE + 20):
-        presence.take(BEGAN + number, ClusterReply({number: node(f"n{number}")}, [], {number: note(1.0)}))
+    for number in range(MOST_DEPARTED + 20):
+        presence.update(BEGAN + number, ClusterReply({number: node(f"n{number}")}, [], {number: note(1.0)}))
     found = presence.nodes()
-    assert len(found) == MOST_GONE + 1
-    assert [each.info.name for each in found[:2]] == [f"n{MOST_GONE + 19}", f"n{MOST_GONE + 18}"]
+    assert len(found) == MOST_DEPARTED + 1
+    assert [each.info.name for each in found[:2]] == [f"n{MOST_DEPARTED + 19}", f"n{MOST_DEPARTED + 18}"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_run_has_its_progress_and_how_fast_it_goes() -> None:
 def test_what_is_missing_is_told_with_its_reason() -> None:
     presence = seen((0, ClusterReply({0: node("a")}, [], {0: note(1.0)})))
     waits = Missing("x-1", "waiting", "job 17", "jobs of higher priority come first")
-    groups = (GroupTold("main", "local"), GroupTold("gpu", "slurm", factory="from 0 to 2 nodes", missing=(waits,)))
+    groups = (GroupState("main", "local"), GroupState("gpu", "slurm", factory="from 0 to 2 nodes", missing=(waits,)))
     parts = cluster_parts(Facts("lab", presence, BEGAN, groups=groups))
     main, gpu = parts["groups"]
     assert (main["nodes"], main["cores"], gpu["nodes"], gpu["factory"]) == (1, 4, 0, "from 0 to 2 nodes")
@@ -138,7 +138,7 @@ def test_what_is_missing_is_told_with_its_reason() -> None:
 def test_a_node_that_has_come_is_not_missing_any_more() -> None:
     presence = seen((0, ClusterReply({0: node("a", node="x-1")}, [], {0: note(1.0)})))
     late = (Missing("x-1", "waiting", "job 17", "busy"), Missing("x-2", "running", "job 18", ""))
-    parts = cluster_parts(Facts("lab", presence, BEGAN, groups=(GroupTold("main", "slurm", missing=late),)))
+    parts = cluster_parts(Facts("lab", presence, BEGAN, groups=(GroupState("main", "slurm", missing=late),)))
     assert parts["cluster"]["missing"] == 1
     assert parts["troubles"] == [
         "a node is missing (job 18, running): it has not joined, or cannot reach the other nodes"

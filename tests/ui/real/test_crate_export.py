@@ -276,7 +276,7 @@ def test_a_killed_run_is_a_failed_one_and_a_live_one_is_refused(
     flow.write_text("one:\n\techo 1 > one\ntwo: one\n\tsleep 300; touch two\n")
     process = start(tmp_path, "run", "Makeflow", "--quiet")
     wait_until(lambda: ledger_path(flow).exists() and goes_on(flow), "the second task is known to go on")
-    assert "is being run; wait for it" in refused(capsys, str(flow), "-o", str(tmp_path / "x"))
+    assert "is running; wait for it" in refused(capsys, str(flow), "-o", str(tmp_path / "x"))
     process.kill()
     process.wait()
     crate = export(flow)
@@ -301,7 +301,7 @@ def test_a_run_that_was_left_to_a_cluster_is_refused(tmp_path: Path, capsys: pyt
     ledger.add(started(1))
     ledger.add(over(1.0, "detached"))
     ledger.close()
-    assert "fetch that with 'shoal attach Makeflow'" in refused(capsys, str(flow), "-o", str(tmp_path / "x"))
+    assert "fetch them with 'shoal attach Makeflow'" in refused(capsys, str(flow), "-o", str(tmp_path / "x"))
 
 
 def test_a_cancelled_run_is_a_failed_one(tmp_path: Path, export: Export) -> None:
@@ -345,10 +345,10 @@ def test_what_changed_since_is_not_told_as_if_it_had_been_so(tmp_path: Path, exp
     crate = export(flow, "--data", "all")
     check_crate(crate)
     assert "changed since the run, so neither checked nor copied: 1 file" in crate.document["said"]
-    assert "changed since the run, so told of without files: 2 tasks" in crate.document["said"]
-    assert crate.task("bad")["description"] == "not known any more"
+    assert "changed since the run, so described without files: 2 tasks" in crate.document["said"]
+    assert crate.task("bad")["description"] == "no longer known"
     assert crate.named("File", "one")["contentSize"] == "1" and "sha256" not in crate.named("File", "one")
-    assert crate.named("File", "two")["description"] == "It is not there any more."
+    assert crate.named("File", "two")["description"] == "It no longer exists."
     assert "result" not in crate.task("three")
     assert crate.files == {"Makeflow", "ro-crate-metadata.json", "data/in"}
 
@@ -537,7 +537,7 @@ def test_many_tasks_are_told_of_by_category_unless_all_are_wanted(
     ledger.close()
     crate = export(flow)
     check_crate(crate)
-    assert "20,000 tasks done, 1 failed, told of by category" in crate.document["said"]
+    assert "20,000 tasks done, 1 failed, described by category" in crate.document["said"]
     odd = crate.task("10,000 tasks of odd")
     assert odd["error"] == "1 task of 10,000 failed; most often: exit status 9"
     assert crate.used(odd) == {"processor time": 10_000, "attempts": 10_000, "tasks": 10_000, "failed tasks": 1}
@@ -552,7 +552,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     flow, output = str(ran / "flow.py"), str(tmp_path / "x")
     assert "no run 7" in refused(capsys, f"{flow}@7", "-o", output)
     assert "no run 'abc'" in refused(capsys, flow, "--run", "abc", "-o", output)
-    assert "names a run already" in refused(capsys, f"{flow}@1", "--run", "1", "-o", output)
+    assert "already names a run" in refused(capsys, f"{flow}@1", "--run", "1", "-o", output)
     assert "--data cannot be 'some'" in refused(capsys, flow, "--data", "some")
     assert "--license is empty" in refused(capsys, flow, "--license", " ", "-o", output)
     assert "does not exist" in refused(capsys, str(tmp_path / "nothing.py"), "-o", output)
@@ -565,7 +565,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 
 def test_a_workflow_that_is_gone_is_asked_for(ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ran / ".shoal", tmp_path / ".shoal")
-    assert "is not there any more; put it back" in refused(capsys, str(tmp_path / "flow.py"))
+    assert "no longer exists; restore it" in refused(capsys, str(tmp_path / "flow.py"))
 
 
 @pytest.mark.skipif(not VALIDATOR.exists(), reason="'make test' has not installed roc-validator")

@@ -108,7 +108,7 @@ def test_two_runs_are_compared(ran: Path) -> None:
         (("flow.py@x",), "'x' in 'flow.py@x' is not a run number; the first run is @1"),
         (("--compare", "flow.py@1"), "--compare needs 2 runs; write it as '--compare RUN RUN'"),
         (("flow.py@9",), "there is no run 9 of 'flow.py'; its ledger has 2 runs"),
-        (("flow.py", "--compare", "flow.py", "flow.py@1"), "--compare names both runs itself"),
+        (("flow.py", "--compare", "flow.py", "flow.py@1"), "--compare takes both runs as its values"),
         (("flow.py", "-o", "nowhere/x.html"), "the report 'nowhere/x.html' cannot be written"),
     ],
 )

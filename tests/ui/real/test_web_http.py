@@ -17,7 +17,7 @@ import pytest
 from shoal.ui.web import server as server_module
 from shoal.ui.web.api import Api
 from shoal.ui.web.companion import MOST_CONNECTIONS, address_of, listen
-from shoal.ui.web.server import STRANGER_SECONDS, PageServer, of_run, serve_until
+from shoal.ui.web.server import UNAUTHORISED_SECONDS, PageServer, of_run, serve_until
 from support.command import PATIENCE, wait_until
 from support.web import Shown
 from ui.real.test_web_troubles import TOKEN, connected, fill, served, wait_for_event, workspace_in
@@ -103,13 +103,13 @@ def test_this_machine_has_three_names(tmp_path: Path, name: str, status: int) ->
 def test_a_stranger_who_sends_a_byte_now_and_then_goes_all_the_same(tmp_path: Path) -> None:
     took: list[float] = []
     with served(workspace_in(tmp_path)) as shown:
-        while not took or (took[-1] >= 3 * STRANGER_SECONDS and len(took) < TRIES):
+        while not took or (took[-1] >= 3 * UNAUTHORISED_SECONDS and len(took) < TRIES):
             began = time.monotonic()  # before the server can know of the connection, however late this thread goes on
             with connected(shown) as line:
                 until_sent_away(line)
             took.append(time.monotonic() - began)
-            assert took[-1] > STRANGER_SECONDS / 2
-    assert took[-1] < 3 * STRANGER_SECONDS, took
+            assert took[-1] > UNAUTHORISED_SECONDS / 2
+    assert took[-1] < 3 * UNAUTHORISED_SECONDS, took
 
 
 TRIES = 5
@@ -135,7 +135,7 @@ def test_a_request_that_has_arrived_is_read_although_the_time_is_over() -> None:
     """The thread of a connection may be stopped for longer than a client has for its request."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        hearing = server_module._Hearing(ours)
+        hearing = server_module._DeadlineReader(ours)
         hearing.until = time.monotonic() - 1.0
         theirs.sendall(b"GET")
         buffer = bytearray(8)
@@ -145,7 +145,10 @@ def test_a_request_that_has_arrived_is_read_although_the_time_is_over() -> None:
 
 
 def test_those_who_are_known_and_idle_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("STRANGER_SECONDS", "KNOWN_SECONDS"):  # no connection ends by itself, however long this takes
+    for limit in (
+        "UNAUTHORISED_SECONDS",
+        "AUTHORISED_SECONDS",
+    ):  # no connection ends by itself, however long this takes
         monkeypatch.setattr(server_module, limit, 10 * PATIENCE)
     ask = f"GET /{TOKEN}/api/v1/ HTTP/1.1\r\n{HOST}\r\n".encode()
     with served(workspace_in(tmp_path)) as shown, ExitStack() as open_lines:
@@ -162,7 +165,7 @@ def test_those_who_are_known_and_idle_keep_nobody_out(tmp_path: Path, monkeypatc
             assert answer.status == 200 and answer.read()
             lines.append(line)
         # An answer may be here before the thread that sent it notes that: until then nobody counts as idle.
-        wait_until(lambda: shown.server.visitors.idle == len(lines), "all have been answered")
+        wait_until(lambda: shown.server.connections.idle == len(lines), "all have been answered")
         assert statuses(shown, ask.decode().replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")) == [200]
         assert lines[0].recv(1) == b"", "the one that was idle for the longest time has gone"
         lines[1].sendall(ask)
@@ -216,7 +219,7 @@ def test_a_server_at_which_nobody_looks_goes_at_once(tmp_path: Path, monkeypatch
     thread = threading.Thread(target=serve_until, args=(server, over))
     thread.start()
     assert Shown(address_of(listening, TOKEN)).ask(f"/{TOKEN}/api/v1/run")[0] == 200
-    wait_until(lambda: not server.visitors.known, "whoever asked has gone")
+    wait_until(lambda: not server.connections.authorised, "whoever asked has gone")
     over.set()
     thread.join(PATIENCE)
     assert not thread.is_alive()

@@ -109,7 +109,7 @@ def test_an_address_that_is_none_is_refused_without_a_traceback(
 def test_strangers_keep_nobody_out_and_those_who_are_known_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.ui.web.server.STRANGER_SECONDS", 10 * PATIENCE)  # so that none goes by itself
+    monkeypatch.setattr("shoal.ui.web.server.UNAUTHORISED_SECONDS", 10 * PATIENCE)  # so that none goes by itself
     with served(workspace_in(tmp_path)) as shown, connected(shown) as stream:
         stream.sendall(f"GET /{TOKEN}/api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         events = stream.makefile("rb")
@@ -184,10 +184,10 @@ class Stumbling(ClusterWatch):
     stumbled = 0
     is_mended = False
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self._stumble("agents")
 
-    def look_at_starts(self) -> None:
+    def poll_starters(self) -> None:
         self._stumble("starts")
 
     def _stumble(self, kind: str) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one module per command, and what several commands share."""
+"""The command line: one module per command, and helpers shared by several commands."""

@@ -1,4 +1,4 @@
-"""`shoal adopt`: takes what stands under the names of outputs as made."""
+"""`shoal adopt`: records existing outputs as made by their tasks, so that these need not run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from shoal.execution.adoption import Adoption
     from shoal.ledger.workspace import Workspace
 
-SUMMARY = """Takes the outputs that are there as made by their tasks, although there is no record of it: every task of
-the targets whose needs and outputs all exist counts as done with its files, its needs and its command as they are now.
-Runs nothing and changes no file. Says which tasks it cannot take and why; the exit status is then 2."""
+SUMMARY = """Records existing outputs as made by their tasks, although the ledger has no record of it: every task of the
+targets whose inputs and outputs all exist counts as done with its files, inputs and command as they are now. Runs
+nothing and changes no file. Reports which tasks it cannot adopt and why; the exit status is then 2."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal adopt flow.py results/table.txt"
 _SHOWN = 20
@@ -23,9 +23,9 @@ NOT_ALL = 2
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
-    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would be taken as made")
-    parser.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every task")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="print what would be adopted and exit")
+    parser.add_argument("--check", choices=("time", "content"), default="time", help="how changed files are detected")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list every task")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -68,17 +68,17 @@ def _say(adoption: Adoption, verb: str, *, every: bool) -> None:
     from shoal.ui.cli.text import printable
 
     graph = adoption.graph
-    beside = f"; {count(adoption.up_to_date, 'task')} done already" if adoption.up_to_date else ""
-    print(f"{verb} {count(len(adoption.taken), 'task')} as done{beside}")
+    already = f"; {count(adoption.up_to_date, 'task')} done already" if adoption.up_to_date else ""
+    print(f"{verb} {count(len(adoption.taken), 'task')} as done{already}")
     for task in adoption.taken[: None if every else _SHOWN]:
         print(f"  {printable(graph.names[task])}")
     if not every and len(adoption.taken) > _SHOWN:
-        print(f"  and {len(adoption.taken) - _SHOWN:,} more (--verbose names them)")
+        print(f"  and {len(adoption.taken) - _SHOWN:,} more (--verbose lists them)")
     sys.stdout.flush()
     refused = adoption.refused
     for each in refused[: None if every else _SHOWN]:
         line = f":{graph.lines[each.task]}" if graph.lines[each.task] else ""
-        sentence = f"{graph.source}{line}: cannot take {graph.names[each.task]!r} as done: {each.why}"
+        sentence = f"{graph.source}{line}: cannot adopt {graph.names[each.task]!r}: {each.why}"
         print(printable(sentence), file=sys.stderr)
     if not every and len(refused) > _SHOWN:
-        print(f"nor {len(refused) - _SHOWN:,} more (--verbose names them)", file=sys.stderr)
+        print(f"and {len(refused) - _SHOWN:,} more (--verbose lists them)", file=sys.stderr)

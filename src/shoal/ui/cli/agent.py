@@ -1,4 +1,4 @@
-"""`shoal agent`: one node of a cluster; started by `shoal cluster start`, or by hand."""
+"""`shoal agent`: runs the agent of one cluster node; started by `shoal cluster start` or by hand."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from shoal.cluster.messaging.access import Access
     from shoal.core.store.directory import NodeInfo
 
-SUMMARY = """Runs one node of a cluster until it is told to end. It is started by 'shoal cluster start'; by hand, give
-it the access file of a running cluster. What the node offers is found out, limited by the batch job it runs in, or
+SUMMARY = """Runs the agent of one cluster node until it is told to stop. 'shoal cluster start' starts it; by hand, give
+it the access file of a running cluster. The resources of the node are detected, limited by the batch job it runs in, or
 declared here or by CORES, MEMORY, DISK and GPUS in the environment."""
 USAGE = "--access FILE [OPTION...]"
 EXAMPLE = "shoal agent --access ~/.shoal/clusters/lab/access.json --cores 4 --memory 8000"
@@ -23,23 +23,27 @@ EXAMPLE = "shoal agent --access ~/.shoal/clusters/lab/access.json --cores 4 --me
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--access", metavar="FILE", help="the access file of the cluster")
     parser.add_argument(
-        "--bind", metavar="ADDRESS", help="where to listen, tcp://HOST:PORT (default: where the head reaches us)"
+        "--bind",
+        metavar="ADDRESS",
+        help="where to listen, tcp://HOST:PORT (default: the address that the head can reach)",
     )
-    parser.add_argument("--spool", metavar="DIR", help="where running tasks keep their output (default: a new one)")
+    parser.add_argument("--spool", metavar="DIR", help="directory for the output of running tasks (default: a new one)")
     offer = parser.add_argument_group("what this node offers")
     offer.add_argument("--cores", metavar="N", help="cores, or 'all'")
     offer.add_argument("--memory", metavar="MB", help="memory in megabytes, or with a unit")
     offer.add_argument("--disk", metavar="MB", help="disk in megabytes, or with a unit")
     offer.add_argument(
-        "--shared-memory", metavar="AMOUNT", help="most that allocations may hold here, as '2G' (default: a quarter)"
+        "--shared-memory", metavar="AMOUNT", help="limit of shared-memory allocations, such as 2G (default: a quarter)"
     )
     offer.add_argument("--gpus", metavar="N", help="GPUs")
     offer.add_argument("--resource", metavar="NAME=N", action="append", default=[], help="any other resource")
-    offer.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="what tasks may ask for")
+    offer.add_argument(
+        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label that tasks may require"
+    )
     parser.add_argument("--data-plain", action="store_true", help="send files unencrypted, on a network that you trust")
     head = parser.add_argument_group("for the head of a cluster")
-    head.add_argument("--head", action="store_true", help="run no tasks; hold the books and answer clients")
-    head.add_argument("--store", metavar="DIR", help="where the head keeps its books")
+    head.add_argument("--head", action="store_true", help="run no tasks; keep the run store and serve clients")
+    head.add_argument("--store", metavar="DIR", help="directory of the head's run store")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -49,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cluster.messaging.access import read
     from shoal.execution.descriptors import raise_limit
 
-    raise_limit()  # every peer takes some
+    raise_limit()  # each peer needs several file descriptors
     access = read(arguments.access)
     if arguments.head:
         return _head(arguments)
@@ -69,18 +73,18 @@ def execute(arguments: argparse.Namespace) -> int:
     info, spool = _offer(arguments)
     bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
     limit = limit_of(arguments.shared_memory, info.resources.get("memory"))
-    books = books_of(access)
-    post = Messenger(access, make_codec(), bind=bind, sender=info.name)
-    depot = NodeCache(
+    store = books_of(access)
+    messenger = Messenger(access, make_codec(), bind=bind, sender=info.name)
+    cache = NodeCache(
         os.path.join(spool, "depot"),
         access,
         host_of(bind),
         limit_bytes=info.resources.get("disk") or None,
         encrypted=not arguments.data_plain,
     )
-    there = msgspec.structs.replace(info, address=post.address, data=depot.address)
-    memory = open_node(access.cluster, depot.listener, limit)
-    Agent(post, books, there, spool, depot, memory).serve()
+    node = msgspec.structs.replace(info, address=messenger.address, data=cache.address)
+    memory = open_node(access.cluster, cache.listener, limit)
+    Agent(messenger, store, node, spool, cache, memory).serve()
     return 0
 
 
@@ -103,7 +107,7 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
         spool = spool or make_spool()
     except OSError as error:
         where = spool or error.filename
-        raise InputError(f"{where!r} cannot be made: {error.strerror}", remedy="give another --spool") from None
+        raise InputError(f"cannot create {where!r}: {error.strerror}", remedy="choose another --spool") from None
     declared = Declared(
         arguments.cores,
         arguments.memory,
@@ -121,25 +125,25 @@ def _offer(arguments: argparse.Namespace) -> tuple[NodeInfo, str]:
     return info, spool
 
 
-def _depot_of_head(arguments: argparse.Namespace, access: Access, host: str) -> NodeCache:
-    """The head's depot, at the port that it had before: agents know it by that."""
+def _cache_of_head(arguments: argparse.Namespace, access: Access, host: str) -> NodeCache:
+    """Starts the head's object cache on its previous port, because agents know it by that address."""
     import os
 
     from shoal.cluster.agent.node_cache import NodeCache
 
     if not arguments.store:
-        raise InputError("the head needs a place for its books", remedy="give it with --store DIR")
-    noted = os.path.join(arguments.store, "port")
+        raise InputError("the head needs a directory for its run store", remedy="give it with --store DIR")
+    port_file = os.path.join(arguments.store, "port")
     try:
-        with open(noted, encoding="utf-8") as file:
+        with open(port_file, encoding="utf-8") as file:
             port = int(file.read())
     except (OSError, ValueError):
         port = 0
     folder = os.path.join(arguments.store, "depot")
-    depot = NodeCache(folder, access, host, port=port, encrypted=not arguments.data_plain)
-    with open(noted, "w", encoding="utf-8") as file:
-        file.write(str(depot.listener.port))
-    return depot
+    cache = NodeCache(folder, access, host, port=port, encrypted=not arguments.data_plain)
+    with open(port_file, "w", encoding="utf-8") as file:
+        file.write(str(cache.listener.port))
+    return cache
 
 
 def _head(arguments: argparse.Namespace) -> int:
@@ -153,15 +157,17 @@ def _head(arguments: argparse.Namespace) -> int:
     from shoal.cluster.nodes.machine import LOOPBACK, host_of
 
     access = read(arguments.access)
-    post = Messenger(access, make_codec(), bind=arguments.bind or f"tcp://{LOOPBACK}:0", sender="head")
-    depot = _depot_of_head(arguments, access, host_of(post.address))
+    messenger = Messenger(access, make_codec(), bind=arguments.bind or f"tcp://{LOOPBACK}:0", sender="head")
+    cache = _cache_of_head(arguments, access, host_of(messenger.address))
     if access.store is None:
         from shoal.cluster.stores.server import StoreServer
 
         server = StoreServer(arguments.store)
-        head = HeadAgent(post, ServedStores(LocalTransport(server, AgentClock())), server, depot)
+        head = HeadAgent(messenger, ServedStores(LocalTransport(server, AgentClock())), server, cache)
     else:
-        head = HeadAgent(post, books_of(access), None, depot, partial(publish_nodes, arguments.access, access.cluster))
-    write(access.at([post.address]), arguments.access)
+        head = HeadAgent(
+            messenger, books_of(access), None, cache, partial(publish_nodes, arguments.access, access.cluster)
+        )
+    write(access.at([messenger.address]), arguments.access)
     head.serve()
     return 0

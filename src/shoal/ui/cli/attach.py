@@ -1,4 +1,4 @@
-"""`shoal attach`: follows a run on a cluster whose terminal has gone away."""
+"""`shoal attach`: follows a run on a cluster that was detached or whose terminal has been closed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import argparse
 from shoal.errors import InputError
 from shoal.ui.cli.parser import CommandParser, add_workflow, need_cluster_libraries, split_words
 
-SUMMARY = """Follows a run that was brought to a cluster with 'shoal run --cluster' and whose terminal has gone away, or
-was left with '--detach'. What has happened meanwhile is written to the ledger first. Ctrl-C ends the run; a second
-Ctrl-C leaves it alone."""
+SUMMARY = """Follows a run that was submitted to a cluster with 'shoal run --cluster' and whose terminal was closed, or
+that was detached with '--detach'. First it writes what has happened meanwhile to the ledger. Ctrl-C ends the run; a
+second Ctrl-C detaches from it."""
 USAGE = "[FILE] [OPTION...]"
 EXAMPLE = "shoal attach flow.py"
 
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
-    shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
-    shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
+    shown = parser.add_argument_group("output")
+    shown.add_argument("-q", "--quiet", action="store_true", help="show only failures and errors")
+    shown.add_argument("--plain", action="store_true", help="print plain lines, as without a terminal")
+    shown.add_argument("--json", action="store_true", help="write one JSON object per line to standard output")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -40,19 +40,19 @@ def execute(arguments: argparse.Namespace) -> int:
     note = read_note(workspace)
     if note is None:
         raise InputError(
-            "this workflow is not on a cluster", file=path, remedy="bring it with 'shoal run --cluster NAME'"
+            "this workflow is not on a cluster", file=path, remedy="submit it with 'shoal run --cluster NAME'"
         )
     if words and words != note.words:
         raise InputError(
-            "a run on a cluster is followed as it was brought, without other targets or values",
-            remedy=f"leave {words[0]!r} out",
+            "a run on a cluster cannot be attached with other targets or parameters",
+            remedy=f"leave out {words[0]!r}",
         )
     with reach(note.cluster) as caller:
         there = is_there(caller, note)
     caller = call(note.cluster)
     if not there:
         forget_note(workspace)
-        display.note("the cluster does not have this run; what is left of it is brought there anew")
+        display.note("the cluster does not have this run; its remaining tasks are submitted again")
     session = ClusterSession(
         workspace,
         lambda: read_plan(workspace).workflow if there else load(workspace, note.words),

@@ -1,4 +1,4 @@
-"""`shoal bound`: how fast a workflow or a synthetic workload could run at best; runs and writes nothing."""
+"""`shoal bound`: computes lower bounds on the makespan of a workflow or a synthetic workload; runs nothing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from shoal.sim.lower_bound import LowerBound
     from shoal.sim.matrix_bound import Network, PaperBound
 
-SUMMARY = """Says how long a workflow takes at least on so many cores, whatever the schedule, and what decides that: the
-work, the critical path, or the work below some depth. Beside it stands what the MATRIX paper's dynamic programme says,
-under one reading of its queue wait. Instead of a file it takes a workload: bag, pipeline, fan-out or fan-in, of any
-size. How long tasks take is known as for 'shoal simulate'. Nothing is run, and nothing is written."""
+SUMMARY = """Computes how long a workflow takes at least on a number of cores, with any schedule, and what determines
+that: the work, the critical path, or the work below some depth. For comparison it shows the result of the MATRIX
+paper's dynamic programme, under one reading of its queue wait. Instead of a file it accepts a synthetic workload of any
+size: bag, pipeline, fan-out or fan-in. Durations are estimated as in 'shoal simulate'. Nothing is run or written."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] | WORKLOAD [OPTION...]"
 EXAMPLE = "shoal bound pipeline --tasks 131072000 --cores 131072"
 WORKLOADS = ("bag", "pipeline", "fan-out", "fan-in")
 READINGS = ("position", "per-level", "literal", "no-wait")
 WORKLOAD_CORES = 2
-"""Cores of a node in the paper."""
+"""Cores per node in the paper."""
 TASKS_PER_CORE = 1000
 DEGREE = 10
 MOST_DEGREE = 1000
@@ -51,12 +51,12 @@ def add_arguments(parser: CommandParser) -> None:
         default=READINGS[0],
         help=f"how long a task waits in the paper's programme: {', '.join(READINGS)}, or all ({READINGS[0]})",
     )
-    work = parser.add_argument_group("of a workload")
-    tasks = f"its tasks ({TASKS_PER_CORE} per core)"
+    work = parser.add_argument_group("options of a synthetic workload")
+    tasks = f"number of tasks ({TASKS_PER_CORE} per core)"
     work.add_argument("--tasks", metavar="N", type=whole_number(1, "--tasks"), help=tasks)
     degree = f"tasks of a pipe, or branches of a fan ({DEGREE})"
     work.add_argument("--degree", metavar="N", type=whole_number(2, "--degree"), help=degree)
-    work.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), help="its seed (1)")
+    work.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), help="random seed (1)")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
 
@@ -83,12 +83,12 @@ def network_of(bandwidth: str | None) -> Network:
         return Network()
     size = parse_size(bandwidth, "--bandwidth")
     if not size:
-        raise InputError("--bandwidth must be more than nothing", remedy="write bytes per second, such as 125M")
+        raise InputError("--bandwidth must be greater than 0", remedy="write bytes per second, such as 125M")
     return Network(float(size))
 
 
 def of_workload(arguments: argparse.Namespace, readings: tuple[str, ...], network: Network) -> dict[str, Any]:
-    """Both bounds for one of the regular graphs, which is never held in memory."""
+    """Both bounds for a regular graph, which is never in memory as a whole."""
     from shoal.sim.lower_bound import Capacity
     from shoal.sim.matrix_bound import DrawnColumns, streamed_paper_bound, streamed_tally
 
@@ -109,7 +109,7 @@ def of_workload(arguments: argparse.Namespace, readings: tuple[str, ...], networ
 
 
 def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], network: Network) -> dict[str, Any]:
-    """Both bounds for a file: its targets and what they need."""
+    """Both bounds for a workflow file: its targets and their dependencies."""
     import os
 
     from shoal.execution.run_options import available_cores
@@ -121,7 +121,9 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
 
     for option in ("tasks", "degree", "seed"):
         if getattr(arguments, option) is not None:
-            raise InputError(f"--{option} is for workloads only", remedy=f"these are {', '.join(WORKLOADS)}")
+            raise InputError(
+                f"--{option} applies to synthetic workloads only", remedy=f"workloads are {', '.join(WORKLOADS)}"
+            )
     named, words = split_words(arguments.words, arguments.workflow)
     refuse_unknown_workload(arguments)
     path = os.path.abspath(find_workflow(named))
@@ -137,7 +139,7 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
 
 
 def refuse_unknown_workload(arguments: argparse.Namespace) -> None:
-    """A first word that is no file where one would have to stand, or that was meant for a workload."""
+    """Rejects a first word that is not a file although a file is needed, or that is a misspelt workload."""
     import os
 
     if arguments.workflow is not None or not arguments.words:
@@ -152,7 +154,7 @@ def refuse_unknown_workload(arguments: argparse.Namespace) -> None:
 
 
 def refuse_larger_tasks(work: Work, expected: Expectation, cores: int) -> None:
-    """A task that fits on no node never ends, and nothing bounds that."""
+    """Rejects tasks that fit on no node: they never end, so there is no bound."""
     from shoal.core.resources import FRACTION
 
     graph = expected.workflow.graph
@@ -176,7 +178,7 @@ def as_data(
     papers: list[PaperBound],
     network: Network,
 ) -> dict[str, Any]:
-    """All that was found, for programs; times are in seconds."""
+    """All results as data; times are in seconds."""
     return {
         "of": name,
         "tasks": lower.tasks,
@@ -199,7 +201,7 @@ def as_data(
 
 
 def as_text(found: dict[str, Any]) -> list[str]:
-    """The same for people."""
+    """The results as text."""
     from shoal.core.quantities import count
     from shoal.ui.cli.text import table
 

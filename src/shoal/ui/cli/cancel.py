@@ -10,8 +10,8 @@ from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
 if TYPE_CHECKING:
     from shoal.ledger.workspace import Workspace
 
-SUMMARY = """Asks the process that runs a workflow to stop: tasks that run are ended, what had finished is kept, and the
-next 'shoal run' goes on from there. With TASKs only these and what needs them are given up; the run goes on."""
+SUMMARY = """Asks the process that runs a workflow to stop: running tasks are killed, finished tasks are kept, and the
+next 'shoal run' continues. With TASKs, only these and the tasks that depend on them are cancelled; the run goes on."""
 USAGE = "[FILE] [TASK...] [OPTION...]"
 EXAMPLE = "shoal cancel flow.py big/7.dat big/8.dat"
 MAKES_THE_REST = "'shoal run' makes what was not recorded"
@@ -22,7 +22,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--forget",
         action="store_true",
-        help="give up a run on a cluster that is gone for good: what it has done and was not fetched is not recorded",
+        help="give up a run on a cluster that is lost for good; results that were not fetched are lost",
     )
 
 
@@ -47,12 +47,12 @@ def execute(arguments: argparse.Namespace) -> int:
         tasks = names_in_run(workspace, path, tasks)
     pid = ask_to_cancel(workspace, tasks)
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop"
-    print(f"asked process {pid} to {what}; 'shoal status' shows how it goes on")
+    print(f"asked process {pid} to {what}; 'shoal status' shows the progress")
     return 0
 
 
 def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int:
-    """Nobody follows the run: the cluster is asked itself."""
+    """Asks the cluster itself, because no local process follows the run."""
     from shoal.core.quantities import count
     from shoal.ledger.identity import place_of
     from shoal.ui.cli.parser import need_cluster_libraries
@@ -72,20 +72,22 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
         print(f"the cluster {cluster} does not have this run, so it is given up; {MAKES_THE_REST}")
         return 0
     what = f"cancel {count(len(tasks), 'task')}" if tasks else "stop it"
-    print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows how it goes on")
+    print(f"asked the cluster {cluster} to {what}; 'shoal attach' shows the progress")
     return 0
 
 
 def _end_net(workspace: Workspace, tasks: list[str], *, forget: bool) -> int:
-    """The client of a net is gone, and nodes may still run its tasks."""
+    """Ends a net whose client is gone, because nodes may still run its tasks."""
     from shoal.cluster.call_client import end_by_command
     from shoal.errors import InputError
 
     if tasks:
-        raise InputError("nobody follows the net any more, and its tasks end together", remedy="leave the tasks out")
+        raise InputError(
+            "the net has no client any more, and its tasks can only be stopped together", remedy="leave out the tasks"
+        )
     cluster = end_by_command(workspace, forget=forget)
-    what = f"nothing of it runs on the cluster {cluster} any more" if cluster else "the run on the cluster is given up"
-    print(f"{what}; 'shoal run' goes on with the net")
+    what = f"its tasks on the cluster {cluster} are stopped" if cluster else "the run on the cluster is given up"
+    print(f"{what}; 'shoal run' continues the net")
     return 0
 
 
@@ -94,7 +96,7 @@ def _forget(workspace: Workspace, tasks: list[str]) -> int:
     from shoal.ui.cli.parser import need_cluster_libraries
 
     if tasks:
-        raise InputError("--forget gives up the whole run", remedy="leave the tasks out")
+        raise InputError("--forget gives up the whole run", remedy="leave out the tasks")
     need_cluster_libraries()
     from shoal.cluster.session import forget_brought
 
@@ -104,7 +106,7 @@ def _forget(workspace: Workspace, tasks: list[str]) -> int:
 
 
 def names_in_run(workspace: Workspace, path: str, tasks: list[str]) -> list[str]:
-    """The tasks by the names that the run knows, so that a misspelt one is refused here."""
+    """The names that the run uses for these tasks. Misspelt names are rejected here."""
     from shoal.ledger.status import Follower
     from shoal.ui.cli.why import find_task
 

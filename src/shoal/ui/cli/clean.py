@@ -1,4 +1,4 @@
-"""`shoal clean`: removes what a workflow made."""
+"""`shoal clean`: removes the files that a workflow made, and the records of its runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from shoal.ledger.history import History
     from shoal.ledger.workspace import Workspace
 
-SUMMARY = """Removes the files that the tasks of a workflow made, the directories that were made for them if they are
-empty, what attempts have half made, and the records of its runs. Source files stay, and so does every file that was
-changed since it was made, that no task is on record for having made, or that a run has replaced. After a kill, what
-stands under the names of outputs may be yours: it is moved away, and kept.
-With targets, removes only what their own tasks made (of a group: its members), and neither what these need, nor what
-is half made, nor records."""
+SUMMARY = """Removes the files that the tasks of a workflow made, the directories created for them if they are empty,
+partial outputs of attempts, and the records of its runs. Source files stay, and so does every file that was changed
+since it was made, that no task is recorded to have made, or that a run has replaced. After a kill, a file under the
+name of an output may be yours: it is moved aside and kept.
+With targets, removes only the outputs of their own tasks (for a group, of its members), and neither their inputs, nor
+partial outputs, nor records."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal clean flow.py --dry-run"
 _SHOWN = 20
@@ -30,9 +30,9 @@ _SHOWN = 20
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
-    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would be removed")
-    parser.add_argument("-f", "--force", action="store_true", help="remove outputs also if they were changed since")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every file")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="print what would be removed and exit")
+    parser.add_argument("-f", "--force", action="store_true", help="remove outputs even if they were changed since")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list every file")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -63,10 +63,10 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
 
     history = read_history(workspace)
     workflow, only = _load(workspace, words, history)
-    says = _Sayings(dry=arguments.dry_run, every=arguments.verbose)
+    messages = _Messages(dry=arguments.dry_run, every=arguments.verbose)
     if arguments.dry_run:
         ahead = predict_recovery(workspace, history)
-        says.recovery(ahead)
+        messages.recovery(ahead)
         moved = ahead.moved
     else:
         ahead = Recovery()
@@ -80,17 +80,17 @@ def _clean(workspace: Workspace, words: list[str], arguments: argparse.Namespace
     is_kept = ahead.replaced or _is_filled(workspace.replaced)
     if only is None and not arguments.dry_run:
         is_kept = forget(workspace, moved.values())
-    says.cleaning(cleaning, records=only is None)
-    says.moved(moved)
+    messages.cleaning(cleaning, records=only is None)
+    messages.moved(moved)
     if is_kept and only is None:
-        print(f"{says.kept} what runs have replaced, in {os.path.relpath(workspace.replaced)}")
+        print(f"{messages.kept} files that runs replaced, in {os.path.relpath(workspace.replaced)}")
     return 0
 
 
 def _load(workspace: Workspace, words: list[str], history: History) -> tuple[Workflow, list[int] | None]:
-    """The workflow, and the tasks whose outputs alone are to be removed; None: all.
+    """Returns the workflow, and the tasks whose outputs are to be removed (None: all).
 
-    Without words it is loaded as for the last run: only with its targets the tasks of rules with patterns are known.
+    Without words it is loaded as for the latest run, because tasks of pattern rules are known only with its targets.
     """
     from shoal.core.graph import lookup_tasks
     from shoal.execution.removal import tasks_that_make
@@ -106,7 +106,7 @@ def _load(workspace: Workspace, words: list[str], history: History) -> tuple[Wor
             targets = targets_among(name, before)
             if not targets:
                 raise
-            # They may have left the workflow; the names of what they made are on record.
+            # These tasks may have been removed from the workflow; the names of their outputs are recorded.
             return load(workspace, [word for word in before if word not in targets]), None
     workflow = load(workspace, words)
     targets = targets_among(name, words)
@@ -126,8 +126,8 @@ def _is_filled(directory: str) -> bool:
         return False
 
 
-class _Sayings:
-    """What is said of a cleaning, done or to be done."""
+class _Messages:
+    """The messages about a clean-up, done or planned."""
 
     def __init__(self, *, dry: bool, every: bool) -> None:
         self.every = every
@@ -138,7 +138,7 @@ class _Sayings:
         from shoal.core.quantities import count
 
         if ahead.back:
-            print(f"a run was killed: would put {count(len(ahead.back), 'output')} back")
+            print(f"a run was killed: would restore {count(len(ahead.back), 'output')}")
 
     def cleaning(self, cleaning: Removal, *, records: bool) -> None:
         from shoal.core.quantities import count, show_bytes
@@ -146,10 +146,10 @@ class _Sayings:
 
         files = f"{count(len(cleaning.files), 'file')} ({show_bytes(cleaning.size)})"
         print(f"{self.removed} {files} and the records of the runs" if records else f"{self.removed} {files}")
-        self._list([f"  {printable(name)}" for name in cleaning.files], "  and {} more (--verbose names them)")
+        self._list([f"  {printable(name)}" for name in cleaning.files], "  and {} more (--verbose lists them)")
         self._list([f"kept {kept.name!r}: it {kept.why}" for kept in cleaning.kept])
         if any(kept.is_output for kept in cleaning.kept):
-            print("--force removes outputs also if they are not as they were left")
+            print("--force removes outputs even if they were changed")
         if cleaning.unknown:
             print(
                 f"{count(cleaning.unknown, 'result')} of earlier runs came from tasks that are no longer in the "
@@ -157,15 +157,15 @@ class _Sayings:
             )
 
     def moved(self, moved: Mapping[str, str]) -> None:
-        """What may be the user's: nobody knows who wrote it."""
-        told = [
-            f"{self.kept} what stood at {name!r} after a run was killed, as {place!r}" for name, place in moved.items()
+        """Reports moved files that may belong to the user: nothing records who wrote them."""
+        lines = [
+            f"{self.kept} the file at {name!r} after a run was killed, as {place!r}" for name, place in moved.items()
         ]
-        self._list(told)
+        self._list(lines)
 
-    def _list(self, told: list[str], more: str = "kept {} more (--verbose names them)") -> None:
-        shown = told if self.every else told[:_SHOWN]
+    def _list(self, lines: list[str], more: str = "kept {} more (--verbose lists them)") -> None:
+        shown = lines if self.every else lines[:_SHOWN]
         for line in shown:
             print(line)
-        if len(shown) < len(told):
-            print(more.format(f"{len(told) - len(shown):,}"))
+        if len(shown) < len(lines):
+            print(more.format(f"{len(lines) - len(shown):,}"))

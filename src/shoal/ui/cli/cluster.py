@@ -1,4 +1,4 @@
-"""`shoal cluster`: start, look at, resize and end a cluster."""
+"""`shoal cluster`: starts, shows, resizes and stops a cluster of agents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from shoal.core.store.directory import NodeInfo
 
 
-SUMMARY = """Starts a cluster of agents, shows it, changes its size and ends it. The access file that 'start' writes
-lets you run workflows on it ('shoal run --cluster NAME'); a narrowed copy of it ('access') lets others do so, or only
-look. A cluster may have several groups of nodes ('add', 'remove'), each started in its own way and of its own size."""
+SUMMARY = """Starts a cluster of agents, shows it, resizes it and stops it. The access file that 'start' writes lets you
+run workflows on it ('shoal run --cluster NAME'); a restricted copy of it ('access') lets others do so, or only view it.
+A cluster may have several groups of nodes ('add', 'remove'), each with its own way of starting and its own size."""
 USAGE = "start|add|status|scale|remove|stop|list|access|restart|factory [NAME] [N] [OPTION...]"
 EXAMPLE = "shoal cluster start lab --local 2"
 ACTIONS = ("start", "add", "status", "scale", "remove", "stop", "list", "access", "restart", "factory")
@@ -30,33 +30,35 @@ ROLES = ("worker", "client", "viewer")
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help=", ".join(ACTIONS))
     parser.add_argument("name", metavar="NAME", nargs="?", help="the cluster's name")
-    parser.add_argument("count", metavar="N", nargs="?", help="for 'scale': how many nodes there should be")
-    parser.add_argument(
-        "--group", metavar="NAME", help="the group of nodes that is meant (default: the only one; for 'start': main)"
-    )
+    parser.add_argument("count", metavar="N", nargs="?", help="for 'scale': the new number of nodes")
+    parser.add_argument("--group", metavar="NAME", help="the group of nodes (default: the only one; for 'start': main)")
     where = parser.add_argument_group("for 'start' and 'add': where the nodes are")
-    where.add_argument("--local", metavar="N", help="so many agents on this machine, which share its cores and memory")
-    where.add_argument("--ssh", metavar="HOSTS", help="hosts with commas between them, or a file of 'host [slots]'")
+    where.add_argument("--local", metavar="N", help="number of agents on this machine; they share its cores and memory")
+    where.add_argument("--ssh", metavar="HOSTS", help="comma-separated hosts, or a file with lines 'host [slots]'")
     where.add_argument(
-        "--ssh-option", metavar="OPTION", action="append", default=[], help="an option for every ssh, such as -p2222"
+        "--ssh-option",
+        metavar="OPTION",
+        action="append",
+        default=[],
+        help="an option for every ssh command, such as -p2222",
     )
     where.add_argument(
-        "--slurm", metavar="N", nargs="?", const="", help="so many jobs of Slurm (default: 1, with a factory 0)"
+        "--slurm", metavar="N", nargs="?", const="", help="number of Slurm jobs (default: 1, with a factory 0)"
     )
-    where.add_argument("--partition", metavar="NAME", help="the partition of Slurm")
+    where.add_argument("--partition", metavar="NAME", help="the Slurm partition")
     where.add_argument("--sbatch", metavar="OPTION", action="append", default=[], help="an option for sbatch")
-    where.add_argument("--host", metavar="ADDRESS", help="the address of this machine that nodes can reach")
-    where.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="a label of all these nodes")
+    where.add_argument("--host", metavar="ADDRESS", help="the address at which nodes reach this machine")
+    where.add_argument("--label", metavar="KEY=VALUE", action="append", default=[], help="a label for all these nodes")
     where.add_argument("--agent", metavar="OPTION", action="append", default=[], help="an option for every agent")
     store = parser.add_argument_group("for 'start'")
-    store.add_argument("--redis", metavar="URL", help="keep the books in Redis or Valkey, not with the head")
-    factory = parser.add_argument_group("for 'start', 'add' and 'scale': a factory, which changes the number of nodes")
-    factory.add_argument("--min", metavar="A", help="never fewer nodes than this (default: 0)")
-    factory.add_argument("--max", metavar="B", help="never more nodes than this")
-    factory.add_argument("--idle", metavar="SECONDS", help="a node idle for so long is let go (default: 300)")
+    store.add_argument("--redis", metavar="URL", help="keep the run store in Redis or Valkey instead of at the head")
+    factory = parser.add_argument_group("for 'start', 'add' and 'scale': a factory, which adapts the number of nodes")
+    factory.add_argument("--min", metavar="A", help="minimum number of nodes (default: 0)")
+    factory.add_argument("--max", metavar="B", help="maximum number of nodes")
+    factory.add_argument("--idle", metavar="SECONDS", help="release a node after this idle time (default: 300)")
     more = parser.add_argument_group("for 'access'")
-    more.add_argument("--role", choices=ROLES, default="client", help="what its holder may be")
-    more.add_argument("-o", "--output", metavar="FILE", help="where to write the narrowed access file")
+    more.add_argument("--role", choices=ROLES, default="client", help="the role that the file grants")
+    more.add_argument("-o", "--output", metavar="FILE", help="where to write the restricted access file")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -69,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(name)
         return 0
     if not arguments.name:
-        raise InputError(f"'shoal cluster {arguments.action}' needs the name of a cluster")
+        raise InputError(f"'shoal cluster {arguments.action}' needs a cluster name")
     if arguments.action == "status":
         show(arguments.name)
         return 0
@@ -86,7 +88,7 @@ def execute(arguments: argparse.Namespace) -> int:
             _scale(home, arguments)
         case "remove":
             if not arguments.group:
-                raise InputError("say which group is to be removed", remedy="name it with --group NAME")
+                raise InputError("'remove' needs the group to remove", remedy="name it with --group NAME")
             lifecycle.remove(home, arguments.group, print)
         case "restart":
             lifecycle.restart(home, print)
@@ -120,7 +122,7 @@ def _add(home: ClusterHome, arguments: argparse.Namespace) -> None:
     if not arguments.group:
         raise InputError("the new group of nodes needs a name", remedy="give it with --group NAME")
     if arguments.redis:
-        raise InputError("where the books are kept is said when the cluster is started, with 'shoal cluster start'")
+        raise InputError("--redis is an option of 'shoal cluster start': the store cannot be changed later")
     contacts = read(access_path(arguments.name)).contacts
     beside = [group for group in home.read_started().groups if group.kind == "local"]
     taken = sum(max(len(group.nodes), group.bounds.maximum if group.bounds else 0) for group in beside)
@@ -131,7 +133,7 @@ def _add(home: ClusterHome, arguments: argparse.Namespace) -> None:
 
 
 def _check_reach(arguments: argparse.Namespace, contacts: list[str], group: GroupRecord) -> None:
-    """Nodes elsewhere cannot join a cluster whose head listens only on this machine."""
+    """Checks that remote nodes can reach the head. They cannot join if it listens on the loopback interface only."""
     from shoal.cluster.nodes.machine import checked_host, host_of, is_loopback, own_address_for_hosts
 
     if not contacts or not is_loopback(host_of(contacts[0])):
@@ -145,14 +147,17 @@ def _check_reach(arguments: argparse.Namespace, contacts: list[str], group: Grou
 
 
 def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bounds | None, int]:
-    """The group that is asked for, its factory's bounds, and its nodes at first; `beside`: other local nodes."""
+    """Returns the requested group, its factory's bounds and its initial number of nodes.
+
+    `beside`: number of other local nodes, which share the machine.
+    """
     from shoal.cluster.home import MAIN, GroupRecord
     from shoal.cluster.messaging.access import checked_name
     from shoal.cluster.nodes.demand import GROUP, label_of
 
     ways = [way for way in ("local", "ssh", "slurm") if getattr(arguments, way) is not None]
     if len(ways) != 1:
-        raise InputError("say where the nodes are", remedy="give one of --local N, --ssh HOSTS, --slurm N")
+        raise InputError("the nodes need a place to run", remedy="give one of --local N, --ssh HOSTS, --slurm N")
     (kind,) = ways
     group = GroupRecord(
         name=checked_name(arguments.group or MAIN, "a group"),
@@ -162,9 +167,9 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bou
         ssh=list(arguments.ssh_option),
     )
     if any(label_of(label)[0] == GROUP for label in group.labels):
-        raise InputError("the label 'group' is the group's name", remedy="give it with --group NAME")
+        raise InputError("the label 'group' is reserved for the group's name", remedy="give it with --group NAME")
     if arguments.partition and kind != "slurm":
-        raise InputError("--partition is for nodes of Slurm", remedy="give --slurm as well")
+        raise InputError("--partition applies to Slurm nodes only", remedy="give --slurm as well")
     bounds = _bounds(kind, arguments)
     if kind == "local":
         from shoal.cluster.nodes.machine import shares_of_machine
@@ -173,7 +178,7 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bou
         group.agent += shares_of_machine(group.agent, beside + max(count, bounds.maximum if bounds else 0))
     elif kind == "ssh":
         group.options = _hosts(arguments.ssh)
-        count = bounds.minimum if bounds else _room(group)
+        count = bounds.minimum if bounds else _slot_count(group)
     else:
         from shoal.cluster.nodes.slurm import check_options
 
@@ -184,15 +189,15 @@ def _group(arguments: argparse.Namespace, beside: int) -> tuple[GroupRecord, Bou
     return group, bounds, count
 
 
-def _room(group: GroupRecord) -> int:
-    """How many nodes the hosts may run."""
+def _slot_count(group: GroupRecord) -> int:
+    """Number of nodes that the hosts may run."""
     from shoal.cluster.nodes.ssh import parse_hosts
 
     return sum(host.slots for host in parse_hosts("\n".join(group.options)))
 
 
 def _addresses(group: GroupRecord) -> list[str]:
-    """The addresses of hosts; none are known of nodes that a batch system will choose."""
+    """Addresses of the hosts; empty for nodes that a batch system will choose."""
     if group.kind != "ssh":
         return []
     from shoal.cluster.nodes.remote_setup import real_names
@@ -202,10 +207,10 @@ def _addresses(group: GroupRecord) -> list[str]:
 
 
 def _bounds(kind: str, arguments: argparse.Namespace) -> Bounds | None:
-    """The bounds of a factory; None: there is to be none."""
+    """Bounds of the factory; None without a factory."""
     if arguments.max is None:
         if arguments.min is not None or arguments.idle is not None:
-            raise InputError("a factory needs to know how many nodes there may be", remedy="give it with --max B")
+            raise InputError("a factory needs a maximum number of nodes", remedy="give it with --max B")
         return None
     from shoal.cluster.nodes.factory_process import bounds_of
 
@@ -249,15 +254,15 @@ def _access(arguments: argparse.Namespace) -> None:
 
     path = arguments.output or f"{arguments.name}.{arguments.role}.json"
     write(narrowed(read(access_path(arguments.name)), Role(arguments.role)), path)
-    print(f"{path}: the access of a {arguments.role} to {arguments.name}; hand it over safely")
+    print(f"{path}: access file with role {arguments.role} for {arguments.name}; keep it secret when you pass it on")
 
 
 OTHERS = ""
-"""Stands for nodes that are in no group: they were started by hand."""
+"""Heading of nodes that belong to no group because they were started by hand."""
 
 
 def show(name: str) -> None:
-    """Prints it; what was asked for and is not there is known only where the cluster was started."""
+    """Prints the state of a cluster. Missing nodes are known only on the machine that started the cluster."""
     from shoal.cluster.agent.messages import make_codec
     from shoal.cluster.home import ClusterHome, ClusterRecord
     from shoal.cluster.messaging.access import access_path, read
@@ -270,13 +275,13 @@ def show(name: str) -> None:
         found = told(caller)
     home = ClusterHome(name) if path != name else None
     started = home.read_started() if home is not None else ClusterRecord()
-    lines = {} if home is None else _of_starts(home, started, found)
+    lines = {} if home is None else _missing_by_group(home, started, found)
     for line in described(found, started, lines):
         print(printable(line))
 
 
-def _of_starts(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
-    """By group, what has been asked for and is not there, and who decides how much is asked for."""
+def _missing_by_group(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
+    """By group: nodes that were requested and are missing, and the state of the group's factory."""
     from shoal.cluster.lifecycle import absent, factory_says
     from shoal.cluster.nodes.starters import NodePhase
 
@@ -297,7 +302,7 @@ def _of_starts(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -
 
 
 def described(found: ClusterReply, started: ClusterRecord, more: Mapping[str, list[str]]) -> list[str]:
-    """The lines of the answer; a single group without a name of its own needs no heading."""
+    """Lines of the output. A single group with the default name needs no heading."""
     from shoal.cluster.agent.messages import ClusterNodeFacts
     from shoal.cluster.home import MAIN
 
@@ -336,7 +341,7 @@ def _row(number: int, node: NodeInfo, found: ClusterReply) -> str:
 
 
 def _doing(note: ClusterNodeFacts, ends_at: float | None) -> str:
-    """What a node does, in words."""
+    """The activity of a node in words."""
     from shoal.core.quantities import show_bytes, show_seconds
 
     words = f"{note.running} run, {note.shared + note.local} wait"

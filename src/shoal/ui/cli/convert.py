@@ -1,4 +1,4 @@
-"""`shoal convert`: a workflow written in one language, written anew in another."""
+"""`shoal convert`: converts a workflow from one workflow language to another."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 
 from shoal.ui.cli.parser import CommandParser, add_settings
 
-SUMMARY = """Writes a workflow in another language: makeflow, json (as 'makeflow --json' reads it), wfformat (with what
-its last run took) or rules (Python). The language of FILE is found by its content. What the new language cannot say is
-an error that names the task; docs/json.md lists what is left out."""
+SUMMARY = """Converts a workflow to another language: makeflow, json (as 'makeflow --json' reads it), wfformat (with
+the measurements of its latest run) or rules (Python). The language of FILE is detected from its content. A feature that
+the new language lacks is an error that names the task; docs/json.md lists what is left out."""
 USAGE = "FILE [NAME=VALUE...] --to makeflow|json|wfformat|rules [-o OUT]"
 EXAMPLE = "shoal convert Makeflow --to json -o workflow.json"
 FORMATS = ("makeflow", "json", "wfformat", "rules")

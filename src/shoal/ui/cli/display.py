@@ -1,7 +1,4 @@
-"""What the user sees of a run while it goes on: the choice among the displays, and those that print lines.
-
-The live one, redrawn in place, is in `shoal.ui.cli.display`; the summary at the end in `shoal.ui.cli.display`.
-"""
+"""Progress displays of `shoal run` (quiet, plain lines, JSON, live block) and the summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ PLAIN_SECONDS = 10.0
 
 
 class Tracked:
-    """The pace of a session's run; what is planned is counted when it is first asked for, not before the run starts."""
+    """The pace of a session's run. Planned tasks are counted at the first call, to start the run without delay."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._pace: RunPace | None = None
 
     def pace(self, statistics: Statistics, now: float) -> RunPace:
-        """With the totals of this moment."""
+        """Updates the pace with the current totals."""
         if self._pace is None:
             plan, graph = self._session.plan, self._session.plan.graph
             planned: Counter[str] = Counter()
@@ -60,27 +57,27 @@ class Tracked:
 
 
 class QuietDisplay:
-    """Shows failures and errors, nothing else; the other displays add to it."""
+    """Shows failures and errors only. The other displays extend it."""
 
     report_all = False
-    """Whether `attempt_over` is to be called for attempts that succeeded, too."""
+    """Whether `attempt_over` is also called for attempts that succeeded."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self._failures = 0
 
     def begin(self, session: Session) -> None:
-        """The plan is made and nothing has been started."""
+        """Called when the plan is made and nothing has been started."""
 
     def explain(self, name: str, reason: str) -> None:
-        """A task will run for this reason."""
+        """Reports why a task will run."""
         self.screen.say(printable(f"{name}: {reason}"))
 
     def tick(self, statistics: Statistics, now: float) -> None:
         """Called about ten times a second."""
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
-        """A task failed: its name, the cause and its last words, as long as there are not too many of them."""
+        """Reports a failed task: name, cause and last lines of output, up to a maximum number of failures."""
         if verdict != "failed":
             return
         self._failures += 1
@@ -97,17 +94,16 @@ class QuietDisplay:
         self.screen.say(printable_lines(f"shoal: {text}"))
 
     def end(self, session: Session, run: RunDriver, status: int) -> None:
-        """The run is over."""
+        """Called when the run is over."""
 
     def shown_failures(self) -> int:
-        """How many failures were shown with what they wrote, if standard output goes to the same place: there the
-        summary need not repeat that."""
+        """Number of failures already shown with their output, if standard output goes to the same place: the summary
+        then does not repeat them."""
         return min(self._failures, FULL_FAILURES) if self.screen.is_same_as(sys.stdout) else 0
 
 
 class TrackingDisplay(QuietDisplay):
-    """Follows the pace of the run, and adds a line for each attempt that is made again, as long as there are not too
-    many of them."""
+    """Tracks the pace of the run, and prints a line for each retried attempt, up to a maximum."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
@@ -120,13 +116,13 @@ class TrackingDisplay(QuietDisplay):
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
         if verdict == "retry" and self._retries < FULL_FAILURES:
             self._retries += 1
-            what = printable(f"again: {name}: attempt {attempt.attempt}: {attempt.message}")
+            what = printable(f"retrying {name}: attempt {attempt.attempt}: {attempt.message}")
             self.screen.say(self.screen.paint(what, "yellow"))
         super().attempt_over(name, attempt, verdict)
 
 
 class PlainDisplay(TrackingDisplay):
-    """Adds a line when the run starts, then every ten seconds or ten per cent, but never two within a second."""
+    """Prints a line at the start, then one every ten seconds or ten per cent, but at most one per second."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
@@ -138,7 +134,7 @@ class PlainDisplay(TrackingDisplay):
         to_run = len(session.plan.to_run())
         if to_run:
             cores = session.total_cores()
-            where = f" on {show_cores(cores)}" if cores else "; no node is there yet"
+            where = f" on {show_cores(cores)}" if cores else "; no node has joined yet"
             self.screen.say(f"running {count(to_run, 'task')}{where}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
@@ -153,18 +149,18 @@ class PlainDisplay(TrackingDisplay):
             return
         self._next_time = now + PLAIN_SECONDS
         self._next_share = (10 * done // max(1, to_run) + 1) / 10
-        told = pace.progress(statistics, now)
-        lost = ((told.failed, "failed"), (told.cancelled, "cancelled"), (told.cannot_run, "cannot run"))
+        progress = pace.progress(statistics, now)
+        lost = ((progress.failed, "failed"), (progress.cancelled, "cancelled"), (progress.cannot_run, "cannot run"))
         others = "".join(f", {number:,} {word}" for number, word in lost if number)
-        left = f", {time_left(told.left, told.least, told.most)}" if told.left is not None else ""
+        left = f", {time_left(progress.left, progress.least, progress.most)}" if progress.left is not None else ""
         self.screen.say(
-            f"{show_progress(done, to_run)}: {done:,} of {to_run:,} done{others}, {told.running:,} running, "
-            f"{show_rate(told.rate)}, {show_seconds(told.elapsed)} so far{left}"
+            f"{show_progress(done, to_run)}: {done:,} of {to_run:,} done{others}, {progress.running:,} running, "
+            f"{show_rate(progress.rate)}, {show_seconds(progress.elapsed)} so far{left}"
         )
 
 
 def choose_display(arguments: argparse.Namespace) -> QuietDisplay:
-    """The display that was asked for, or that fits where standard error goes."""
+    """Returns the display selected by the options, or the one that suits standard error."""
     if arguments.json:
         return JsonDisplay(sys.stdout)
     screen = Screen(sys.stderr)
@@ -177,7 +173,7 @@ def choose_display(arguments: argparse.Namespace) -> QuietDisplay:
 
 
 class JsonDisplay(QuietDisplay):
-    """Writes `run_started`, `task_planned` (with --explain), `task_ended`, `note` and `run_ended`."""
+    """Writes `run_started`, `task_planned` (with --explain), `task_ended`, `note` and `run_ended` as JSON lines."""
 
     report_all = True
 
@@ -242,7 +238,7 @@ class JsonDisplay(QuietDisplay):
         self._pending.append(json.dumps({"event": event, **fields}))  # escapes names that are not UTF-8, too
 
     def _flush(self) -> None:
-        """Many tasks may end between two ticks; they are written together."""
+        """Writes the pending events together, because many tasks may end between two ticks."""
         if self._pending:
             self.screen.say("\n".join(self._pending))
             self._pending.clear()
@@ -252,15 +248,15 @@ REDRAW_SECONDS = 0.2
 MOST_CATEGORIES = 5
 _SHORTEST_BAR, _LONGEST_BAR, _CATEGORY_BAR = 4, 40, 12
 _NARROW = 16
-"""Cells; with fewer there is no room for names."""
+"""Width in cells below which there is no room for names."""
 
 
 class LiveDisplay(TrackingDisplay):
-    """A bar with the time left, the counts, categories, and what holds the run back or went wrong."""
+    """A progress bar with the time left, the counts, categories, the current limit and the causes of failures."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
-        # Without colours the two parts of the bar must differ by themselves.
+        # Without colours, the two parts of the bar need different characters.
         self._blocks = "━━" if screen.coloured and screen.can_show("━") else "#-"
         self._dot = " · " if screen.can_show("·") else ", "
         self._next_draw = 0.0
@@ -276,22 +272,22 @@ class LiveDisplay(TrackingDisplay):
             return
         pace = self._tracked.pace(statistics, now)
         if not self._next_draw:
-            self._next_draw = statistics.started + REDRAW_SECONDS  # what is over in no time needs no display
+            self._next_draw = statistics.started + REDRAW_SECONDS  # a very short run needs no display
         if now < self._next_draw:
             return
         self._next_draw = now + REDRAW_SECONDS
         width, height = self.screen.size()
-        told = pace.progress(statistics, now)
-        self.screen.draw(self.lines(statistics, told, pace.tallies(statistics), width - 1)[: max(1, height - 1)])
+        progress = pace.progress(statistics, now)
+        self.screen.draw(self.lines(statistics, progress, pace.tallies(statistics), width - 1)[: max(1, height - 1)])
 
     def end(self, session: Session, run: RunDriver, status: int) -> None:
         self.screen.erase()
 
     def lines(
-        self, statistics: Statistics, told: Progress, tallies: Mapping[str, CategoryPace], width: int
+        self, statistics: Statistics, progress: Progress, tallies: Mapping[str, CategoryPace], width: int
     ) -> list[str]:
-        """The block as it stands at this moment, no line wider than `width`."""
-        found = [self._progress(told, width), joined(self._counts(statistics, told), width, self._dot)]
+        """The current block; no line is wider than `width`."""
+        found = [self._progress(progress, width), joined(self._counts(statistics, progress), width, self._dot)]
         found += self._categories(tallies, width)
         if note := statistics.throttle_note(tallies):
             found.append(cut(printable(f"throttle: {note}"), width))
@@ -299,15 +295,15 @@ class LiveDisplay(TrackingDisplay):
             found.append(self.screen.paint(cut(self._by_cause(), width), "red"))
         return found
 
-    def _progress(self, told: Progress, width: int) -> str:
-        words = [f" {show_progress(told.done, told.to_run):>5}"]
-        if told.left is not None:
-            words.append(time_left(told.left, told.least, told.most))
-        words.append(f"{show_seconds(told.elapsed)} so far")
-        room = max(width - _SHORTEST_BAR, min(width, cells(words[0])))  # the bar says more than the last of the words
+    def _progress(self, progress: Progress, width: int) -> str:
+        words = [f" {show_progress(progress.done, progress.to_run):>5}"]
+        if progress.left is not None:
+            words.append(time_left(progress.left, progress.least, progress.most))
+        words.append(f"{show_seconds(progress.elapsed)} so far")
+        room = max(width - _SHORTEST_BAR, min(width, cells(words[0])))  # the bar is more useful than the last words
         tail = joined(words, room, self._dot)
-        share = told.done / max(1, told.to_run)
-        return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(told.failed)) + tail
+        share = progress.done / max(1, progress.to_run)
+        return self._bar(share, min(_LONGEST_BAR, width - cells(tail)), bool(progress.failed)) + tail
 
     def _bar(self, share: float, width: int, failed: bool) -> str:
         if width < _SHORTEST_BAR:
@@ -317,30 +313,30 @@ class LiveDisplay(TrackingDisplay):
         return done + self.screen.paint(self._blocks[1] * (width - full), "dim")
 
     @staticmethod
-    def _counts(statistics: Statistics, told: Progress) -> list[str]:
-        """The most important first: what does not fit is left out from the end."""
-        found = [f"{told.done:,} of {told.to_run:,} done", f"{told.running:,} running"]
-        if told.failed:
-            found.append(f"{told.failed:,} failed")
-        if told.cancelled:
-            found.append(f"{told.cancelled:,} cancelled")
-        if told.cannot_run:
-            found.append(f"{told.cannot_run:,} cannot run")
-        if told.waiting:
-            found.append(f"{told.waiting:,} not started")
-        if told.done:
-            found.append(show_rate(told.rate))
-        if told.utilisation is not None:
+    def _counts(statistics: Statistics, progress: Progress) -> list[str]:
+        """The most important first: what does not fit is cut off at the end."""
+        found = [f"{progress.done:,} of {progress.to_run:,} done", f"{progress.running:,} running"]
+        if progress.failed:
+            found.append(f"{progress.failed:,} failed")
+        if progress.cancelled:
+            found.append(f"{progress.cancelled:,} cancelled")
+        if progress.cannot_run:
+            found.append(f"{progress.cannot_run:,} cannot run")
+        if progress.waiting:
+            found.append(f"{progress.waiting:,} not started")
+        if progress.done:
+            found.append(show_rate(progress.rate))
+        if progress.utilisation is not None:
             cores = show_cores(statistics.cores)
-            found.append(f"{show_share(told.utilisation)} of {cores}")
+            found.append(f"{show_share(progress.utilisation)} of {cores}")
         if statistics.retried:
-            found.append(f"{statistics.retried:,} tried again")
-        if told.up_to_date:
-            found.append(f"{told.up_to_date:,} up to date")
+            found.append(f"{statistics.retried:,} retried")
+        if progress.up_to_date:
+            found.append(f"{progress.up_to_date:,} up to date")
         return found
 
     def _categories(self, tallies: Mapping[str, CategoryPace], width: int) -> list[str]:
-        """Those that are under way, with bars; one that is the only one says nothing new."""
+        """Active categories with bars. A single category would add nothing."""
         if len(tallies) < 2 or width < _NARROW:
             return []
         running = sorted(((-tally.running, name) for name, tally in tallies.items() if tally.running))
@@ -350,7 +346,7 @@ class LiveDisplay(TrackingDisplay):
         room = min(24, max(8, width // 3), max((cells(printable(name)) for name in shown), default=0))
         found = [self._category(name, tallies[name], room, width) for name in shown]
         others = len(names) - len(shown)
-        return [*found, cut(f"and {others} other categories under way", width)] if others else found
+        return [*found, cut(f"and {others} other active categories", width)] if others else found
 
     def _category(self, name: str, tally: CategoryPace, room: int, width: int) -> str:
         words = [f"{tally.done + tally.failed:,} of {tally.planned:,}"]
@@ -368,8 +364,8 @@ class LiveDisplay(TrackingDisplay):
 
     def _by_cause(self) -> str:
         """`failed: exit status 3 (12), ended by signal 9 (2)`."""
-        told = [f"{printable(cause)} ({number:,})" for cause, number in self._causes.most_common(3)]
-        return f"failed: {', '.join(told)}"
+        causes = [f"{printable(cause)} ({number:,})" for cause, number in self._causes.most_common(3)]
+        return f"failed: {', '.join(causes)}"
 
 
 SUMMARY_CATEGORIES = 8
@@ -386,8 +382,8 @@ def summarise(
     words: Sequence[str],
     shown: int = 0,
 ) -> str:
-    """The whole text. `names` are those of the tasks by number; `workflow` and `words` are what the user typed,
-    options that matter included. The first `shown` failures were shown with their output while the run went on."""
+    """The whole text. `names` are the task names by number; `workflow` and `words` are the user's words and relevant
+    options. The first `shown` failures were already shown with their output during the run."""
     if not totals.to_run():
         return nothing_to_do(totals.up_to_date)
     lines = [headline(totals, stopped), _cost(totals)]
@@ -409,7 +405,7 @@ def nothing_to_do(up_to_date: int) -> str:
 
 
 def headline(totals: Statistics, stopped: str) -> str:
-    """How it ended, with the counts."""
+    """The outcome with the counts."""
     counts = [f"{count(totals.done, 'task')} done"]
     if totals.up_to_date:
         counts.append(f"{totals.up_to_date:,} up to date")
@@ -422,7 +418,7 @@ def headline(totals: Statistics, stopped: str) -> str:
     if left:
         counts.append(f"{left:,} not run")
     if totals.retried:
-        counts.append(f"{totals.retried:,} tried again")
+        counts.append(f"{totals.retried:,} retried")
     if totals.done == totals.to_run():
         how = "all done"
     else:
@@ -439,8 +435,8 @@ def _cost(totals: Statistics) -> str:
 
 
 def category_table(categories: dict[str, CategoryTotals]) -> list[str]:
-    """The categories that took most time, each with count, mean of the attempts that succeeded, longest of
-    all and peak memory."""
+    """Categories with the most run time, each with count, mean of the successful attempts, longest attempt and peak
+    memory."""
     used = [(name, totals) for name, totals in categories.items() if totals.done or totals.failed]
     ranked = sorted(used, key=lambda item: -item[1].seconds)
     rows = [("category", "tasks", "failed", "mean", "longest", "most memory")]
@@ -472,14 +468,14 @@ def _failures(totals: Statistics, shown: int) -> list[str]:
             lines += [f"    | {line}" for line in last_words(failure.tail, failure.message)]
     more = totals.failed - min(len(totals.failures), MOST_FAILURES)
     if more:
-        lines.append(f"  and {more:,} more, which 'shoal status' lists")
+        lines.append(f"  and {more:,} more; 'shoal status' lists them")
     return lines
 
 
 def _how_to_go_on(totals: Statistics, workflow: Sequence[str], words: Sequence[str]) -> list[str]:
-    lines = [f"to go on with what is left: {shlex.join(['shoal', 'run', *workflow, *words])}"]
+    lines = [f"to continue with the remaining tasks: {shlex.join(['shoal', 'run', *workflow, *words])}"]
     if totals.failures:
         name = totals.failures[0].name
         dashes = ["--"] if name.startswith("-") else []
-        lines.append(f"what {name} wrote: {shlex.join(['shoal', 'output', *dashes, name, *workflow])}")
+        lines.append(f"output of {name}: {shlex.join(['shoal', 'output', *dashes, name, *workflow])}")
     return lines

@@ -1,4 +1,4 @@
-"""`shoal export`: a run as a Workflow Run RO-Crate, for archives and for other programs."""
+"""`shoal export`: writes a run as a Workflow Run RO-Crate, for archiving and exchange."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from shoal.ui.report.crate import CrateSummary
 
 SUMMARY = """Writes what a run did as a Workflow Run RO-Crate: metadata that other programs read, with the workflow file
-and, if wanted, the data. The crate is a directory, or a ZIP file if its name ends so. RUN is a workflow file, of which
-the last run that had something to do is meant; FILE@2 is its second run, FILE@-1 the one before the last."""
+and, if requested, the data. The crate is a directory, or a ZIP file if its name ends in .zip. RUN is a workflow file:
+its last run that executed tasks is exported; FILE@2 is its second run, FILE@-1 the one before the last."""
 USAGE = "[RUN] [OPTION...]"
 EXAMPLE = "shoal export flow.py -o crate.zip --data outputs --author 'Ada Lovelace' --license CC-BY-4.0"
 _DEFAULT = "crate"
 _SPDX = re.compile(r"(?=.*[A-Z0-9])[A-Za-z0-9][A-Za-z0-9.-]*[A-Za-z0-9]\+?")
-"""The form of an SPDX identifier: with a capital letter or a digit, which a mere word has not."""
+"""The form of an SPDX identifier: it contains a capital letter or a digit, unlike an ordinary word."""
 _NO_LICENCE = ("none", "noassertion")
 _NOT_SPDX = ("proprietary", "private", "closed", "confidential", "unknown", "unlicensed")
-"""Words that have that form when they begin with a capital letter."""
+"""Words that have this form when capitalised but are not identifiers."""
 _WITH_URL = re.compile(r"(.*?)\s*<(https?://[^<>\s]+)>\s*")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
@@ -39,14 +39,16 @@ def add_arguments(parser: CommandParser) -> None:
         "--data",
         choices=("none", "outputs", "all"),
         default="none",
-        help="which files are copied into the crate: none, results, or all that were read and made (none)",
+        help="which files are copied into the crate: none, results, or all files that were read or made (none)",
     )
-    parser.add_argument("--all-tasks", action="store_true", help="tell of every task, however many there are")
+    parser.add_argument("--all-tasks", action="store_true", help="describe every task, even of a very large run")
     parser.add_argument("--no-checksums", action="store_true", help="do not read files that are not copied")
     parser.add_argument(
-        "--env-values", action="store_true", help="tell the values of variables that the workflow sets, not only names"
+        "--env-values",
+        action="store_true",
+        help="include the values of environment variables that the workflow sets, not only their names",
     )
-    about = parser.add_argument_group("what the crate says of itself")
+    about = parser.add_argument_group("metadata of the crate")
     about.add_argument("--name", default="", help="its name (the run and its workflow)")
     about.add_argument("--description", default="", help="its description (what ran)")
     about.add_argument(
@@ -67,11 +69,11 @@ def execute(arguments: argparse.Namespace) -> int:
     path, number = _chosen(arguments)
     wanted = _DEFAULT if arguments.output is None else arguments.output
     if wanted in ("", STANDARD_OUTPUT):
-        what = "is standard output, which takes no crate" if wanted else "is empty"
+        what = "is standard output, and a crate cannot be written there" if wanted else "is empty"
         raise InputError(f"-o {what}", remedy="name a directory, or a file whose name ends in .zip")
     output = os.path.abspath(wanted)
     workspace, view = open_run(path, number)
-    wishes = CrateOptions(
+    options = CrateOptions(
         _author(arguments.author, workspace.ledger),
         _licence(arguments.license),
         time.time(),
@@ -82,10 +84,10 @@ def execute(arguments: argparse.Namespace) -> int:
         not arguments.no_checksums,
         arguments.env_values,
     )
-    told = Exporter(workspace, view, wishes).write(output)
-    for note in told.notes:
+    summary = Exporter(workspace, view, options).write(output)
+    for note in summary.notes:
         print(printable(f"note: {note}"), file=sys.stderr)
-    print(printable(f"wrote {wanted}: {_summary(told)}"))
+    print(printable(f"wrote {wanted}: {_summary(summary)}"))
     return 0
 
 
@@ -96,15 +98,15 @@ def _check_text(option: str, text: str | None) -> None:
         raise InputError(f"{option} is not UTF-8", remedy="write it in UTF-8") from None
 
 
-def _summary(told: CrateSummary) -> str:
+def _summary(summary: CrateSummary) -> str:
     from shoal.core.quantities import count
 
-    how = ", told of by category" if told.by_category else ""
-    return f"{told.tasks}{how}; {count(told.files, 'file')}, {told.copied:,} copied"
+    how = ", described by category" if summary.by_category else ""
+    return f"{summary.tasks}{how}; {count(summary.files, 'file')}, {summary.copied:,} copied"
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[str, int | None]:
-    """The workflow, and the number of its run."""
+    """Returns the workflow and the number of its run."""
     from shoal.execution.run_selection import split_run
     from shoal.ledger.workspace import Workspace
     from shoal.ui.cli.workflow_places import choose_workflow
@@ -115,7 +117,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, int | None]:
     if wanted is None:
         return path, number
     if number is not None:
-        raise InputError(f"{arguments.file!r} names a run already", remedy="leave out --run")
+        raise InputError(f"{arguments.file!r} already names a run", remedy="leave out --run")
     if _NUMBER.fullmatch(wanted):
         return path, int(wanted)
     found = run_numbered(Workspace(path).ledger, wanted)
@@ -125,7 +127,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[str, int | None]:
 
 
 def _author(text: str | None, ledger: str) -> Person:
-    """Whoever is named, else whoever the ledger belongs to."""
+    """The author given by option, else the owner of the ledger."""
     from shoal.formats.rocrate.facts import Person
 
     if text is not None:

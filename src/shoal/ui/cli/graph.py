@@ -1,4 +1,4 @@
-"""`shoal graph`: the tasks of a workflow and what they need, for graphviz, browsers or programs."""
+"""`shoal graph`: writes the task graph of a workflow for Graphviz, browsers or programs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from shoal.core.graph import Graph
-from shoal.core.task import Call
 from shoal.errors import InputError, RunError
 from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
 
 if TYPE_CHECKING:
+    from shoal.core.graph import Graph
     from shoal.petri import Net
 
 
-SUMMARY = """Draws the tasks that the targets need. The formats are dot (for graphviz), svg (through graphviz's 'dot')
-and json. Large graphs are better drawn with --by category: one box for all tasks of a kind. A net is drawn with its
-places and transitions."""
+SUMMARY = """Draws the tasks that the targets need. The formats are dot (for Graphviz), svg (through Graphviz's 'dot')
+and json. For large graphs use --by category: one box for all tasks of a category. A net is drawn with its places and
+transitions."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal graph flow.py all --format svg --output flow.svg"
 LARGE = 2000
@@ -60,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     marks = ancestors(graph, workflow.targets)
     wanted = [task for task in range(len(graph)) if marks[task]]
     if len(wanted) > LARGE and arguments.by == "task" and arguments.format != "json":
-        print(f"shoal: {len(wanted):,} tasks make a large drawing; try --by category", file=sys.stderr)
+        print(f"shoal: {len(wanted):,} tasks give a large drawing; try --by category", file=sys.stderr)
     drawing = by_category(graph, wanted) if arguments.by == "category" else by_task(graph, wanted)
     if arguments.format == "json":
         data = json.dumps(as_data(drawing)).encode() + b"\n"
@@ -73,11 +71,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _drawn_net(net: Net, arguments: argparse.Namespace) -> bytes:
-    """Places and transitions, with the tokens of the beginning."""
+    """Draws places and transitions with the initial tokens."""
     import msgspec
 
     if arguments.by == "category":
-        raise InputError(f"the net {net.name!r} is drawn with its places and transitions", remedy="leave out --by")
+        raise InputError(f"--by does not apply to the net {net.name!r}", remedy="leave out --by")
     if arguments.format == "json":
         return msgspec.json.encode(net.describe()) + b"\n"
     drawn = net.dot().encode("utf-8", "replace")
@@ -103,19 +101,21 @@ def _render(dot: bytes) -> bytes:
 _PALETTE = ("#cfe3f5", "#d8efd3", "#fbe3c0", "#f3d3d9", "#e2d8f0", "#d3ecec", "#efe9c4", "#e3e3e3")
 
 
-class GraphBox(msgspec.Struct):
+@dataclass(slots=True)  # not a msgspec struct, because '--help' must not load msgspec
+class GraphBox:
     """A task, or all tasks of a category."""
 
     name: str
     category: str
     tasks: int = 1
-    inputs: list[str] = []
-    outputs: list[str] = []
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
     action: str = ""
 
 
-class GraphDrawing(msgspec.Struct):
-    """Boxes, and arrows between them as pairs of positions with how many dependencies each stands for."""
+@dataclass(slots=True)
+class GraphDrawing:
+    """Boxes, and arrows between them: pairs of box positions with the number of dependencies each stands for."""
 
     source: str
     boxes: list[GraphBox]
@@ -123,7 +123,9 @@ class GraphDrawing(msgspec.Struct):
 
 
 def by_task(graph: Graph, wanted: Sequence[int]) -> GraphDrawing:
-    """One box per wanted task; all that a wanted task needs must be wanted, too."""
+    """One box per wanted task. All dependencies of a wanted task must be wanted, too."""
+    from shoal.core.task import Call
+
     position = {task: at for at, task in enumerate(wanted)}
     boxes = []
     arrows: Counter[tuple[int, int]] = Counter()
@@ -146,7 +148,7 @@ def by_task(graph: Graph, wanted: Sequence[int]) -> GraphDrawing:
 
 
 def by_category(graph: Graph, wanted: Sequence[int]) -> GraphDrawing:
-    """One box per category, in the order in which they appear."""
+    """One box per category, in order of first appearance."""
     position: dict[str, int] = {}
     boxes: list[GraphBox] = []
     for task in wanted:
@@ -164,7 +166,7 @@ def by_category(graph: Graph, wanted: Sequence[int]) -> GraphDrawing:
 
 
 def to_dot(drawing: GraphDrawing) -> str:
-    """The drawing in graphviz's language, coloured by category."""
+    """The drawing in Graphviz's language, coloured by category."""
     colours: dict[str, str] = {}
     lines = [
         f"digraph {_quoted(drawing.source)} {{",
@@ -188,7 +190,7 @@ def _quoted(text: str) -> str:
 
 
 def as_data(drawing: GraphDrawing) -> dict[str, Any]:
-    """The drawing for programs: every box with the positions of those it needs."""
+    """The drawing as data: every box with the positions of its dependencies."""
     needs: list[list[int]] = [[] for _ in drawing.boxes]
     for begin, end in drawing.arrows:
         needs[end].append(begin)

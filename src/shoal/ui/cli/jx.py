@@ -1,4 +1,4 @@
-"""`shoal jx`: evaluates a JX expression and prints its value as JSON; stands in for `jx2json`."""
+"""`shoal jx`: evaluates a JX expression and prints its value as JSON, like `jx2json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: CommandParser) -> None:
         action=SettingAction,
         const="args",
         metavar="FILE",
-        help="evaluate FILE, which holds an object, and use its keys as names",
+        help="evaluate FILE, which contains an object, and define its keys as variables",
     )
     parser.add_argument(
         "-d",
@@ -34,7 +34,7 @@ def add_arguments(parser: CommandParser) -> None:
         action=SettingAction,
         const="define",
         metavar="NAME=EXPR",
-        help="define one name; definitions see those before them",
+        help="define one variable; later definitions may use earlier ones",
     )
     parser.add_argument(
         "-c",
@@ -45,9 +45,9 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="FILE",
         help="the same as --args",
     )
-    parser.add_argument("-p", "--pretty", action="store_true", help="lay the value out, one item on each line")
-    parser.add_argument("-n", "--noeval", action="store_true", help="print the expression as it was read")
-    parser.add_argument("-v", "--version", action="store_true", help="print the version of Shoal and do nothing else")
+    parser.add_argument("-p", "--pretty", action="store_true", help="pretty-print the value, one item per line")
+    parser.add_argument("-n", "--noeval", action="store_true", help="print the parsed expression without evaluating it")
+    parser.add_argument("-v", "--version", action="store_true", help="print the version of Shoal and exit")
 
 
 def execute(arguments: argparse.Namespace) -> int:

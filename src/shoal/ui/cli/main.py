@@ -1,6 +1,6 @@
-"""The `shoal` command: finds the sub-command, and turns what goes wrong into one sentence and an exit status.
+"""The `shoal` command: dispatches to the sub-command and turns errors into one sentence and an exit status.
 
-Nothing of the engine is imported here, and of the sub-commands only the one that is called, so that `--help` is quick.
+Only the module of the called sub-command is imported, and nothing of the runtime, so that `--help` is fast.
 Each sub-command is a module of this package with `add_arguments(parser)` and `execute(arguments) -> exit status`.
 """
 
@@ -17,36 +17,36 @@ from shoal.ui.cli.parser import CommandParser, close_match
 from shoal.ui.cli.screen import open_closed_streams, print_anything
 
 COMMANDS = {
-    "run": "run a workflow, or what is left of it",
+    "run": "run a workflow, or the rest of it",
     "plan": "show what would run, and why",
-    "status": "show how a run stands, live or afterwards",
+    "status": "show the state of a run, live or finished",
     "top": "watch a run in the terminal, full screen",
-    "web": "show a run in a browser, live or afterwards",
-    "report": "write a page about a run, or about two of them",
-    "export": "write a run as an RO-Crate, for archives and other programs",
-    "why": "say why a task runs, waits, failed or need not run",
-    "output": "print what a task wrote",
-    "put": "put tokens into a net that is being run",
+    "web": "show a run in a browser, live or finished",
+    "report": "write a report of a run, or compare two runs",
+    "export": "write a run as an RO-Crate, for archiving and exchange",
+    "why": "explain why a task runs, waits, failed or is up to date",
+    "output": "print the output of a task",
+    "put": "put tokens into a running net",
     "cancel": "stop a run, or some of its tasks",
-    "adopt": "take outputs that are there as made",
-    "clean": "remove what a workflow made",
-    "graph": "draw the tasks and what they need",
-    "cluster": "start, resize, look at and end a cluster of agents",
+    "adopt": "record existing outputs as up to date",
+    "clean": "remove the files that a workflow made",
+    "graph": "draw the task graph",
+    "cluster": "start, show, resize and stop a cluster of agents",
     "attach": "follow a run on a cluster again",
-    "agent": "be one node of a cluster",
+    "agent": "run the agent of one cluster node",
     "mount": "show memory objects as files",
     "simulate": "predict a run in virtual time",
-    "bound": "say how fast a workflow could run at best",
-    "convert": "write a workflow in another language",
+    "bound": "compute lower bounds on the makespan of a workflow",
+    "convert": "convert a workflow to another language",
     "monitor": "run one command and measure it",
-    "sizing": "replay a trace of peaks under every way of sizing",
+    "sizing": "replay a trace of peak memory with every sizing policy",
     "makeflow": "run a Makeflow as the original program does, with its options",
     "makeflow-analyze": "check and describe a Makeflow, as the original program does",
     "makeflow-viz": "draw a Makeflow, as the original program does",
     "jx": "evaluate a JX expression",
 }
 STAND_INS = ("makeflow", "makeflow-analyze", "makeflow-viz", "jx", "monitor")
-"""Commands that stand in for programs whose exit status for bad input is 1."""
+"""Commands that replace other programs and use their exit status for bad input, 1."""
 OK, FAILED, BAD_INPUT, DEFECT, INTERRUPTED = 0, 1, 2, 70, 130
 
 
@@ -64,26 +64,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        return FAILED  # whoever read us has gone, and does not want to hear of it
-    except OSError as error:  # the user's machine: no permission, no room, a file that went away
+        return FAILED  # the reader closed the pipe; an error message would be of no use
+    except OSError as error:  # for example no permission, a full disk or a vanished file
         where = f"{error.filename!r}: " if error.filename is not None else ""
         return _complain(f"{where}{error.strerror or error}", FAILED)
     except UnicodeEncodeError as error:
         if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
-            return _own_up()
+            return _report_bug()
         return _complain(
-            f"{error.object!a} is no name of a file in this locale, whose encoding is {error.encoding}; "
-            "set LC_ALL=C.UTF-8, or another one with UTF-8",
+            f"{error.object!a} is not a valid file name in this locale, whose encoding is {error.encoding}; "
+            "set LC_ALL=C.UTF-8 or another UTF-8 locale",
             BAD_INPUT,
         )
-    except Exception as error:  # the top of the process: else it is a defect of Shoal, not of the user's workflow
-        return _complain("interrupted", INTERRUPTED) if _was_interrupted(error) else _own_up()
+    except Exception as error:  # outermost handler: whatever is left is a defect of Shoal
+        return _complain("interrupted", INTERRUPTED) if _was_interrupted(error) else _report_bug()
     finally:
         _flush()
 
 
 def dispatch(words: list[str]) -> int:
-    """Finds the sub-command and executes it."""
+    """Finds and executes the sub-command."""
     first = words[0] if words else "--help"
     if first in ("-h", "--help", "help"):
         if len(words) > 1 and words[1] in COMMANDS:
@@ -108,9 +108,14 @@ def dispatch(words: list[str]) -> int:
 
 def overview() -> str:
     """The text of `shoal --help`."""
-    lines = ["usage: shoal COMMAND [OPTION...]", "", "Runs workflows of many tasks, and only what is left of them.", ""]
+    lines = [
+        "usage: shoal COMMAND [OPTION...]",
+        "",
+        "Runs workflows of many tasks, and only tasks that need to run.",
+        "",
+    ]
     lines += [f"  {name:17} {summary}" for name, summary in COMMANDS.items()]
-    lines += ["", "'shoal COMMAND --help' says more; 'shoal --version' which version this is."]
+    lines += ["", "'shoal COMMAND --help' describes a command; 'shoal --version' prints the version."]
     lines += ["", "example:", "  shoal run flow.py --jobs 4"]
     return "\n".join(lines)
 
@@ -122,13 +127,13 @@ def _complain(sentence: str, status: int) -> int:
     try:
         print(printable_lines(f"shoal: {sentence}"), file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody is there to read it; the exit status says it, too
+        pass  # standard error is closed; the exit status reports the error, too
     return status
 
 
 def _flush() -> None:
-    """Writes out what was printed. What cannot be written is dropped: else Python would try again at exit, fail, and
-    end with status 120 whatever the command's own status is."""
+    """Flushes standard output and error, and drops output that cannot be written. Otherwise Python would retry at exit,
+    fail, and exit with status 120 whatever the status of the command is."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -137,15 +142,15 @@ def _flush() -> None:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is hidden behind the error: the clean-up of a library may fail at it."""
+    """Whether Ctrl-C caused this error: the clean-up code of a library may fail because of it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
-def _own_up() -> int:
+def _report_bug() -> int:
     import traceback
 
-    _complain("this is a defect of Shoal, please report it with the lines below; what had finished is kept", DEFECT)
+    _complain("this is a bug in Shoal; please report it with the lines below. Finished tasks are kept", DEFECT)
     traceback.print_exc()
     return DEFECT

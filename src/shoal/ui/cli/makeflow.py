@@ -1,4 +1,4 @@
-"""`shoal makeflow`: takes the command lines of the original program and does what that does, with fewer surprises."""
+"""`shoal makeflow`: accepts the command lines of the original Makeflow and reproduces its behaviour."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from shoal.execution.workflow_loader import Language
 
 SUMMARY = """Runs a Makeflow (or, with --json or --jx, a workflow in those languages) in the current directory as the
-original program does: same options, messages, log and exit status, except that a run in which a target was not made
-is never called a success, nothing is repeated unless asked for, and edited files resume by what their rules say.
-Exit status: 0 if everything was made, 1 if not."""
+original program does: same options, messages, log and exit status, with three exceptions: a run in which a target was
+not made never counts as a success, nothing is retried unless requested, and edited files resume according to their
+rules. Exit status: 0 if everything was made, 1 if not."""
 USAGE = "[OPTION...] [FILE]"
 EXAMPLE = "shoal makeflow -j 4 --retry-count 2 blast.mf"
 DEFAULT_FILE = "Makeflow"
@@ -31,7 +31,7 @@ COLLECTIONS = ("none", "ref_cnt", "on_demand", "all")
 BATCH_SYSTEMS = ("wq", "vine", "condor", "sge", "uge", "pbs", "lsf", "torque", "moab", "mpi", "slurm", "chirp",
                  "amazon", "amazon-batch", "lambda", "mesos", "k8s", "cluster", "flux")  # fmt: skip
 
-# Options that make no difference to a run on this machine: they are read and left at that.
+# Options without effect on a local run: they are accepted and ignored.
 IGNORED_FLAGS = ("-a --advertise", "-A --disable-afs-check", "-E", "-O", "-M", "--disable-cache",
                  "--disable-heartbeat", "--safe-submit-mode", "--verbose-jobnames", "--ignore-memory-spec",
                  "--send-environment")  # fmt: skip
@@ -50,12 +50,12 @@ REFUSED_FLAGS = ("--archive", "--archive-read", "--archive-write", "--enforcemen
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.allow_abbrev = True  # as the original's own reader of options does
+    parser.allow_abbrev = True  # as the option parser of the original does
     parser.add_argument("files", nargs="*", metavar="FILE", help="the workflow (default: Makeflow)")
     _add_basic(parser)
     _add_data(parser)
     _add_wrapping(parser)
-    other = parser.add_argument_group("read for the sake of existing command lines")
+    other = parser.add_argument_group("accepted for compatibility and ignored")
     for names in IGNORED_FLAGS:
         other.add_argument(*names.split(), action="store_true", help=argparse.SUPPRESS)
     for names in IGNORED_VALUES:
@@ -67,21 +67,21 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def _add_basic(parser: CommandParser) -> None:
-    basic = parser.add_argument_group("what is done")
+    basic = parser.add_argument_group("basic options")
     basic.add_argument("-T", "--batch-type", metavar="TYPE", help="local, or dryrun: write FILE.sh and run nothing")
     basic.add_argument(
-        "-c", "--clean", metavar="KIND", nargs="?", help=f"remove files in place of running: {', '.join(CLEANED)}"
+        "-c", "--clean", metavar="KIND", nargs="?", help=f"remove files instead of running: {', '.join(CLEANED)}"
     )
     basic.add_argument("-X", "--change-directory", metavar="DIR", help="run in this directory")
     basic.add_argument("--argv", metavar="FILE", help="read options from a JSON object")
-    basic.add_argument("-v", "--version", action="store_true", help="show the version and do nothing else")
+    basic.add_argument("-v", "--version", action="store_true", help="print the version and exit")
     basic.add_argument("--json", action="store_true", help="the workflow is written in JSON")
     basic.add_argument("--jx", action="store_true", help="the workflow is written in JX")
     add_settings(basic)
     basic.add_argument("-j", "--max-local", metavar="N", help="jobs to run at once (default: one for each core)")
     basic.add_argument("-J", "--max-remote", metavar="N", help=argparse.SUPPRESS)
     basic.add_argument("-R", "--retry", action="store_true", help="repeat failed jobs up to 5 times")
-    basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to so many times")
+    basic.add_argument("-r", "--retry-count", metavar="N", help="repeat failed jobs up to N times")
     basic.add_argument("-l", "--makeflow-log", metavar="FILE", help="the log (default: FILE.makeflowlog)")
     basic.add_argument("--log-verbose", action="store_true", help="describe every rule in a new log")
     basic.add_argument("-f", "--summary-log", metavar="FILE", help="write a summary at the end")
@@ -94,35 +94,41 @@ def _add_basic(parser: CommandParser) -> None:
 def _add_data(parser: CommandParser) -> None:
     data = parser.add_argument_group("files")
     data.add_argument("-g", "--gc", metavar="KIND", help=f"collect garbage: {', '.join(COLLECTIONS)}")
-    data.add_argument("-G", "--gc-count", metavar="N", help="files that may stand before on_demand collects (16)")
+    data.add_argument("-G", "--gc-count", metavar="N", help="number of files at which on_demand collects (16)")
     data.add_argument("--gc-size", metavar="BYTES", help="free disk below which on_demand collects (10M)")
-    data.add_argument("--skip-file-check", action="store_true", help="start although source files are missing")
+    data.add_argument("--skip-file-check", action="store_true", help="start even if source files are missing")
     data.add_argument("--do-not-save-failed-output", action="store_true", help="make no makeflow.failed.N directories")
-    data.add_argument("--wait-for-files-upto", metavar="SECONDS", help="wait for outputs after a command has ended")
-    data.add_argument("-z", "--zero-length-error", action="store_true", help="a rule that makes an empty file fails")
+    data.add_argument(
+        "--wait-for-files-upto", metavar="SECONDS", help="wait up to this time for outputs after a command has ended"
+    )
+    data.add_argument("-z", "--zero-length-error", action="store_true", help="treat an empty output file as a failure")
 
 
 def _add_wrapping(parser: CommandParser) -> None:
-    wrapping = parser.add_argument_group("what is put around every command")
+    wrapping = parser.add_argument_group("command wrapping")
     wrapping.add_argument(
         "--wrapper", metavar="CMD", action="append", default=[], help="{} is the command, [] quoted, %% the rule"
     )
-    wrapping.add_argument("--wrapper-input", metavar="FILE", action="append", default=[], help="a file it reads")
-    wrapping.add_argument("--wrapper-output", metavar="FILE", action="append", default=[], help="a file it makes")
+    wrapping.add_argument(
+        "--wrapper-input", metavar="FILE", action="append", default=[], help="an input file of the wrapper"
+    )
+    wrapping.add_argument(
+        "--wrapper-output", metavar="FILE", action="append", default=[], help="an output file of the wrapper"
+    )
     wrapping.add_argument("--sandbox", action="store_true", help="run each rule in a directory of its own")
     wrapping.add_argument("--monitor", metavar="DIR", help="measure every rule and write summaries to DIR")
-    wrapping.add_argument("--monitor-exe", metavar="FILE", help="another monitor program")
-    wrapping.add_argument("--monitor-interval", metavar="SECONDS", help="seconds between two looks (1)")
-    wrapping.add_argument("--monitor-with-time-series", action="store_true", help="also write what was seen each time")
-    wrapping.add_argument("--monitor-with-opened-files", action="store_true", help="also write which files were opened")
+    wrapping.add_argument("--monitor-exe", metavar="FILE", help="use this monitor program")
+    wrapping.add_argument("--monitor-interval", metavar="SECONDS", help="seconds between two measurements (1)")
+    wrapping.add_argument("--monitor-with-time-series", action="store_true", help="also write a time series")
+    wrapping.add_argument("--monitor-with-opened-files", action="store_true", help="also write the opened files")
     wrapping.add_argument("--monitor-log-fmt", metavar="NAME", help="name of the summaries, %% is the rule")
     wrapping.add_argument("--monitor-measure-dir", action="store_true", help="measure the directory too (always done)")
 
 
 def rewrite(words: Sequence[str], inside: tuple[str, ...] = ()) -> list[str]:
-    """The command line with what argparse cannot read made plain: `-c` without a value, and `--argv` replaced.
+    """Rewrites what argparse cannot parse: `-c` without a value, and `--argv`, which is replaced by the file's options.
 
-    `inside` are the files of options that the words come from.
+    `inside` are the option files that the words come from.
     """
     plain: list[str] = []
     rest = list(words)
@@ -135,7 +141,7 @@ def rewrite(words: Sequence[str], inside: tuple[str, ...] = ()) -> list[str]:
         elif word == "--argv" or word.startswith("--argv="):
             name = word.partition("=")[2] if "=" in word else rest.pop(0) if rest else ""
             rest = [*_words_of_file(name, inside), *rest]
-        elif word == "--":  # what follows are files, also those that look like options
+        elif word == "--":  # everything after it is a file name, even if it looks like an option
             plain += [f"./{name}" if name.startswith("-") else name for name in rest]
             break
         else:
@@ -148,9 +154,9 @@ def _words_of_file(name: str, inside: tuple[str, ...]) -> list[str]:
     from shoal.execution.workflow_loader import read_file
 
     if not name:
-        raise InputError("--argv needs the name of a file")
+        raise InputError("--argv needs a file name")
     if name in inside:
-        raise InputError(f"the file of options {name!r} includes itself", file=inside[-1])
+        raise InputError(f"the option file {name!r} includes itself", file=inside[-1])
     return rewrite(argv_words(read_file(name), name), (*inside, name))
 
 
@@ -224,9 +230,9 @@ def _file_of(arguments: argparse.Namespace) -> str:
     if len(files) == 1:
         return files[0]
     if len(files) > 1:
-        raise InputError(f"one workflow file at a time, not {len(files)} ({' '.join(files)})")
+        raise InputError(f"only one workflow file is accepted, not {len(files)} ({' '.join(files)})")
     if not os.path.exists(DEFAULT_FILE):
-        raise InputError('no workflow was named and there is no file "Makeflow"', remedy="name it: shoal makeflow FILE")
+        raise InputError('no workflow is named and there is no file "Makeflow"', remedy="name it: shoal makeflow FILE")
     return DEFAULT_FILE
 
 
@@ -268,7 +274,7 @@ def _monitor(arguments: argparse.Namespace) -> MonitorSettings | None:
     if arguments.monitor is None:
         return None
     if not arguments.monitor:
-        raise InputError("--monitor needs the name of a directory")
+        raise InputError("--monitor needs a directory name")
     name = arguments.monitor_log_fmt or "resource-rule-%%"
     return MonitorSettings(
         arguments.monitor,
@@ -281,7 +287,7 @@ def _monitor(arguments: argparse.Namespace) -> MonitorSettings | None:
 
 
 def _jobs(arguments: argparse.Namespace) -> int:
-    """The least of what options and their variables say; else as many as there are cores."""
+    """The smallest limit that options and environment variables set; without one, the number of cores."""
     from shoal.execution.run_options import available_cores
 
     def limit(value: str | None, option: str, variable: str) -> list[int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.formats.makeflow.document import Makeflow
 
 SUMMARY = """Checks a Makeflow (or a workflow in JSON or JX) and describes it, without running anything. Without an
-option it is only read. The file is ./Makeflow if none is named."""
+option it is only parsed. The default file is ./Makeflow."""
 USAGE = "[OPTION...] [FILE]"
 EXAMPLE = "shoal makeflow-analyze -k example.makeflow"
 DEFAULT_FILE = "./Makeflow"
@@ -40,7 +40,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def add_language(parser: CommandParser) -> None:
-    """The options that say in which language the workflow is written."""
+    """Adds the options that select the language of the workflow."""
     parser.add_argument("--json", action="store_true", help="the workflow is written in JSON")
     parser.add_argument("--jx", action="store_true", help="the workflow is written in JX")
     add_settings(parser)
@@ -91,9 +91,9 @@ def print_version(command: str) -> None:
 
 
 def named_file(words: Sequence[str]) -> str:
-    """The workflow that the command line names, or the usual one if it is there."""
+    """Returns the workflow named on the command line, or the default file if it exists."""
     if len(words) > 1:
-        raise InputError(f"one workflow at a time, please: {words[0]!r} or {words[1]!r}")
+        raise InputError(f"only one workflow file is accepted, not {words[0]!r} and {words[1]!r}")
     if words:
         return words[0]
     if not os.access(DEFAULT_FILE, os.R_OK):
@@ -102,12 +102,12 @@ def named_file(words: Sequence[str]) -> str:
 
 
 def read_document(path: str, arguments: argparse.Namespace) -> Makeflow:
-    """Reads the workflow in the language the options speak of."""
+    """Reads the workflow in the language that the options select."""
     import gc
 
     from shoal.execution.workflow_loader import Language, load_document
 
-    # This process is short and keeps nearly all it makes; searching that for garbage takes longer than the reading.
+    # This short process keeps nearly all objects it creates; garbage collection would take longer than the parsing.
     gc.disable()
     uses_jx = arguments.jx or arguments.jx_settings
     language: Language = "jx" if uses_jx else "json" if arguments.json else "makeflow"
@@ -115,7 +115,7 @@ def read_document(path: str, arguments: argparse.Namespace) -> Makeflow:
 
 
 def with_line_shown(error: InputError, path: str) -> InputError:
-    """The error with the line of the file it speaks of, and a caret below the first name it mentions there."""
+    """Adds the offending source line to the error, with a caret below the first name that the error mentions."""
     if error.line is None or error.text is not None:
         return error
     try:
@@ -131,7 +131,7 @@ def with_line_shown(error: InputError, path: str) -> InputError:
 
 
 def _write_bundle(makeflow: Makeflow, path: str, directory: str) -> None:
-    """Writes the workflow with its files into a directory, and prints what each file is called there."""
+    """Writes the workflow with its files into a directory, and prints the new name of each file."""
     import shutil
 
     from shoal.formats.makeflow.analysis import bundle_names, input_files, rename_files
@@ -146,7 +146,7 @@ def _write_bundle(makeflow: Makeflow, path: str, directory: str) -> None:
             try:
                 shutil.copytree(here, target, dirs_exist_ok=True)
             except RecursionError:
-                raise InputError(f"{here!r} has too many levels of folders to be copied") from None
+                raise InputError(f"{here!r} is nested too deeply to be copied") from None
         elif os.path.isfile(here):
             shutil.copy2(here, target)
     text = write_makeflow(rename_files(makeflow, names))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SUMMARY = """Draws a Makeflow (or a workflow in JSON or JX) on standard output. The formats are dot (for Graphviz),
 json, cyto (for Cytoscape; also writes ./style.xml), ppm (a picture) and dax (for Pegasus; writes FILE.dax, FILE.rc and
-FILE.tc here). The file is ./Makeflow if none is named."""
+FILE.tc here). The default file is ./Makeflow."""
 USAGE = "[OPTION...] [FILE]"
 EXAMPLE = "shoal makeflow-viz -D dot example.makeflow | dot -T svg > example.svg"
 FORMATS = ("dot", "ppm", "cyto", "dax", "json")
@@ -52,7 +52,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 class _ImplyFormat(argparse.Action):
-    """Stores the option's value, or its constant, and chooses the format it belongs to."""
+    """Stores the option's value or constant, and selects the format to which the option belongs."""
 
     def __init__(self, option_strings: list[str], dest: str, implied: str, **keywords: object) -> None:
         super().__init__(option_strings, dest, **keywords)  # type: ignore[arg-type]  # argparse's own keywords, passed on
@@ -77,7 +77,7 @@ def _add_dot_options(parser: CommandParser) -> None:
         parser.add_argument(name, action=_ImplyFormat, implied="dot", nargs=0, const=True, default=False, help=what)
     parser.add_argument("--dot-labels", action="store_true", default=True, help=argparse.SUPPRESS)
     parser.add_argument("--dot-no-labels", dest="dot_labels", action="store_false", help="draw shapes without text")
-    parser.add_argument("--dot-details", action="store_true", help="draw what tasks ask for and see")
+    parser.add_argument("--dot-details", action="store_true", help="draw requested and measured resources of tasks")
     parser.add_argument("--dot-no-details", dest="dot_details", action="store_false", help=argparse.SUPPRESS)
     parser.add_argument("--dot-task-id", action="store_true", help="label tasks with their numbers")
     for kind in ("graph", "node", "edge", "task", "file"):
@@ -86,9 +86,9 @@ def _add_dot_options(parser: CommandParser) -> None:
 
 def _add_ppm_options(parser: CommandParser) -> None:
     for name, metavar, what in (
-        ("--ppm-highlight-row", "ROW", "mark a level"),
-        ("--ppm-highlight-file", "NAME", "mark the task that makes a file"),
-        ("--ppm-highlight-exe", "PROGRAM", "mark the tasks that run a program"),
+        ("--ppm-highlight-row", "ROW", "highlight a level"),
+        ("--ppm-highlight-file", "NAME", "highlight the task that makes a file"),
+        ("--ppm-highlight-exe", "PROGRAM", "highlight the tasks that run a program"),
     ):
         parser.add_argument(name, dest="ppm", action=_ImplyFormat, implied="ppm", metavar=metavar, help=what)
     parser.add_argument(
@@ -98,7 +98,7 @@ def _add_ppm_options(parser: CommandParser) -> None:
         implied="ppm",
         nargs=0,
         const=("--ppm-show-levels", ""),
-        help="give each level a colour",
+        help="colour each level differently",
     )
 
 
@@ -169,7 +169,7 @@ def _colour(option: tuple[str, str] | None) -> Colour:
         try:
             return drawings.highlighting_row(int(value))
         except ValueError:
-            raise InputError(f"{name} needs the number of a level, not {value!r}") from None
+            raise InputError(f"{name} needs a level number, not {value!r}") from None
     if name == "--ppm-highlight-file":
         return drawings.highlighting_file(value)
     if name == "--ppm-highlight-exe":

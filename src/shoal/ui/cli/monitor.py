@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from shoal.ui.cli.parser import CommandParser
 
 SUMMARY = """Runs one command, measures its whole process tree, and writes a summary as JSON. A command that exceeds a
-limit is ended. The options are those of resource_monitor, and so are the names in the summary. The exit status is 0 if
-the command ended well, 1 if it failed, 2 if it exceeded a limit, 3 if that was its wall time, and 4 if the monitor
-could not do its work."""
+limit is killed. The options and the names in the summary are those of resource_monitor. The exit status is 0 if the
+command succeeded, 1 if it failed, 2 if it exceeded a limit, 3 if that was its wall time, and 4 if the monitor itself
+failed."""
 USAGE = "[OPTION...] -- COMMAND..."
 EXAMPLE = "shoal monitor -L 'memory: 4096' -O compute --with-time-series -- ./compute data"
 
 
 class MonitorParser(CommandParser):
-    """Leaves alone what stands after `--`: options there are the command's, also one that asks for help."""
+    """Passes everything after `--` to the command, including options such as --help."""
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
         at = words.index("--") if "--" in words else len(words)
@@ -40,7 +40,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Becomes the lean monitor: a process as large as this one could not tell what a small command needs."""
+    """Replaces this process by a small monitor: the memory of a large one would distort the measurement."""
     import os
 
     from shoal.compat.resource_monitor.options import OPTIONS

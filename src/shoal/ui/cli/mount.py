@@ -1,4 +1,4 @@
-"""`shoal mount`: memory objects as files, for programs that want paths."""
+"""`shoal mount`: shows memory objects as files, for programs that need paths."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shoal.ui.cli.parser import CommandParser
 if TYPE_CHECKING:
     from shoal.data.memory.handle import Memory
 
-SUMMARY = """Shows the named objects of the memory layer as files in DIR, to be read and written, until DIR is unmounted
-('fusermount3 -u DIR') or this command is ended. With --run those of one run, otherwise each run has a folder. A file
-that is written anew becomes an object when it is closed."""
+SUMMARY = """Shows the named objects of the memory layer as readable and writable files in DIR, until DIR is unmounted
+('fusermount3 -u DIR') or this command ends. With --run it shows the objects of one run, otherwise a directory for each
+run. A new or rewritten file becomes an object when it is closed."""
 USAGE = "DIR [--run RUN] [--cluster NAME]"
 EXAMPLE = "shoal mount /mnt/objects --cluster lab --run 20260101-120000"
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="an empty folder")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="an empty directory")
     parser.add_argument("--run", metavar="RUN", default="", help="show the objects of this run")
     parser.add_argument(
         "--cluster", metavar="NAME", help="the cluster, or its access file (default: the only one, or this task's)"
@@ -29,7 +29,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     if not arguments.folder:
-        raise InputError("a mount needs a folder", remedy="write 'shoal mount DIR'")
+        raise InputError("a mount needs a directory", remedy="write 'shoal mount DIR'")
     from shoal.data.memory.mount import check_permitted, library, mount
 
     library()
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _memory(cluster: str | None, run: str) -> Memory:
-    """That of this task or program, that of a node on this machine, or that of the cluster."""
+    """The memory of this task or program, of a node on this machine, or of the cluster."""
     from shoal.data.memory.client import VARIABLE, attach
 
     if cluster is None and os.environ.get(VARIABLE):
@@ -64,5 +64,5 @@ def _only_cluster() -> str:
     names = sorted(os.listdir(base)) if os.path.isdir(base) else []
     if len(names) != 1:
         known = f"there are {', '.join(names)}" if names else "start one with 'shoal cluster start'"
-        raise InputError("it is not clear which cluster is meant", remedy=f"name it with --cluster NAME; {known}")
+        raise InputError("the cluster is ambiguous", remedy=f"name it with --cluster NAME; {known}")
     return names[0]

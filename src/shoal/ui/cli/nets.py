@@ -1,4 +1,4 @@
-"""`shoal run` of a file that defines a net: starts it, minds signals and requests, tells how it ended."""
+"""`shoal run` of a net: displays, signals, requests and the final report; `shoal status` and `shoal why` of nets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def numbered(counts: Mapping[str, int], nothing: str = "none") -> str:
 
 
 def as_json(value: object) -> Any:
-    """The value as JSON has it, or else as Python shows it."""
+    """Converts the value to JSON data; values without a JSON form become their Python representation."""
     try:
         json.dumps(value)
     except (TypeError, ValueError):
@@ -61,7 +61,7 @@ def as_json(value: object) -> Any:
 
 
 class NetDisplay:
-    """Shows failures only; the others add to it."""
+    """Shows failures only. The other displays extend it."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -72,13 +72,13 @@ class NetDisplay:
         self._printed: deque[str] = deque()
         self._failures = 0
 
-    # ---- in the net's thread
+    # ---- called in the net's thread
 
     def task_over(self, task: Task, started: float, ended: float, cpu: float, problem: str) -> None:
-        told = {"time": ended, "name": f"{task.transition.name} {task.id}", "transition": task.transition.name}
+        task_facts = {"time": ended, "name": f"{task.transition.name} {task.id}", "transition": task.transition.name}
         times = {"seconds": round(ended - started, 6), "cpu": round(cpu, 6)}
         verdict = "done" if not problem else "failed" if task.transition.on_error is None else "caught"
-        self._ended.append({**told, "attempt": task.attempt, "verdict": verdict, **times, "message": problem})
+        self._ended.append({**task_facts, "attempt": task.attempt, "verdict": verdict, **times, "message": problem})
 
     def marked(self, mark: NetMarked) -> None:
         self._marks.append(mark)
@@ -86,13 +86,13 @@ class NetDisplay:
     def printed(self, text: str) -> None:
         self._printed.append(text)
 
-    # ---- in the main thread
+    # ---- called in the main thread
 
     def begin(self, net: str, resumed: bool, cores: float) -> None:
-        """The net has been started."""
+        """Called when the net has been started."""
 
     def show(self) -> None:
-        """What happened since the last time."""
+        """Shows what happened since the last call."""
         pieces = [self._printed.popleft() for _ in range(len(self._printed))]
         if text := "".join(pieces).rstrip("\n"):
             self.show_printed(text)
@@ -103,20 +103,20 @@ class NetDisplay:
             self.show_mark()
         self.tick(time.monotonic())
 
-    def show_task(self, told: dict[str, Any]) -> None:
-        if told["verdict"] == "failed":
+    def show_task(self, task: dict[str, Any]) -> None:
+        if task["verdict"] == "failed":
             self._failures += 1
             if self._failures <= NAMED_FAILURES:
-                self.screen.say(self.screen.paint(printable_lines(f"failed: {told['name']}: {told['message']}"), "red"))
+                self.screen.say(self.screen.paint(printable_lines(f"failed: {task['name']}: {task['message']}"), "red"))
             if self._failures == NAMED_FAILURES:
                 self.screen.say("shoal: further failures are only counted; 'shoal status' lists them")
 
     def show_printed(self, text: str) -> None:
-        """What the net's functions printed."""
+        """Shows text that the net's functions printed."""
         self.screen.say(text)
 
     def show_mark(self) -> None:
-        """The mark is new."""
+        """Called when the marking is new."""
 
     def tick(self, now: float) -> None:
         """Called about ten times a second."""
@@ -124,34 +124,34 @@ class NetDisplay:
     def note(self, text: str) -> None:
         self.screen.say(printable_lines(f"shoal: {text}"))
 
-    def end(self, told: dict[str, Any]) -> None:
-        """The run is over; `told` is how, as data."""
+    def end(self, result: dict[str, Any]) -> None:
+        """Called when the run is over; `told` is its result as data."""
         self.screen.erase()
 
-    def standing(self) -> list[str]:
-        """How the net stands, in two lines."""
+    def state_lines(self) -> list[str]:
+        """The state of the net in two lines."""
         mark = self.mark
         done, running = sum(mark.done.values()), sum(mark.running.values())
         took = show_seconds(time.monotonic() - self.began)
         failed = f", {count(len(mark.problems), 'problem')}" if mark.problems else ""
         return [
-            f"{done:,} done, {running:,} under way ({numbered(mark.running)}){failed}, {took}",
+            f"{done:,} done, {running:,} running ({numbered(mark.running)}){failed}, {took}",
             f"tokens: {numbered(mark.tokens)}",
         ]
 
 
 class PlainNetDisplay(NetDisplay):
-    """Adds a line at the start and one every ten seconds."""
+    """Prints a line at the start and one every ten seconds."""
 
     def begin(self, net: str, resumed: bool, cores: float) -> None:
-        how = "going on with" if resumed else "running"
+        how = "continuing" if resumed else "running"
         self.screen.say(f"{how} net {net!r} on {show_cores(cores)}")
         self._next = self.began + PLAIN_SECONDS
 
     def tick(self, now: float) -> None:
         if now >= self._next:
             self._next = now + PLAIN_SECONDS
-            self.screen.say(printable("; ".join(self.standing())))
+            self.screen.say(printable("; ".join(self.state_lines())))
 
 
 class LiveNetDisplay(NetDisplay):
@@ -164,7 +164,7 @@ class LiveNetDisplay(NetDisplay):
         if now >= self._next:
             self._next = now + REDRAW_SECONDS
             width = self.screen.size()[0] - 1
-            self.screen.draw([cut(printable(line), width) for line in self.standing()])
+            self.screen.draw([cut(printable(line), width) for line in self.state_lines()])
 
 
 class JsonNetDisplay(NetDisplay):
@@ -173,13 +173,13 @@ class JsonNetDisplay(NetDisplay):
     def begin(self, net: str, resumed: bool, cores: float) -> None:
         self._emit("run_started", time=time.time(), net=net, resumed=resumed, cores=cores)
 
-    def show_task(self, told: dict[str, Any]) -> None:
-        self._emit("task_ended", **told)
+    def show_task(self, task: dict[str, Any]) -> None:
+        self._emit("task_ended", **task)
 
     def show_mark(self) -> None:
         mark = self.mark
-        told = {"tokens": mark.tokens, "running": mark.running, "done": mark.done, "problems": mark.problems}
-        self._emit("marked", time=mark.time, **told)
+        marking = {"tokens": mark.tokens, "running": mark.running, "done": mark.done, "problems": mark.problems}
+        self._emit("marked", time=mark.time, **marking)
 
     def show_printed(self, text: str) -> None:
         self._emit("printed", text=text)
@@ -187,15 +187,15 @@ class JsonNetDisplay(NetDisplay):
     def note(self, text: str) -> None:
         self._emit("note", text=text)
 
-    def end(self, told: dict[str, Any]) -> None:
-        self._emit("run_ended", **told)
+    def end(self, result: dict[str, Any]) -> None:
+        self._emit("run_ended", **result)
 
     def _emit(self, event: str, **fields: Any) -> None:
         self.screen.say(json.dumps({"event": event, **fields}))
 
 
 class Printing(io.TextIOBase):
-    """Stands in the place of standard output while a net runs: what its functions print is shown, not mixed with the
+    """Replaces standard output while a net runs: text that its functions print is displayed, and not mixed with the
     result."""
 
     def __init__(self, display: NetDisplay) -> None:
@@ -210,7 +210,7 @@ class Printing(io.TextIOBase):
 
 
 def choose_net_display(arguments: argparse.Namespace) -> NetDisplay:
-    """The display that was asked for, or that fits where standard error goes."""
+    """Returns the display selected by the options, or the one that suits standard error."""
     if arguments.json:
         return JsonNetDisplay(Screen(sys.stdout))
     screen = Screen(sys.stderr)
@@ -221,12 +221,12 @@ def choose_net_display(arguments: argparse.Namespace) -> NetDisplay:
 
 MOST_SHOWN = 10
 _NEEDED = ("take", "read")
-"""Arcs of which each wants a token."""
+"""Arc kinds that need a token."""
 NO_MARK = NetMarked(0.0, {}, {}, {}, [])
 
 
 def net_headline(name: str, follower: Follower, phase: RunPhase, now: float) -> str:
-    """One line: which net, and what has become of its last run."""
+    """One line: the net and the outcome of its latest run."""
     state = follower.state
     mark = state.mark or NO_MARK
     what = f"{name}: net {state.net.name!r}" if state.net is not None else name
@@ -237,17 +237,17 @@ def net_headline(name: str, follower: Follower, phase: RunPhase, now: float) -> 
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
         return f"{what} running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
-        return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
-    how = {"ok": "came to its end", "failed": "failed"}.get(state.end.outcome)
+        return f"{what} killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' continues it"
+    how = {"ok": "ended", "failed": "failed"}.get(state.end.outcome)
     if how is None:
         how = f"stopped ({state.end.outcome})"
-        done += "; 'shoal run' goes on from there"
+        done += "; 'shoal run' continues it"
     took = show_seconds(state.last_time - began)
     return f"{what} {how} at {show_moment(state.last_time, now)} after {took}, {done}"
 
 
 def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool = False) -> list[str]:
-    """The whole picture, as lines: tokens by place, tasks by transition, problems."""
+    """The full text output: tokens by place, tasks by transition, problems."""
     state = follower.state
     mark = state.mark or NO_MARK
     lines = [net_headline(follower.workspace.workflow.rsplit("/", 1)[-1], follower, phase, now)]
@@ -270,7 +270,7 @@ def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool
 
 
 def net_as_data(follower: Follower, phase: RunPhase) -> dict[str, Any]:
-    """The same for programs; times are seconds since the epoch."""
+    """The same as data; times are seconds since the epoch."""
     state = follower.state
     mark, start, end = state.mark or NO_MARK, state.start, state.end
     return {
@@ -294,7 +294,7 @@ def net_as_data(follower: Follower, phase: RunPhase) -> dict[str, Any]:
 
 
 def why_nothing_runs(net: NetShown, state: RunStatus, phase: RunPhase, wanted: str | None) -> list[str]:
-    """Why transitions do not fire: all of them, or the one that is named `wanted`."""
+    """Why transitions do not fire: all of them, or the one named `wanted`."""
     known = [transition.name for transition in net.transitions]
     if wanted is not None and wanted not in known:
         raise InputError(
@@ -329,7 +329,7 @@ def _is_finished(state: RunStatus, phase: RunPhase) -> bool:
 
 
 def _left_with(transition: TransitionShown, net: NetShown, state: RunStatus, tokens: dict[str, int]) -> str:
-    """Of a net that has ended: how many tasks a transition has done, and which tokens it left."""
+    """For an ended net: how many tasks a transition completed, and the tokens left on its places."""
     done = (state.mark or NO_MARK).done.get(transition.name)
     words = [f"{count(done, 'task')} done"] if done is not None else []
     places = dict.fromkeys(arc.place for arc in net.arcs if arc.transition == transition.name and arc.kind in _NEEDED)
@@ -353,7 +353,7 @@ def _held_by(
     elif transition.guards:
         why = "has tokens on all its places; its guards and keys accept none of them yet"
     else:
-        why = "has tokens on all its places; it waits for its turn or for equal keys, or may no longer fire"
+        why = "has tokens on all its places; it waits for a free slot or for equal keys, or may no longer fire"
     return runs + why + (f"; {aside[0]}" if aside else "")
 
 
@@ -395,8 +395,8 @@ def run_net(
     cluster: str | None,
     open_page: Callable[[], None],
 ) -> int:
-    """Runs the net to its end, or as far as it comes, and returns the exit status; `open_page` is called before it
-    begins, and not of one that is refused."""
+    """Runs the net until it ends or cannot continue, and returns the exit status. `open_page` is called before the
+    start, and not for a net that is refused."""
     _refuse_meaningless(net, words, arguments)
     open_page()
     if not arguments.force and _is_over(net, workspace, words, arguments):
@@ -417,7 +417,7 @@ def run_net(
             )
             display.begin(net.name, run.resumed, client.node.get("cores") / FRACTION)
             if run.ended_on:
-                display.note(f"a killed client had left tasks on the cluster {run.ended_on}: they were ended")
+                display.note(f"a killed client left tasks on the cluster {run.ended_on}; they were stopped")
             for note in _notes(net, is_here=not cluster):
                 display.note(note)
             _attend(run, workspace, signals, display)
@@ -432,34 +432,34 @@ def run_net(
 def _refuse_meaningless(net: Net, words: Sequence[str], arguments: argparse.Namespace) -> None:
     for word in words:
         if "=" not in word:
-            raise InputError(f"{word!r} is asked for, but a net has no targets", remedy="parameters are NAME=VALUE")
+            raise InputError(f"a net has no targets such as {word!r}", remedy="parameters are NAME=VALUE")
     refused = [option for name, option in MEANINGLESS.items() if getattr(arguments, name)]
     refused += [f"--{name}" for name, usual in DEFAULTS.items() if getattr(arguments, name) != usual]
     if refused:
-        raise InputError(f"{refused[0]} means nothing for the net {net.name!r}", remedy="leave it out")
+        raise InputError(f"{refused[0]} has no effect on the net {net.name!r}", remedy="leave it out")
     if arguments.cluster:
         for name, option in LOCAL.items():
             if getattr(arguments, name):
-                raise InputError(f"{option} is about this machine, and the net is to run on a cluster")
+                raise InputError(f"{option} applies to this machine, but the net runs on a cluster")
 
 
 def _notes(net: Net, *, is_here: bool) -> Iterator[str]:
-    """What is not as the net's tasks would have it."""
+    """Settings of the net's tasks that have no effect."""
     tasks = [spec for spec in net.transitions.values() if spec.is_task]
     if any(spec.profile.resources.get("memory") > 0 for spec in tasks):
-        yield "memory= of the tasks of a net is reserved and not held: one that takes more is not ended"
+        yield "memory= of a net's tasks is reserved, but not enforced: a task that uses more is not killed"
     is_strict = any(spec.command is not None and spec.profile.shell == STRICT for spec in tasks)
     if is_here and is_strict and program("bash") is None:
         yield NO_BASH
 
 
 def _is_over(net: Net, workspace: Workspace, words: Sequence[str], arguments: argparse.Namespace) -> bool:
-    """Whether the same net has ended well before; then that is told."""
+    """Whether the same net has already ended successfully; if so, reports it."""
     past = read_past(workspace)
     if past.begun is None or past.outcome != "ok" or past.begun.digest != digest_of(net, words):
         return False
     flow = replayed(net, past)
-    how = f"net {net.name!r} has ended before, with {count(sum(past.done.values()), 'task')} done"
+    how = f"net {net.name!r} has already ended, with {count(sum(past.done.values()), 'task')} done"
     if arguments.json:
         display = choose_net_display(arguments)
         display.note(how)
@@ -470,7 +470,7 @@ def _is_over(net: Net, workspace: Workspace, words: Sequence[str], arguments: ar
 
 
 class Signals:
-    """What this process was sent; nothing is done before the main thread looks."""
+    """Records signals sent to this process. The main thread acts on them when it polls."""
 
     def __init__(self) -> None:
         self.stopping = 0
@@ -490,7 +490,7 @@ class Signals:
 
 
 def _attend(run: NetRun, workspace: Workspace, signals: Signals, display: NetDisplay) -> None:
-    """Until it is over: shows it, takes requests, stops it when asked to."""
+    """Until the run is over: shows it, handles requests, stops it on request."""
     asked_to_stop = False
     while not run.wait(TICK_SECONDS):
         if signals.knocked:
@@ -503,7 +503,7 @@ def _attend(run: NetRun, workspace: Workspace, signals: Signals, display: NetDis
             run.stop(reason)
         display.show()
     display.show()
-    _take_requests(run, workspace)  # who put tokens too late is told so
+    _take_requests(run, workspace)  # replies to late requests that the net is over
 
 
 def _take_requests(run: NetRun, workspace: Workspace) -> None:
@@ -533,8 +533,8 @@ def ending(
     result: object,
 ) -> dict[str, Any]:
     """How a run ended, as data."""
-    told = {"time": time.time(), "status": status, "stopped": stopped, "done": done, "tokens": tokens}
-    return {**told, "problems": list(problems), "has_result": has_result, "result": as_json(result)}
+    facts = {"time": time.time(), "status": status, "stopped": stopped, "done": done, "tokens": tokens}
+    return {**facts, "problems": list(problems), "has_result": has_result, "result": as_json(result)}
 
 
 def _report(
@@ -554,10 +554,10 @@ def _report(
     if status == OK:
         _print_result(run.has_result, result, tokens, f"net {run.net.name!r} ended: {cost}", arguments.quiet)
         return status
-    how = f"stopped ({run.stopped})" if run.stopped else "could not come to a result"
+    how = f"stopped ({run.stopped})" if run.stopped else "could not complete"
     lines = [f"net {run.net.name!r} {how}: {cost}", f"tokens: {numbered(tokens)}"]
     lines += _problem_lines(problems)
-    lines.append(f"'shoal run {name}' {'goes on from there' if run.stopped else 'tries again what failed'}")
+    lines.append(f"'shoal run {name}' {'continues it' if run.stopped else 'retries what failed'}")
     Screen(sys.stderr if arguments.quiet else sys.stdout).say(printable_lines("\n".join(lines)))
     return status
 

@@ -1,4 +1,4 @@
-"""`shoal output`: what a task wrote to its standard output and error, also while it runs."""
+"""`shoal output`: prints the standard output and error of a task, also while it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.ledger.records import TaskEnded, TaskStarted
     from shoal.ledger.workspace import Workspace
 
-SUMMARY = """Prints what the last attempt of a task wrote, as it wrote it; of a running task, what it wrote so far. TASK
+SUMMARY = """Prints the output of the last attempt of a task, unchanged; for a running task, its output so far. TASK
 is a task's name, a file it makes, or its number."""
 USAGE = "TASK [FILE] [OPTION...]"
 EXAMPLE = "shoal output results/summary.txt --attempt 1"
@@ -24,9 +24,9 @@ _PIECE = 1 << 20
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser, "the task, then the workflow file")
     parser.add_argument(
-        "--attempt", type=whole_number(1, "--attempt"), metavar="N", help="that of this attempt instead"
+        "--attempt", type=whole_number(1, "--attempt"), metavar="N", help="print the output of this attempt"
     )
-    parser.add_argument("--all", action="store_true", help="that of every attempt, in all runs")
+    parser.add_argument("--all", action="store_true", help="print the output of every attempt, in all runs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not found.ended and found.running is None:
         found = find_attempts(workspace, _other_names(wanted, path, words))
     if not found.ended and found.running is None:
-        return _none(f"no attempt of {wanted!r} has been recorded")
+        return _none(f"no attempt of {wanted!r} is recorded")
     if arguments.all:
         for record in found.ended:
             print(_heading(record), flush=True)
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _other_names(wanted: str, path: str, words: list[str]) -> list[str]:
-    """What else the task is called, according to the workflow; says so if there is no such task."""
+    """Other names of the task according to the workflow; raises an error if there is no such task."""
     from shoal.ui.cli.why import find_task
 
     view, task = find_task(wanted, path, words, by_content=False)
@@ -67,7 +67,7 @@ def _other_names(wanted: str, path: str, words: list[str]) -> list[str]:
 def _print_ended(workspace: Workspace, wanted: str, found: TaskAttempts, attempt: int | None) -> int:
     records = [record for record in found.of_last_run() if attempt in (None, record.attempt)]
     if not records:
-        return _none(f"attempt {attempt} of {wanted!r} has not been recorded; {_recorded(found)}")
+        return _none(f"attempt {attempt} of {wanted!r} is not recorded; {_recorded(found)}")
     record = records[-1]
     if not record.output_size:
         print(f"shoal: {wanted!r} wrote nothing ({_heading(record)})", file=sys.stderr)
@@ -75,7 +75,7 @@ def _print_ended(workspace: Workspace, wanted: str, found: TaskAttempts, attempt
 
 
 def _recorded(found: TaskAttempts) -> str:
-    """`there is only attempt 2`, `there are attempts 1, 2 and 4`; on a cluster those that never began are skipped."""
+    """`there is only attempt 2`, `there are attempts 1, 2 and 4`; on a cluster, numbers of attempts may be missing."""
     numbers = {record.attempt for record in found.of_last_run()}
     if found.running is not None:
         numbers.add(found.running.attempt)
@@ -85,14 +85,14 @@ def _recorded(found: TaskAttempts) -> str:
 
 def _print_running(workspace: Workspace, wanted: str, started: TaskStarted) -> int:
     if started.node:
-        return _none(f"{wanted!r} is running on another node; what it writes comes here when it ends")
+        return _none(f"{wanted!r} is running on another node; its output is fetched when it ends")
     if started.slot < 0:
-        return _none(f"{wanted!r} is running as a Python call; what it writes is kept when it ends")
+        return _none(f"{wanted!r} is running as a Python call; its output is recorded when it ends")
     path = os.path.join(workspace.running, str(started.slot))
     try:
         return _copy(path, 0, os.stat(path).st_size)
     except FileNotFoundError:
-        return _none(f"{wanted!r} has just ended; ask again")
+        return _none(f"{wanted!r} has just ended; try again")
 
 
 def _heading(record: TaskEnded) -> str:
@@ -109,7 +109,7 @@ def _none(sentence: str) -> int:
 
 
 def _copy(path: str, begin: int, size: int) -> int:
-    """Writes a stretch of a file to standard output, byte for byte."""
+    """Copies a byte range of a file to standard output."""
     if not size:
         return 0
     sys.stdout.flush()

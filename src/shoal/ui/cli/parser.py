@@ -1,6 +1,6 @@
-"""Reading of command lines: argparse with errors that are one sentence, and words that are file, targets or values.
+"""Command-line parsing: an argparse parser with one-sentence errors, shared options, and sorting of positional words.
 
-What the words of one command mean beyond that is left to the command.
+A positional word is the workflow file, a target or a `name=value` parameter. Each command decides what to do with them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DEFAULT_NAMES = ("flow.py", "Flowfile.py", "Makeflow", "makeflow")
 
 
 _CLOSE = 0.65
-"""Similarity from which on one word may be meant by another; 'cores' and 'order' have 0.6."""
+"""Minimum similarity for a spelling suggestion; 'cores' and 'order', which must not match, have 0.6."""
 _FEWEST_LETTERS = 3
-"""Of an abbreviation."""
+"""Minimum length of an abbreviation that is completed."""
 _SAME_MEANING = {
     "--jobs": ("cores", "cpus", "cpu", "threads", "workers", "processes", "procs", "parallel", "nproc", "max-local"),
     "--memory": ("ram", "mem", "max-memory"),
@@ -32,13 +32,13 @@ _SAME_MEANING = {
     "--dry-run": ("just-print", "what-if", "simulate", "preview"),
     "--output": ("out", "file", "o"),
 }
-"""Options by the names that other programs have for what they say."""
-_HIDDEN = "\0"
-"""Before a word that argparse must not take for an option; no argument of a program can contain it."""
+"""Names that other programs use for an option, by the option's name here."""
+_ESCAPED = "\0"
+"""Prefix of a word that argparse must not take for an option. No argument of a program can contain this character."""
 
 
-def _uncovered(value: Any) -> Any:
-    return value.removeprefix(_HIDDEN) if isinstance(value, str) else value
+def _unescaped(value: Any) -> Any:
+    return value.removeprefix(_ESCAPED) if isinstance(value, str) else value
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -55,27 +55,27 @@ class CommandParser(argparse.ArgumentParser):
             add_help=False,
         )
         self.name = name
-        self.add_argument("-h", "--help", action="store_true", help="show this and do nothing else")
+        self.add_argument("-h", "--help", action="store_true", help="show this help and exit")
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
-        """The arguments, or None after help was asked for and printed; what follows `--` is never an option."""
+        """Returns the arguments, or None after printing the help. Words after `--` are never options."""
         at = list(words).index("--") if "--" in words else len(words)
         options, plain = words[:at], words[at + 1 :]
         if "-h" in options or "--help" in options:
             self.print_help()
             return None
-        covered = ["--", *(_HIDDEN + word for word in plain)] if plain else []
-        arguments, unknown = self.parse_known_intermixed_args([*options, *covered])
+        escaped = ["--", *(_ESCAPED + word for word in plain)] if plain else []
+        arguments, unknown = self.parse_known_intermixed_args([*options, *escaped])
         unknown = [word for word in unknown if word != "--"]
         if unknown:
             self._refuse(unknown[0])
         for name, value in vars(arguments).items():
-            setattr(arguments, name, [_uncovered(word) for word in value] if type(value) is list else _uncovered(value))
+            setattr(arguments, name, [_unescaped(word) for word in value] if type(value) is list else _unescaped(value))
         return arguments
 
     def _refuse(self, word: str) -> None:
-        if word.startswith(_HIDDEN):
-            raise InputError(f"{_uncovered(word)!r} is a word too many", remedy=f"see 'shoal {self.name} --help'")
+        if word.startswith(_ESCAPED):
+            raise InputError(f"unexpected argument {_unescaped(word)!r}", remedy=f"see 'shoal {self.name} --help'")
         option = word.split("=", 1)[0]
         hint = self._same_meaning(option) or close_match(option, self._option_string_actions)
         raise InputError(
@@ -84,17 +84,17 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def _same_meaning(self, option: str) -> str | None:
-        """Names the option of this command that other programs call otherwise, with what it says."""
+        """Suggests the option of this command that other programs call by this name, with its help text."""
         name = option.lstrip("-")
         for known, others in _SAME_MEANING.items():
             action = self._option_string_actions.get(known)
             if name in others and action is not None:
                 value = f" {action.metavar}" if action.metavar else ""
-                return f"'{known}{value}' says that: {action.help}"
+                return f"'{known}{value}' does that: {action.help}"
         return None
 
     def error(self, message: str) -> None:  # type: ignore[override]  # argparse's own never returns either
-        """Says argparse's complaint in words of ours."""
+        """Raises argparse's complaint as an `InputError` in the wording of the other messages."""
         match = re.fullmatch(r"argument (?:\S+/)?(\S+): (.*)", message, re.DOTALL)
         if match is None:
             raise InputError(message, remedy=f"see 'shoal {self.name} --help'")
@@ -102,7 +102,7 @@ class CommandParser(argparse.ArgumentParser):
         choice = re.fullmatch(r"invalid choice: ('.*?') \(choose from (.*)\)", complaint, re.DOTALL)
         if choice:
             known = choice[2].replace("'", "")
-            raise InputError(f"{option} cannot be {choice[1]}", remedy=f"it is one of {known}")
+            raise InputError(f"{option} cannot be {choice[1]}", remedy=f"use one of {known}")
         action = self._option_string_actions.get(option)
         if complaint.startswith("expected") and action is not None and isinstance(action.nargs, int):
             several = " ".join([option, *[str(action.metavar)] * action.nargs])
@@ -115,7 +115,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def close_match(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean ...?`, or None if nothing is close in spelling. Dashes say nothing about that."""
+    """Returns `did you mean ...?`, or None if no known word is close in spelling. Leading dashes are ignored."""
     from difflib import get_close_matches
 
     bare, given = {name.lstrip("-"): name for name in known if len(name.lstrip("-")) > 1}, word.lstrip("-")
@@ -126,7 +126,7 @@ def close_match(word: str, known: Iterable[str]) -> str | None:
 
 
 def add_workflow(parser: CommandParser, what: str = "the workflow file, targets and name=value parameters") -> None:
-    """The words of a command, and the option that names the workflow file beyond doubt."""
+    """Adds the positional words of a command, and the option that names the workflow file explicitly."""
     parser.add_argument("words", nargs="*", metavar="WORD", help=what)
     parser.add_argument(
         "-w", "--workflow", metavar="FILE", help="the workflow file, when a word could be mistaken for it"
@@ -134,10 +134,10 @@ def add_workflow(parser: CommandParser, what: str = "the workflow file, targets 
 
 
 def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | None, list[str]]:
-    """The workflow file, if the first word is one, and the other words.
+    """Returns the workflow file, if the first word is one, and the other words.
 
-    A word that is a file is taken for the workflow unless there is one under a default name here and the word does not
-    look like a workflow: `shoal run result.txt` means the target, also when it has been made before.
+    A first word without `=` is taken for the workflow file, unless a workflow with a default name exists here and the
+    word does not look like a workflow: `shoal run result.txt` then means the target, even if that file exists.
     """
     if named is not None:
         return named, list(words)
@@ -150,11 +150,11 @@ def split_words(words: Sequence[str], named: str | None = None) -> tuple[str | N
 
 
 def looks_like_workflow(word: str) -> bool:
-    return has_marks_of_workflow(word) or not any(map(os.path.isfile, _DEFAULT_NAMES))
+    return is_recognised_workflow(word) or not any(map(os.path.isfile, _DEFAULT_NAMES))
 
 
-def has_marks_of_workflow(word: str) -> bool:
-    """Whether its name, its content or what was recorded of it says that a file is a workflow."""
+def is_recognised_workflow(word: str) -> bool:
+    """Whether the file's name, its content or an existing run directory identifies it as a workflow."""
     name = os.path.basename(word)
     if name.endswith(_WORKFLOW_ENDINGS) or name in _DEFAULT_NAMES:
         return True
@@ -164,7 +164,7 @@ def has_marks_of_workflow(word: str) -> bool:
 
 
 def _is_json_workflow(path: str) -> bool:
-    """Whether a JSON file has what workflows and traces have; a result that a task made may be JSON, too."""
+    """Whether a JSON file has the keys of a workflow or a trace. A task's output may be JSON, too."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -174,7 +174,7 @@ def _is_json_workflow(path: str) -> bool:
 
 
 def whole_number(least: int, what: str) -> Callable[[str], int]:
-    """A converter for argparse: a whole number that is at least so much."""
+    """Returns a converter for argparse: an integer of at least `least`."""
 
     def convert(text: str) -> int:
         try:
@@ -189,7 +189,7 @@ def whole_number(least: int, what: str) -> Callable[[str], int]:
 
 
 def port(text: str) -> int:
-    """A converter for argparse: the number of a port; 0 is any that is free."""
+    """Converts a port number for argparse; 0 stands for any free port."""
     number = whole_number(0, "a port")(text)
     if number > _MOST_PORTS:
         raise InputError(f"a port must be at most {_MOST_PORTS}, not {text}")
@@ -197,9 +197,9 @@ def port(text: str) -> int:
 
 
 def need_cluster_libraries(*, certificates: bool = False) -> None:
-    """Raises one sentence if a library is missing that only clusters use.
+    """Raises an `InputError` if a library is missing that only clusters need.
 
-    `certificates`: this command makes certificates. Clients need no library for that.
+    `certificates`: this command creates certificates. Clients do not need the library for that.
     """
     libraries = [("zmq", "pyzmq"), ("redis", "redis")]
     if certificates:
@@ -210,7 +210,7 @@ def need_cluster_libraries(*, certificates: bool = False) -> None:
 
 
 class SettingAction(argparse.Action):
-    """Notes a setting together with its kind, behind those that stood before it."""
+    """Appends a setting with its kind to the settings that precede it on the command line."""
 
     def __call__(
         self,
@@ -224,7 +224,7 @@ class SettingAction(argparse.Action):
 
 
 def add_settings(parser: argparse._ActionsContainer) -> None:
-    """`--jx-args FILE` and `--jx-define VAR=EXPR`, together in `jx_settings`."""
+    """Adds `--jx-args FILE` and `--jx-define VAR=EXPR`. Both fill `jx_settings`, because their order matters."""
     parser.add_argument(
         *("--jx-args", "--jx-context"),
         dest="jx_settings",

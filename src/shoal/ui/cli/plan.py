@@ -1,4 +1,4 @@
-"""`shoal plan`: what would run and why, and with `--nodes` how long a whole run would take; runs nothing."""
+"""`shoal plan`: shows what would run and why, and with `--nodes` predicts the run time; runs nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from shoal.ui.cli.run import add_machine, node_for
 from shoal.ui.cli.text import some, table
 
 SUMMARY = """Shows what 'shoal run' would run and for which reasons, without running or writing anything. With --nodes
-it predicts a whole run on clusters of several sizes, as 'shoal simulate' does, and says which to take; that also works
-for a workload in place of FILE."""
+it predicts the whole run on clusters of several sizes, as 'shoal simulate' does, and recommends one; that also works
+for a synthetic workload instead of FILE."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal plan flow.py all --nodes 1..64 --policy flds,mlb --plot scaling.svg"
 
@@ -39,14 +39,14 @@ def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
     add_machine(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="list every task with its reason")
-    parser.add_argument("-f", "--force", action="store_true", help="as if everything had to run")
-    parser.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
+    parser.add_argument("-f", "--force", action="store_true", help="as if every task had to run")
+    parser.add_argument("--check", choices=("time", "content"), default="time", help="how changed files are detected")
     parser.add_argument(
-        "--nodes", metavar="RANGE", help="sizes of a cluster: 1..64 (doubling), 1..64:4x, 10..50:10 or 1,2,4"
+        "--nodes", metavar="RANGE", help="cluster sizes: 1..64 (doubling), 1..64:4x, 10..50:10 or 1,2,4"
     )
-    parser.add_argument("--plot", metavar="FILE", help="with --nodes: draw makespan and cost into an SVG file")
+    parser.add_argument("--plot", metavar="FILE", help="with --nodes: draw makespan and cost as an SVG file")
     add_cluster(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -54,14 +54,14 @@ def execute(arguments: argparse.Namespace) -> int:
         return show_scaling(arguments)
     for option, value in (("--plot", arguments.plot), ("--order", arguments.order), ("--like", arguments.like)):
         if value is not None:
-            raise InputError(f"{option} goes with --nodes only", remedy="say for how many, such as --nodes 1..64")
+            raise InputError(f"{option} needs --nodes", remedy="add for example --nodes 1..64")
     for option in given_for_clusters(arguments):
-        raise InputError(f"{option} goes with --nodes only", remedy="say for how many, such as --nodes 1..64")
+        raise InputError(f"{option} needs --nodes", remedy="add for example --nodes 1..64")
     return show_plan(arguments, force=arguments.force, by_content=arguments.check == "content")
 
 
 def show_plan(arguments: argparse.Namespace, *, force: bool, by_content: bool, overwrite: bool = False) -> int:
-    """Prints the plan for the words of a command line, of `shoal plan` or of `shoal run --dry-run`."""
+    """Prints the plan for the words of a command line of `shoal plan` or `shoal run --dry-run`."""
     import json
     import sys
 
@@ -151,7 +151,7 @@ def _unknown(plan: Plan) -> str:
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
-    """The same for programs, with every task that would run."""
+    """The plan as data, with every task that would run."""
     graph, to_run = plan.graph, plan.to_run()
     return {
         "workflow": graph.source,
@@ -177,7 +177,7 @@ _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+)(x?))?")
 
 
 def show_scaling(arguments: argparse.Namespace) -> int:
-    """Predicts a run for each number of nodes and each policy, and says which to choose."""
+    """Predicts a run for each number of nodes and each policy, and recommends one."""
     import json
     import os
 
@@ -191,13 +191,15 @@ def show_scaling(arguments: argparse.Namespace) -> int:
     refuse_what_only_a_plan_has(arguments)
     counts = node_counts(arguments.nodes)
     policies, options = policies_of(arguments.policy), options_of(arguments)
-    cluster_of(arguments, counts[-1], None)  # refuses what cannot be before anything is loaded
+    cluster_of(arguments, counts[-1], None)  # rejects invalid options before anything is loaded
     plot = os.path.abspath(arguments.plot) if arguments.plot is not None else None
     if plot is not None and not is_workload(arguments):
         workflow = find_workflow(split_words(arguments.words, arguments.workflow)[0])
         check_destination(arguments.plot, "--plot", Workspace(workflow))
     if plot is not None and not os.access(os.path.dirname(plot), os.W_OK):
-        raise InputError(f"cannot write the plot {arguments.plot!r}", remedy="name a file in a directory of yours")
+        raise InputError(
+            f"cannot write the plot {arguments.plot!r}", remedy="name a file in a directory where you may write"
+        )
     subject, node = find_subject(arguments)
     specs = [cluster_of(arguments, nodes, node) for nodes in counts]
     predictions = predict_all(subject, specs, policies, options)
@@ -213,23 +215,23 @@ def show_scaling(arguments: argparse.Namespace) -> int:
 
 
 def refuse_what_only_a_plan_has(arguments: argparse.Namespace) -> None:
-    """Options that say what of the workflow runs have no meaning for a forecast of a whole run."""
+    """Rejects options that select tasks: they have no meaning for the forecast of a whole run."""
     if arguments.jobs is not None:
-        raise InputError("--jobs is for one node", remedy="say with --cores how many cores a node has")
+        raise InputError("--jobs applies to one node", remedy="give the cores of each node with --cores")
     for name, given in (("--verbose", arguments.verbose), ("--force", arguments.force)):
         if given:
-            raise InputError(f"{name} does not go with --nodes, which predicts a whole run")
+            raise InputError(f"{name} cannot be combined with --nodes, which predicts a whole run")
 
 
 def node_counts(text: str) -> list[int]:
-    """Numbers of nodes from `8`, `1,2,4`, `1..64` (doubling), `1..64:4x` (a factor) or `10..50:10` (a step)."""
+    """Parses numbers of nodes: `8`, `1,2,4`, `1..64` (doubling), `1..64:4x` (a factor) or `10..50:10` (a step)."""
     if len(text) > _LONGEST:
         raise _no_range(text[:20] + "...")
     counts: set[int] = set()
     for part in text.split(","):
         counts.update(_counts_of(part.strip(), text))
         if len(counts) > MOST_COUNTS:
-            raise InputError(f"--nodes {text!r} asks for more than {MOST_COUNTS} sizes", remedy="take larger steps")
+            raise InputError(f"--nodes {text!r} has more than {MOST_COUNTS} sizes", remedy="use larger steps")
     return sorted(counts)
 
 
@@ -241,7 +243,7 @@ def _counts_of(part: str, whole: str) -> list[int]:
         raise _no_range(whole)
     first, last = _allowed(int(found[1])), _allowed(int(found[2]))
     if first > last:
-        raise InputError(f"--nodes {part!r} goes from more nodes to fewer", remedy=f"write {last}..{first}")
+        raise InputError(f"--nodes {part!r} is a descending range", remedy=f"write {last}..{first}")
     step, is_factor = int(found[3] or 2), found[3] is None or bool(found[4])
     if step < 1 + is_factor:
         what = "factor must be at least 2" if is_factor else "step must be at least 1"
@@ -256,7 +258,7 @@ def _counts_of(part: str, whole: str) -> list[int]:
 
 def _allowed(nodes: int) -> int:
     if nodes < 1:
-        raise InputError(f"a cluster needs at least one node, not {nodes}", remedy="say --nodes 1 or more")
+        raise InputError(f"a cluster needs at least one node, not {nodes}", remedy="give --nodes 1 or more")
     if nodes > MOST_NODES:
         raise InputError(f"--nodes must be at most {MOST_NODES:,}, not {nodes:,}")
     return nodes
@@ -264,7 +266,7 @@ def _allowed(nodes: int) -> int:
 
 def _no_range(text: str) -> InputError:
     return InputError(
-        f"--nodes {text!r} says no numbers of nodes",
+        f"--nodes {text!r} is not a list or range of node numbers",
         remedy="write 1..64, 1..64:4x, 10..50:10 or 1,2,4",
     )
 
@@ -274,11 +276,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 56, 46
 _COLOURS = ("#0b62a4", "#c8500a", "#2e7d32", "#7b3fa0", "#9a7d0a", "#b0305c")
 _BOUND = "#888"
 _LEAST_APART = 34
-"""Pixels between two labels of the axis of nodes."""
+"""Minimum distance in pixels between two labels of the node axis."""
 
 
 def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]], title: str) -> str:
-    """The whole file: a panel for the makespan with the lower bound below it, and one for the cost."""
+    """Returns the SVG file: a panel for the makespan with its lower bound, and one for the cost."""
     policies = list(dict.fromkeys(each.policy for each in predictions))
     parts = _legend(policies)
     counts = sorted({each.nodes for each in predictions})
@@ -308,7 +310,7 @@ def draw(predictions: Sequence[Prediction], bounds: Sequence[tuple[int, float]],
 
 
 def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool = True) -> Axis:
-    """An axis for all values; with `whole` from a round number to a round number."""
+    """Axis for all values; with `whole` it begins and ends at round numbers."""
     known = [value for value in values if value > 0] or [1.0]
     least, most = min(known), max(known)
     if whole:
@@ -319,7 +321,7 @@ def _spanning(values: Sequence[float], begin: float, end: float, *, whole: bool 
 
 
 def _ticks(axis: Axis) -> list[float]:
-    """Round numbers on the axis, the fewer of each power of ten the more of these there are."""
+    """Round numbers on the axis: the more decades it spans, the fewer per decade."""
     powers = range(floor(log10(axis.least)), ceil(log10(axis.most)) + 1)
     decades = log10(axis.most / axis.least)
     factors = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 4 else (1.0,)
@@ -328,7 +330,7 @@ def _ticks(axis: Axis) -> list[float]:
 
 
 def _frame(label: str, across: Axis, up: Axis, counts: Sequence[int], show: Callable[[float], str]) -> list[str]:
-    """Grid and labels of one panel."""
+    """Grid and axis labels of one panel."""
     parts = [text(_LEFT, up.end - 6, label), *horizontals(up, across, _ticks(up), show)]
     last = -1.0 * _LEAST_APART
     for each in counts:
@@ -352,7 +354,7 @@ def _error_bars(predictions: Sequence[Prediction], across: Axis, up: Axis, colou
 
 
 def _legend(policies: Sequence[str]) -> list[str]:
-    """The policies with their colours, and the lower bound, in one row."""
+    """Legend: the policies with their colours, and the lower bound, in one row."""
     parts = []
     x = _LEFT
     for number, name in enumerate([*policies, "lower bound"]):

@@ -1,4 +1,4 @@
-"""Predictions on clusters in words, as tables and as data. Pure: what is shown is an argument."""
+"""Predictions on clusters as text, tables and data, and the options of `shoal simulate` and `shoal plan --nodes`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def run_as_data(
     subject: Subject, spec: ClusterSpec, options: SimulationOptions, predictions: Sequence[Prediction], bound: float
 ) -> dict[str, Any]:
-    """One cluster, for programs; times are in seconds, rates in bytes per second."""
+    """One cluster as data; times are in seconds, rates in bytes per second."""
     return {
         **_subject_as_data(subject, spec, options),
         "nodes": spec.nodes,
@@ -83,7 +83,7 @@ def _subject_as_data(subject: Subject, spec: ClusterSpec, options: SimulationOpt
 
 
 def as_data(prediction: Prediction) -> dict[str, Any]:
-    """One predicted run."""
+    """One predicted run as data."""
     played = prediction.played
     return {
         "policy": prediction.policy,
@@ -109,7 +109,7 @@ def as_data(prediction: Prediction) -> dict[str, Any]:
 def run_as_text(
     subject: Subject, spec: ClusterSpec, options: SimulationOptions, predictions: Sequence[Prediction], bound: float
 ) -> list[str]:
-    """One cluster, for people."""
+    """One cluster as text."""
     tasks = predictions[0].played.tasks
     rows = [("policy", "makespan", "utilisation", "moved", "from shared", "hits", "steals", "node hours")]
     for each in predictions:
@@ -143,7 +143,7 @@ def plan_as_text(
     predictions: Sequence[Prediction],
     advice: Advice,
 ) -> list[str]:
-    """A table over numbers of nodes, and what to choose."""
+    """Table over numbers of nodes, and the recommendation."""
     cores = count(specs[0].node.cores, "core")
     rows = [("nodes", "policy", "makespan", "utilisation", "moved", "node hours")]
     for each in predictions:
@@ -167,7 +167,7 @@ def plan_as_text(
 
 
 def show_makespan(prediction: Prediction) -> str:
-    """With its error bars, if there are any: `41.2 s (40.1 s to 43.0 s)`."""
+    """Makespan with its error bars, if there are any: `41.2 s (40.1 s to 43.0 s)`."""
     text = show_seconds(prediction.makespan)
     if prediction.shortest is None or prediction.longest is None:
         return text
@@ -175,7 +175,7 @@ def show_makespan(prediction: Prediction) -> str:
 
 
 def recommend(advice: Advice) -> str:
-    """What to choose, in one sentence."""
+    """The recommendation in one sentence."""
     near, fastest, cheapest = advice.near, advice.fastest, advice.cheapest
     if near == fastest:
         first = f"take {_named(near)}: with {show_seconds(near.makespan)} the fastest"
@@ -198,7 +198,7 @@ def _named(prediction: Prediction) -> str:
 
 
 def remarks(subject: Subject, predictions: Sequence[Prediction]) -> list[str]:
-    """What the numbers are worth."""
+    """How reliable the numbers are."""
     expected = subject.expected
     if expected is None:
         return []
@@ -206,14 +206,14 @@ def remarks(subject: Subject, predictions: Sequence[Prediction]) -> list[str]:
     unknown = expected.guessed + expected.declared
     found = []
     if unknown > known:
-        found.append("most durations are not measured: compare the times with each other, do not rely on them")
+        found.append("most durations are estimates: use the times for comparison only")
     samples = predictions[0].samples
     if samples:
-        found.append(f"error bars: shortest and longest of {samples + 1} runs, durations drawn from what was measured")
+        found.append(f"error bars: shortest and longest of {samples + 1} runs, durations drawn from measurements")
     elif knows_spread(expected):
-        found.append("error bars: none, the workflow is too large to be simulated so often")
+        found.append("error bars: none, the workflow is too large for repeated simulation")
     elif known:
-        found.append("error bars: none, it is not known how much durations differ between runs")
+        found.append("error bars: none, the variation of durations between runs is unknown")
     return found
 
 
@@ -223,7 +223,7 @@ MOST_CATEGORIES = 6
 def throttles_as_text(
     expected: Expectation, node: Resources, demands: Mapping[str, TaskDemand], found: Sequence[ThrottledSimulation]
 ) -> list[str]:
-    """One line for each throttle, after what is known of the tasks."""
+    """Describes the tasks, then one line for each throttle."""
     cores = node.get("cores") / FRACTION
     on = show_cores(cores)
     tasks = sum(action is not None for action in expected.workflow.graph.actions)
@@ -252,21 +252,21 @@ def throttles_as_text(
 
 
 def _in_words(demand: TaskDemand, cores: float) -> str:
-    """What a task uses, for people."""
+    """Resource use of a task in words."""
     parts = [
         show_cores(share * cores) if name == "cpu" else f"{show_share(share)} of the {name}"
         for name, share in demand.use.items()
         if share > 0
     ]
     if demand.bears:
-        parts.append(f"something outside that bears {demand.bears:,}")
-    return "a task uses " + (", ".join(parts) or "nothing that is measured")
+        parts.append(f"an external resource that serves {demand.bears:,} at once")
+    return "a task uses " + (", ".join(parts) or "nothing measured")
 
 
 def throttles_as_data(
     expected: Expectation, node: Resources, demands: Mapping[str, TaskDemand], found: Sequence[ThrottledSimulation]
 ) -> dict[str, Any]:
-    """The same for programs; times are in seconds."""
+    """The same as data; times are in seconds."""
     return {
         "workflow": expected.workflow.path,
         "cores": node.get("cores") / FRACTION,
@@ -289,7 +289,7 @@ def throttles_as_data(
 
 
 WORKLOAD_CORES = 2
-"""Cores of a node on which a workload is simulated, if nothing else is said."""
+"""Cores per node for synthetic workloads, unless given."""
 MOST_NODES = 100_000
 MOST_CORES = 10_000
 POLICY = "flds"
@@ -303,7 +303,7 @@ _SECOND_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
 def add_cluster(parser: CommandParser) -> None:
-    """All but `--nodes`, which the two commands read differently."""
+    """Adds the cluster options, except `--nodes`, which the two commands read differently."""
     cluster = parser.add_argument_group("a cluster")
     cluster.add_argument(
         "--cores",
@@ -315,22 +315,27 @@ def add_cluster(parser: CommandParser) -> None:
         "--policy", metavar="POLICY[,POLICY...]", help="flds, rlds, mdl, mlb, auto, pwrake; several to compare (flds)"
     )
     cluster.add_argument(
-        "--bandwidth", metavar="RATE", help="of each node's link, such as 10Gb/s, or bytes: 125MB/s (10Gb/s)"
+        "--bandwidth",
+        metavar="RATE",
+        help="bandwidth of each node's link, such as 10Gb/s, or in bytes: 125MB/s (10Gb/s)",
     )
-    cluster.add_argument("--latency", metavar="SECONDS", help="of a message between nodes, such as 0.2ms (0.2ms)")
+    cluster.add_argument("--latency", metavar="SECONDS", help="latency of a message between nodes (0.2ms)")
     cluster.add_argument("--shared-files", action="store_true", help="all nodes see all files, on a shared file system")
     cluster.add_argument(
         "--shared-rate",
         metavar="RATE",
-        help="of the shared file system, for all nodes together (no limit); source files come from there",
+        help="total bandwidth of the shared file system, where source files come from (no limit)",
     )
     cluster.add_argument(
-        "--speed", metavar="X", help="how much faster its cores are than where durations come from (1)"
+        "--speed", metavar="X", help="speed of the cores relative to the machine where durations were measured (1)"
     )
     cluster.add_argument(
-        "--submission", choices=SUBMISSIONS, metavar="HOW", help="first tasks go to all nodes or to one: all, one (all)"
+        "--submission",
+        choices=SUBMISSIONS,
+        metavar="HOW",
+        help="initial tasks go to all nodes or to one: all, one (all)",
     )
-    cluster.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), help="of all that is drawn (0)")
+    cluster.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), help="random seed (0)")
     parser.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
     parser.add_argument(
         "--like", metavar="FILE", help="take durations from the runs of another workflow, category by category"
@@ -338,13 +343,13 @@ def add_cluster(parser: CommandParser) -> None:
 
 
 def given_for_clusters(arguments: argparse.Namespace) -> list[str]:
-    """The options that only a cluster has and that were given, as the user writes them."""
+    """The cluster options that were given, as the user wrote them."""
     names = [name for name in _OF_CLUSTERS if getattr(arguments, name) is not None]
     return [f"--{name.replace('_', '-')}" for name in names] + ["--shared-files"] * arguments.shared_files
 
 
 def is_workload(arguments: argparse.Namespace) -> bool:
-    """Whether the first word names a workload; says so if it was meant to and does not."""
+    """Whether the first word names a workload; raises an error if it looks like a misspelt one."""
     import os
 
     from shoal.sim.workloads.registry import WORKLOADS
@@ -367,7 +372,7 @@ def is_workload(arguments: argparse.Namespace) -> bool:
 
 
 def find_subject(arguments: argparse.Namespace) -> tuple[Subject, Resources | None]:
-    """What is to be simulated, and for a workflow the resources of a node; enters the workflow's directory."""
+    """Returns what to simulate, and for a workflow the resources of a node. Enters the workflow's directory."""
     if is_workload(arguments):
         from shoal.sim.forecast import Subject
         from shoal.sim.workloads.registry import make_workload
@@ -376,7 +381,7 @@ def find_subject(arguments: argparse.Namespace) -> tuple[Subject, Resources | No
         if more:
             raise InputError(f"{first!r} is a workload and has no target {more[0]!r}")
         if arguments.like is not None:
-            raise InputError("--like is for workflow files; a workload says itself how long its tasks take")
+            raise InputError("--like applies to workflow files; a workload defines its own durations")
         work = make_workload(first, arguments.seed or 0)
         return Subject(work.name, work), None
     from shoal.core.resources import FRACTION, Resources
@@ -391,7 +396,7 @@ def find_subject(arguments: argparse.Namespace) -> tuple[Subject, Resources | No
 
 
 def expectation(arguments: argparse.Namespace) -> tuple[Expectation, Resources]:
-    """The workflow that the words name with its durations, and the node that the options describe."""
+    """Returns the workflow with its expected durations, and the node that the options describe."""
     import os
 
     from shoal.execution.workflow_loader import find_workflow
@@ -404,7 +409,7 @@ def expectation(arguments: argparse.Namespace) -> tuple[Expectation, Resources]:
 
 
 def of_ledger(words: list[str]) -> tuple[str, list[str]] | None:
-    """If the first word is the ledger of a run, the workflow that was run, and what it was asked for."""
+    """If the first word is a run's ledger, returns the workflow that was run and its targets."""
     found = _LEDGER.fullmatch(words[0]) if words else None
     if found is None:
         return None
@@ -414,12 +419,12 @@ def of_ledger(words: list[str]) -> tuple[str, list[str]] | None:
     workflow = found[1] + found[2]
     last = read_history(Workspace(workflow)).last_run
     if last is None:
-        raise InputError(f"there is no ledger of a run in {words[0]!r}")
+        raise InputError(f"{words[0]!r} is not the ledger of a run")
     return workflow, words[1:] or list(last.targets)
 
 
 def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) -> None:
-    """A task that is larger than a node would wait for ever."""
+    """Rejects a task that is larger than a node: it would wait forever."""
     from shoal.core.graph import ancestors
     from shoal.core.resources import is_label, show_amount
 
@@ -447,7 +452,7 @@ def refuse_larger_tasks(expected: Expectation, node: Resources, for_cores: str) 
 
 
 def cluster_of(arguments: argparse.Namespace, nodes: int, node: Resources | None) -> ClusterSpec:
-    """The cluster that the options describe."""
+    """Returns the cluster that the options describe."""
     from shoal.core.resources import FRACTION
     from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 
@@ -473,7 +478,7 @@ def cluster_of(arguments: argparse.Namespace, nodes: int, node: Resources | None
 
 
 def options_of(arguments: argparse.Namespace) -> SimulationOptions:
-    """How the cluster is scheduled, but for the policy."""
+    """Returns how the cluster is scheduled, except for the policy."""
     from shoal.core.policies.order import DEFAULT_ORDER
     from shoal.sim.cluster.run import SimulationOptions
 
@@ -485,7 +490,7 @@ def options_of(arguments: argparse.Namespace) -> SimulationOptions:
 
 
 def policies_of(text: str | None) -> list[str]:
-    """The policies that are named, each once."""
+    """Returns the named policies without duplicates."""
     from shoal.core.policies.stealing import policy_named
 
     names = [name.strip() for name in (POLICY if text is None else text).split(",")]
@@ -495,7 +500,7 @@ def policies_of(text: str | None) -> list[str]:
 
 
 def rate_of(text: str, option: str) -> float:
-    """Bytes per second from `10Gb/s` (bits), `125MB/s` or `125M` (bytes)."""
+    """Parses bytes per second from `10Gb/s` (bits), `125MB/s` or `125M` (bytes)."""
     from shoal.core.resources import parse_size
 
     found = _RATE.fullmatch(text)
@@ -505,25 +510,25 @@ def rate_of(text: str, option: str) -> float:
         else:
             rate = float(parse_size(re.sub(r"/s\s*$", "", text), option))
     except (InputError, ValueError):
-        raise InputError(f"{option} {text!r} is no rate", remedy="write it as 10Gb/s or 125MB/s") from None
+        raise InputError(f"{option} {text!r} is not a rate", remedy="write it as 10Gb/s or 125MB/s") from None
     if rate <= 0:
-        raise InputError(f"{option} must be more than nothing, not {text!r}")
+        raise InputError(f"{option} must be greater than 0, not {text!r}")
     return rate
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Seconds from `0.2ms`, `5us`, `1s` or a plain number of seconds."""
+    """Parses seconds from `0.2ms`, `5us`, `1s` or a plain number of seconds."""
     found = _SECONDS.fullmatch(text)
     try:
         if found is None:
             raise ValueError
         return float(found[1]) * _SECOND_UNITS[found[2]]
     except ValueError:
-        raise InputError(f"{option} {text!r} is no time", remedy="write it as 0.2ms or 1s") from None
+        raise InputError(f"{option} {text!r} is not a time", remedy="write it as 0.2ms or 1s") from None
 
 
 def speed_of(text: str) -> float:
-    """A factor above zero."""
+    """Parses a factor greater than 0."""
     try:
         speed = float(text)
     except ValueError:

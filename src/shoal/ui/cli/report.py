@@ -1,4 +1,4 @@
-"""`shoal report`: a run, or two side by side, as one page to look at, or as data."""
+"""`shoal report`: writes a report of a run, or of two runs side by side, as an HTML page or as data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DEFAULT = "report.html"
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"where the report goes; - is standard output ({_DEFAULT}, of --json -)"
+        "-o", "--output", metavar="FILE", help=f"the output file; - is standard output ({_DEFAULT}, of --json -)"
     )
-    parser.add_argument("--compare", nargs=2, metavar="RUN", help="two runs, side by side")
+    parser.add_argument("--compare", nargs=2, metavar="RUN", help="compare two runs side by side")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="write the data of the report instead of a page, to standard output unless -o names a file",
+        help="write the report's data instead of a page, to standard output unless -o names a file",
     )
 
 
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.ui.cli.workflow_places import STANDARD_OUTPUT, check_destination, write_to
 
     if arguments.compare and arguments.run is not None:
-        raise InputError("--compare names both runs itself", remedy="leave the other one out")
+        raise InputError("--compare takes both runs as its values", remedy="leave out the third one")
     words = arguments.compare or [_named(arguments.run)]
     path = arguments.output
     if path is None:
@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
         check_destination(path, "-o", Workspace(split_run(word)[0]))
     runs = [data_of(word) for word in words]
     for path_of_run in dict.fromkeys(split_run(word)[0] for word in words):
-        _tell_damage(Workspace(path_of_run))
+        _warn_of_damage(Workspace(path_of_run))
     if arguments.json:
         text = json.dumps(runs[0] if len(runs) == 1 else {"runs": runs}, allow_nan=False) + "\n"
     else:
@@ -69,13 +69,13 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_damage(workspace: Workspace) -> None:
-    """On standard error, since a report of a ledger with holes in it does not tell of everything."""
+def _warn_of_damage(workspace: Workspace) -> None:
+    """Warns on standard error: the report of a damaged ledger is incomplete."""
     from shoal.execution.run_selection import count_records
     from shoal.ledger.status import Follower
     from shoal.ui.cli.status_tables import damage_line
 
-    if count_records(workspace.ledger)[1]:  # which is quickly found out; a follower decodes every record
+    if count_records(workspace.ledger)[1]:  # a quick check; a follower would decode every record
         follower = Follower(workspace)
         follower.refresh()
         for line in damage_line(follower):
@@ -91,10 +91,10 @@ def _page(runs: list[dict[str, Any]]) -> str:
 
 
 def _unfinished(run: dict[str, Any]) -> str:
-    """A run that did not finish is not to be judged by how long it took."""
+    """A warning for an unfinished run, whose duration means nothing."""
     outcome = run["run"]["outcome"]
     if outcome == "on a cluster":
-        return " It is on a cluster, and nobody follows it."
+        return " It is on a cluster and no process follows it."
     return "" if outcome in ("ok", "running") else f" It did not finish ({outcome})."
 
 
@@ -105,7 +105,7 @@ def _named(word: str | None) -> str:
 
 
 def data_of(word: str) -> dict[str, Any]:
-    """Everything that is shown of the run that a word names."""
+    """Returns all data shown about the run that a word names."""
     import time
 
     from shoal.execution.run_selection import open_run, split_run
@@ -119,20 +119,20 @@ def data_of(word: str) -> dict[str, Any]:
     holder = workspace.holder()
     is_live = holder is not None and holder.run == view.start.run and view.end is None
     listen(view, workspace, is_live)
-    foreseen = None
+    predicted = None
     if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
-        from shoal.sim.forecast import foreseen as foresee
+        from shoal.sim.forecast import foreseen as predict
 
         follower = Follower(workspace, passes_idle=True)
         ended = follower.refresh() is RunPhase.ENDED
         if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
-            foreseen = foresee(workspace, follower.state)
+            predicted = predict(workspace, follower.state)
     now = time.time() if is_live else None
-    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, foreseen=foreseen)
+    found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, predicted=predicted)
     if number is None and not is_live and view.goes_on_elsewhere() and is_brought(workspace):
         found["run"]["outcome"] = RunPhase.AWAY.value
     return found
 
 
 _MOST_FORESEEN = 20_000
-"""Of larger runs nothing is predicted from earlier ones, see `shoal.sim.forecast`."""
+"""Larger runs get no prediction from earlier runs, because the simulation would take too long."""

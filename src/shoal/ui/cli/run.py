@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from shoal.ui.cli.display import QuietDisplay
     from shoal.ui.web.companion import CompanionServer
 
-SUMMARY = """Runs a workflow: what is missing, changed or failed, and nothing else. Without FILE it looks for flow.py,
-Flowfile.py or Makeflow. Exit status: 0 if every target was made, 1 if tasks failed or the run had to stop, 2 if
-something was asked that cannot be (nothing is run then), 130 after Ctrl-C. A file that defines a net in place of rules
-is run, too: what was cut short goes on, and the result is printed."""
+SUMMARY = """Runs what is missing, changed or failed in a workflow, and nothing else. Without FILE it looks for flow.py,
+Flowfile.py or Makeflow. Exit status: 0 if every target was made, 1 if tasks failed or the run had to stop, 2 for
+invalid input (nothing is run then), 130 after Ctrl-C. A file that defines a net instead of rules is run, too: an
+interrupted net continues where it stopped, and its result is printed."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal run flow.py all --jobs 4 --memory 8G"
 KEPT: dict[str, str | None] = {
@@ -40,7 +40,7 @@ KEPT: dict[str, str | None] = {
     "check": "time",
     "throttle": None,
 }
-"""What is said again when a run is to go on, with the values that need not be said."""
+"""Options that are repeated in the command line to continue a run, with their default values, which are left out."""
 ORDERS = ("fifo", "lifo", "hrf", "lifo+hrf", "rank-overlap", "data", "critical")
 POLICIES = ("flds", "rlds", "mdl", "mlb", "auto", "pwrake")
 SIZINGS = ("max-throughput", "min-waste", "max", "work-queue", "fixed")
@@ -51,50 +51,57 @@ def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser)
     add_machine(parser)
     how = parser.add_argument_group("what runs, and in which order")
-    how.add_argument("-n", "--dry-run", action="store_true", help="only show what would run, as 'shoal plan'")
-    how.add_argument("-f", "--force", action="store_true", help="run everything, also what is up to date")
-    overwrite = "make outputs again that exist, but were not made by this workflow"
+    how.add_argument("-n", "--dry-run", action="store_true", help="show what would run and exit, as 'shoal plan' does")
+    how.add_argument("-f", "--force", action="store_true", help="run everything, including tasks that are up to date")
+    overwrite = "overwrite outputs that exist but were not made by this workflow"
     how.add_argument("--overwrite", action="store_true", help=overwrite)
     how.add_argument(
-        "-k", "--keep-going", action="store_true", help="go on with what does not need a failed task (default)"
+        "-k",
+        "--keep-going",
+        action="store_true",
+        help="continue with tasks that do not depend on a failed one (default)",
     )
-    how.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
-    how.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
+    how.add_argument("--fail-fast", action="store_true", help="start no more tasks after the first failure")
+    how.add_argument("--check", choices=("time", "content"), default="time", help="how changed files are detected")
     how.add_argument("--order", choices=ORDERS, metavar="ORDER", help=f"one of {', '.join(ORDERS)}")
     how.add_argument(
         "--sizing",
         choices=SIZINGS,
         default=SIZINGS[0],
         metavar="MODE",
-        help=f"how cores, memory and disk that tasks do not declare are learned: {', '.join(SIZINGS)}",
+        help=f"how to estimate cores, memory and disk of tasks that do not declare them: {', '.join(SIZINGS)}",
     )
     add_throttle(how)
     where = parser.add_argument_group("on a cluster")
-    where.add_argument("--cluster", metavar="NAME", help="run it there: a name, or the path of an access file")
+    where.add_argument("--cluster", metavar="NAME", help="run on this cluster: its name, or the path of an access file")
     where.add_argument("--policy", choices=POLICIES, default=POLICIES[0], metavar="POLICY", help=", ".join(POLICIES))
     where.add_argument(
         "--files",
         choices=("shared", "managed"),
         default="shared",
-        help="shared: all nodes see this directory; managed: they fetch what tasks read from each other",
+        help="shared: all nodes see this directory; managed: nodes fetch input files from each other",
     )
     where.add_argument(
         "--to",
         metavar="WHERE",
         default="one",
-        help="where its first tasks go: one node, all nodes, or those with a label KEY=VALUE (one)",
+        help="where the first tasks go: one node, all nodes, or nodes with a label KEY=VALUE (one)",
     )
-    where.add_argument("--detach", action="store_true", help="bring it there and leave; 'shoal attach' follows it")
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("-q", "--quiet", action="store_true", help="only failures and errors")
-    shown.add_argument("--plain", action="store_true", help="plain lines, as when it is not a terminal")
-    shown.add_argument("--json", action="store_true", help="one JSON object per line on standard output")
-    shown.add_argument("--web", action="store_true", help="show it in a browser while it runs; the address is printed")
-    shown.add_argument("--web-port", type=port, default=0, metavar="N", help="the same, served on this port")
-    shown.add_argument("--explain", action="store_true", help="say why each task runs before it is run")
-    shown.add_argument("--series", metavar="DIR", help="write a time series of each task that is not over at once")
+    where.add_argument("--detach", action="store_true", help="submit the run and exit; 'shoal attach' follows it")
+    shown = parser.add_argument_group("output")
+    shown.add_argument("-q", "--quiet", action="store_true", help="show only failures and errors")
+    shown.add_argument("--plain", action="store_true", help="print plain lines, as without a terminal")
+    shown.add_argument("--json", action="store_true", help="write one JSON object per line to standard output")
+    shown.add_argument(
+        "--web", action="store_true", help="serve a live page of the run in a browser; its address is printed"
+    )
+    shown.add_argument("--web-port", type=port, default=0, metavar="N", help="like --web, on this port")
+    shown.add_argument("--explain", action="store_true", help="print why each task runs before running it")
+    shown.add_argument(
+        "--series", metavar="DIR", help="write a time series of the resource use of each task that is not very short"
+    )
     inner = parser.add_argument_group("for developers of Shoal")
-    inner.add_argument("--trace", metavar="FILE", help="write every event and the commands it led to")
+    inner.add_argument("--trace", metavar="FILE", help="write every scheduler event and the resulting commands")
     inner.add_argument("--paranoid", action="store_true", help="check every invariant after every event")
 
 
@@ -102,15 +109,15 @@ def add_throttle(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--throttle",
         metavar="HOW",
-        help="what limits how many tasks run together beside what they declare: adaptive (default) or weasel look at "
+        help="what limits how many tasks run together, beyond what they declare: adaptive (default) or weasel measure "
         "the machine, contract counts one core for each task (default with --jobs or --cluster), slots=N",
     )
 
 
 def throttle_of(arguments: argparse.Namespace) -> Regime:
-    """What the command line says; who gives a number of cores wants no more tasks than that.
+    """Returns the throttle that the options select; with an explicit number of cores, it is `contract`.
 
-    On a cluster memory is not sized, so how many tasks run there is left to the cores unless something else is said.
+    A cluster does not estimate memory sizes, so cores limit the number of tasks there, unless an option says otherwise.
     """
     from shoal.core.policies.throttle.registry import regime
 
@@ -119,13 +126,17 @@ def throttle_of(arguments: argparse.Namespace) -> Regime:
 
 
 def add_machine(parser: CommandParser) -> None:
-    """The options that say what tasks may use."""
+    """Adds the options that limit what tasks may use."""
     machine = parser.add_argument_group("what tasks may use")
     machine.add_argument("-j", "--jobs", metavar="N", help="cores to use (default: all this process may use)")
     machine.add_argument("--memory", metavar="SIZE", help="memory to use, such as 8G (default: all there is)")
     machine.add_argument("--disk", metavar="SIZE", help="disk to use (default: what is free here)")
     machine.add_argument(
-        "--resource", metavar="NAME=N", action="append", default=[], help="declare a resource tasks ask for by name"
+        "--resource",
+        metavar="NAME=N",
+        action="append",
+        default=[],
+        help="declare a resource that tasks request by name",
     )
     machine.add_argument(
         "--label", metavar="KEY=VALUE", action="append", default=[], help="a label that tasks require of a node"
@@ -151,7 +162,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 class _Page:
-    """The live page of a run, if one was asked for; there is none of a run that is refused."""
+    """The live page of a run, if one was requested. A run that is refused has none."""
 
     def __init__(self, arguments: argparse.Namespace, path: str, display: QuietDisplay) -> None:
         self._wanted = arguments.web or arguments.web_port
@@ -160,7 +171,7 @@ class _Page:
         self._beside: CompanionServer | None = None
 
     def open(self) -> None:
-        """Starts the process that shows the run in a browser, and says where."""
+        """Starts the process that serves the page and reports its address."""
         if not self._wanted:
             return
         from shoal.ui.web.companion import CompanionServer
@@ -168,7 +179,7 @@ class _Page:
         try:
             self._beside = CompanionServer(self._path, self._port)
         except OSError as error:
-            remedy = "name another one with --web-port, or none"
+            remedy = "choose another one with --web-port, or leave it out"
             raise InputError(f"port {self._port} cannot be used: {error.strerror}", remedy=remedy) from None
         self._display.note(f"live page: {self._beside.address}")
 
@@ -221,7 +232,7 @@ def _session(
     display: QuietDisplay,
     caller: Caller[WireMessage] | None,
 ) -> Session:
-    """The session that runs the workflow, here or on a cluster."""
+    """Returns the session that runs the workflow, locally or on a cluster."""
     from shoal.execution.session import Session, load
 
     if caller is None:
@@ -254,7 +265,7 @@ def _line_to(cluster: str) -> Caller[WireMessage]:
 
 
 def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
-    """How to run, as the command line says it; the current directory is still the user's."""
+    """Builds the run options from the command line, while the current directory is still the user's."""
     import os
 
     from shoal.core.policies.order import DEFAULT_ORDER
@@ -264,12 +275,12 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
         try:
             open(arguments.trace, "ab").close()
         except OSError as error:
-            raise InputError(f"cannot write the trace {arguments.trace!r}: {error.strerror}") from None
+            raise InputError(f"cannot write trace {arguments.trace!r}: {error.strerror}") from None
     if arguments.series:
         try:
             os.makedirs(arguments.series, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot make the directory {arguments.series!r}: {error.strerror}") from None
+            raise InputError(f"cannot create directory {arguments.series!r}: {error.strerror}") from None
     return RunOptions(
         node_for(arguments, path),
         order=arguments.order or DEFAULT_ORDER,
@@ -285,7 +296,7 @@ def options_from(arguments: argparse.Namespace, path: str) -> RunOptions:
 
 
 def kept_options(arguments: argparse.Namespace) -> list[str]:
-    """Options that say where a workflow runs and what it may use, as they were given: who goes on wants them again."""
+    """Returns the options that a command line to continue this run must repeat: where it runs and what it may use."""
     found = []
     for name, usual in KEPT.items():
         value = getattr(arguments, name)
@@ -296,7 +307,7 @@ def kept_options(arguments: argparse.Namespace) -> list[str]:
 
 
 def print_summary(session: Session, run: RunDriver, workflow: list[str], words: list[str], shown: int) -> None:
-    """On standard output; whether anybody reads it has no bearing on how the run ended."""
+    """Prints the summary to standard output. A closed output does not change the exit status of the run."""
     import sys
 
     from shoal.ui.cli.display import summarise
@@ -314,7 +325,7 @@ def print_summary(session: Session, run: RunDriver, workflow: list[str], words: 
 
 
 def node_for(arguments: argparse.Namespace, path: str) -> Resources:
-    """What the tasks may use, from the machine and from the options."""
+    """Resources that the tasks may use, from the machine and the options."""
     import os
 
     from shoal.core.resources import carrying, parse_label
@@ -324,7 +335,7 @@ def node_for(arguments: argparse.Namespace, path: str) -> Resources:
     for word in arguments.resource:
         name, equals, amount = word.partition("=")
         if not (name and equals and amount):
-            raise InputError(f"--resource {word!r} says no amount", remedy="write it as NAME=N, such as licence=2")
+            raise InputError(f"--resource {word!r} has no amount", remedy="write it as NAME=N, such as licence=2")
         declared[name] = amount
     for name in ("memory", "disk"):
         if getattr(arguments, name) is not None:
@@ -337,7 +348,7 @@ def node_for(arguments: argparse.Namespace, path: str) -> Resources:
 
 
 def jobs_of(text: str) -> str:
-    """The number of cores asked for, if it can be one."""
+    """Validates the requested number of cores."""
     try:
         number = float(text)
     except ValueError:
@@ -348,7 +359,7 @@ def jobs_of(text: str) -> str:
 
 
 def exit_status(run: RunDriver) -> int:
-    """0 only if everything that was to be run is done, or goes on elsewhere because that was asked for."""
+    """0 only if every requested task is done, or if the run was detached on request."""
     totals = run.statistics
     if totals.done == totals.to_run() or (run.detached and not run.stop_signal):
         return 0

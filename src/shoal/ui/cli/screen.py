@@ -1,6 +1,6 @@
-"""The stream a run is shown on: lines that stay, and on a terminal a block of lines that is redrawn in place.
+"""Terminal output of a run: permanent lines, and on a terminal a block of lines that is redrawn in place.
 
-A terminal may go away while a run goes on; then nothing is shown any more, and nothing else changes.
+If the terminal goes away during the run, output is dropped and the run continues.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from shoal.ui.cli.text import cut
 
 _ERRORS = "shoal-lenient"
 SIMPLER = str.maketrans("\u2013\u2212·…━µ", "--,.=u")
-"""For streams that have no letters beyond ASCII: one for one, so that widths stay."""
+"""ASCII replacements for streams with a limited encoding; one character each, so that widths stay the same."""
 
 
 def open_closed_streams() -> None:
-    """Leads standard streams that whoever called us has closed to nowhere. Else the next file that is opened would get
-    the number of one, be it a ledger, and everybody who writes to standard output would write there."""
+    """Redirects standard streams that the caller has closed to /dev/null.
+
+    Otherwise the next opened file, even the ledger, would get the descriptor of such a stream, and everything printed
+    would be written into it.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, number)  # also if that is the same number: what we start inherits it then
+            os.dup2(nowhere, number)  # also if the number is the same, so that child processes inherit it
             if nowhere != number:
                 os.close(nowhere)
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  open as long as we are
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  open until the process ends
 
 
 def print_anything() -> None:
-    """Has standard output and error take any text."""
+    """Makes standard output and error accept any text."""
     codecs.register_error(_ERRORS, _lenient)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -45,8 +48,7 @@ def print_anything() -> None:
 
 
 def _lenient(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Bytes that came in as surrogates go out as they were; what the encoding does not have becomes something simpler,
-    or a question mark."""
+    """Writes surrogates as the bytes they came from, and characters outside the encoding as a simpler one or `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     piece = error.object[error.start : error.end]
@@ -63,7 +65,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2"
 
 
 class Screen:
-    """Writes to one stream, each time with a single call, so that nothing flickers."""
+    """Writes to one stream with a single call each time, to avoid flicker."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -77,7 +79,7 @@ class Screen:
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.coloured else text
 
     def can_show(self, text: str) -> bool:
-        """Whether the stream's encoding has these characters."""
+        """Whether the stream's encoding contains these characters."""
         try:
             text.encode(self.stream.encoding or "ascii")
         except UnicodeEncodeError:
@@ -93,7 +95,7 @@ class Screen:
         return (mine.st_dev, mine.st_ino) == (its.st_dev, its.st_ino) and not self.gone
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal as it is now; COLUMNS counts only where it does not say."""
+        """Current columns and lines of the terminal; COLUMNS is used only if the terminal does not report its size."""
         try:
             found = os.get_terminal_size(self.stream.fileno())
         except (OSError, ValueError, AttributeError):
@@ -103,13 +105,13 @@ class Screen:
         return found.columns, found.lines
 
     def say(self, text: str) -> None:
-        """Prints a line that stays, above the block if there is one."""
+        """Prints a permanent line, above the block if there is one."""
         block, self._drawn = self._drawn, []
         self._write(self._rewind(block) + text + "\n" + "".join(line + "\n" for line in block))
         self._drawn = block
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Puts these lines where the block's old ones were. They must fit the width."""
+        """Replaces the block by these lines. They must fit the width."""
         text = self._rewind(self._drawn, keep=True) + "".join(line + "\x1b[K\n" for line in lines)
         if len(lines) < len(self._drawn):
             text += "\x1b[J"
@@ -117,19 +119,19 @@ class Screen:
         self._write(text)
 
     def draw_fitting(self, lines: Sequence[str]) -> None:
-        """As `draw`, with what does not fit the terminal cut away."""
+        """Like `draw`, but truncates the lines to the size of the terminal."""
         columns, height = self.size()
         self.draw([cut(line, columns - 1) for line in lines[: height - 1]])
 
     def erase(self) -> None:
-        """Takes the block away."""
+        """Removes the block."""
         block, self._drawn = self._drawn, []
         if block:
             self._write(self._rewind(block))
 
     @staticmethod
     def _rewind(block: Sequence[str], keep: bool = False) -> str:
-        """Moves to the block's first line; what was there is cleared unless it is about to be overwritten."""
+        """Moves to the first line of the block, and clears it unless `keep`, because it will be overwritten."""
         if not block:
             return ""
         return f"\r\x1b[{len(block)}A" + ("" if keep else "\x1b[J")
@@ -143,7 +145,7 @@ class Screen:
         try:
             self.stream.write(text)
             self.stream.flush()
-        except (OSError, ValueError):  # the terminal is gone, the pipe broken, the file closed or its disk full
+        except (OSError, ValueError):  # terminal gone, pipe broken, file closed or disk full
             self.gone = True
 
 

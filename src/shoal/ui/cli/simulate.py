@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from shoal.sim.predictions import Forecast
 
 SUMMARY = """Predicts how long a whole run would take on this machine, on one with other cores and memory, or on a
-cluster: the same scheduler, in virtual time. How long tasks take is known from the trace, or from earlier runs; tasks
-never run are taken to be like others of their category, else to take their time limit, else one second. Instead of a
-file it takes a workload, such as pipeline:tasks=20000: bag, fan-out, fan-in, pipeline, stacking, all-pairs, copyfile,
-montage-pwrake, fmri, moldyn. Nothing is run, and nothing is written."""
+cluster, with the same scheduler in virtual time. Durations come from the trace or from earlier runs; for tasks never
+run, from other tasks of their category, else from their time limit, else one second. Instead of a file it accepts a
+synthetic workload, such as pipeline:tasks=20000: bag, fan-out, fan-in, pipeline, stacking, all-pairs, copyfile,
+montage-pwrake, fmri, moldyn. Nothing is run or written."""
 USAGE = "[FILE] [TARGET... NAME=VALUE...] | WORKLOAD [OPTION...]"
 EXAMPLE = "shoal simulate trace.json --nodes 16 --cores 4 --policy flds,mlb"
 MOST_CATEGORIES = 20
@@ -40,13 +40,16 @@ def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser, "a workload; or the workflow file, targets and name=value parameters")
     add_machine(parser)
     parser.add_argument(
-        "--nodes", metavar="N", type=whole_number(1, "--nodes"), help="a cluster of so many nodes, with data moved"
+        "--nodes",
+        metavar="N",
+        type=whole_number(1, "--nodes"),
+        help="number of nodes of a cluster; data transfers are simulated",
     )
     add_cluster(parser)
     parser.add_argument(
         "--throttle",
         metavar="HOW[,HOW...]",
-        help="on one node that bears only so much: adaptive, weasel, contract, slots=N; several to compare",
+        help="on one node with contention: adaptive, weasel, contract, slots=N; several to compare",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
@@ -55,23 +58,24 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None or is_workload(arguments) or given_for_clusters(arguments):
         if arguments.throttle is not None:
             raise InputError(
-                "--throttle is simulated for a workflow file on one node", remedy="leave out what describes a cluster"
+                "--throttle is simulated for a workflow file on one node",
+                remedy="leave out the options that describe a cluster",
             )
         return on_cluster(arguments)
     return on_this_node(arguments) if arguments.throttle is None else under_throttles(arguments)
 
 
 def on_cluster(arguments: argparse.Namespace) -> int:
-    """One simulated run for each policy."""
+    """Simulates one run for each policy."""
     import json
 
     from shoal.sim.forecast import least_seconds, predict_all
     from shoal.ui.cli.predictions import run_as_data, run_as_text
 
     if arguments.jobs is not None:
-        raise InputError("--jobs is for one node", remedy="say with --cores how many cores a node has")
+        raise InputError("--jobs applies to one node", remedy="give the cores of each node with --cores")
     policies, options = policies_of(arguments.policy), options_of(arguments)
-    cluster_of(arguments, arguments.nodes or 1, None)  # refuses what cannot be before anything is loaded
+    cluster_of(arguments, arguments.nodes or 1, None)  # rejects invalid options before anything is loaded
     subject, node = find_subject(arguments)
     spec = cluster_of(arguments, arguments.nodes or 1, node)
     predictions = predict_all(subject, [spec], policies, options)
@@ -84,7 +88,7 @@ def on_cluster(arguments: argparse.Namespace) -> int:
 
 
 def on_this_node(arguments: argparse.Namespace) -> int:
-    """A run on one node, where no data is moved."""
+    """Simulates a run on one node, where no data is moved."""
     import json
 
     from shoal.core.policies.order import DEFAULT_ORDER
@@ -102,7 +106,7 @@ def on_this_node(arguments: argparse.Namespace) -> int:
 
 
 def under_throttles(arguments: argparse.Namespace) -> int:
-    """A run on one node for each throttle, where tasks are slowed down by what they share."""
+    """Simulates a run on one node for each throttle, where tasks slow each other down through shared resources."""
     import json
 
     from shoal.core.policies.order import DEFAULT_ORDER
@@ -124,7 +128,7 @@ def under_throttles(arguments: argparse.Namespace) -> int:
 
 
 def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: str) -> dict[str, Any]:
-    """The forecast for programs; times are in seconds."""
+    """The forecast as data; times are in seconds."""
     from shoal.core.resources import FRACTION
 
     return {
@@ -146,7 +150,7 @@ def as_data(expected: Expectation, forecast: Forecast, node: Resources, order: s
 
 
 def as_text(expected: Expectation, forecast: Forecast, node: Resources, order: str) -> list[str]:
-    """The forecast for people."""
+    """The forecast as text."""
     from shoal.core.quantities import count, show_cores, show_seconds, show_share
     from shoal.core.resources import FRACTION
     from shoal.ui.cli.text import clip, table

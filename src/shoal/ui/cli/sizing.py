@@ -1,4 +1,4 @@
-"""`shoal sizing`: replays a trace of peaks and times under every way of sizing, to see which would be best."""
+"""`shoal sizing`: replays a trace of task peaks and times with every sizing policy, to compare them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shoal.ui.cli.parser import CommandParser, whole_number
 if TYPE_CHECKING:
     from shoal.sim.sizing_replay import ReplayOutcome, SizingTrace
 
-SUMMARY = """Replays a trace of tasks, their peaks and times, under each way of sizing, and shows throughput, waste and
-retries beside what hindsight would have chosen. The trace is a CSV file whose first line names its columns: peak and
-time, and if you like category and resource. Modes that begin with wq- are Work Queue's. Nothing is run."""
+SUMMARY = """Replays a trace of tasks, with their peak use and times, under each sizing policy, and shows throughput,
+waste and retries next to the best choice in hindsight. The trace is a CSV file whose first line names its columns: peak
+and time, optionally category and resource. Modes that begin with wq- are Work Queue's. Nothing is run."""
 USAGE = "[TRACE.csv] [OPTION...]"
 EXAMPLE = "shoal sizing trace.csv --node 65536 --workers 20"
 NODE_PEAKS = 4
-"""Without --node a node is so many times as large as the largest peak."""
+"""Default size of a node, as a multiple of the largest peak."""
 HINDSIGHT = "best-single"
 
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="the trace to replay; - for standard input")
-    parser.add_argument("--mode", metavar="MODE", default="all", help="one mode, several with commas between, or all")
+    parser.add_argument("--mode", metavar="MODE", default="all", help="one mode, several separated by commas, or all")
     parser.add_argument(
         "--node",
         metavar="[RESOURCE=]SIZE",
@@ -36,8 +36,10 @@ def add_arguments(parser: CommandParser) -> None:
         "--bucket", metavar="WIDTH", type=float, default=250.0, help="width of Work Queue's buckets (250)"
     )
     parser.add_argument("--generate", metavar="FAMILY", help="write a trace of a synthetic family instead")
-    parser.add_argument("--tasks", metavar="N", type=whole_number(1, "--tasks"), default=2000, help="its tasks (2000)")
-    parser.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), default=1, help="its seed (1)")
+    parser.add_argument(
+        "--tasks", metavar="N", type=whole_number(1, "--tasks"), default=2000, help="number of tasks to generate (2000)"
+    )
+    parser.add_argument("--seed", metavar="S", type=whole_number(0, "--seed"), default=1, help="random seed (1)")
     parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
 
 
@@ -48,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return write_family(arguments)
     modes = chosen_modes(arguments.mode)
     if arguments.trace is None:
-        raise InputError("there is no trace to replay", remedy="name a CSV file, or make one with --generate FAMILY")
+        raise InputError("the trace is missing", remedy="name a CSV file, or make one with --generate FAMILY")
     if not arguments.bucket > 0:
         raise InputError(f"--bucket must be a positive number, not {arguments.bucket:g}")
     traces = read(arguments.trace)
@@ -69,7 +71,7 @@ def write_family(arguments: argparse.Namespace) -> int:
 
     if arguments.generate not in FAMILIES:
         hint = close_match(arguments.generate, FAMILIES)
-        known = f"it is one of {', '.join(FAMILIES)}"
+        known = f"use one of {', '.join(FAMILIES)}"
         raise InputError(f"there is no family {arguments.generate!r}", remedy=hint or known)
     print("\n".join(as_csv(generate(arguments.generate, arguments.tasks, arguments.seed))))
     return 0
@@ -85,7 +87,7 @@ def chosen_modes(text: str) -> list[str]:
     for mode in modes:
         if mode not in ALL_MODES:
             hint = close_match(mode, ALL_MODES)
-            raise InputError(f"there is no mode {mode!r}", remedy=hint or f"it is one of {', '.join(ALL_MODES)}")
+            raise InputError(f"there is no mode {mode!r}", remedy=hint or f"use one of {', '.join(ALL_MODES)}")
     return modes
 
 
@@ -107,7 +109,7 @@ def read(path: str) -> dict[str, SizingTrace]:
 
 
 def node_sizes(given: list[str], traces: dict[str, SizingTrace]) -> dict[str, float]:
-    """The size of a node for each resource of the trace."""
+    """Size of a node for each resource of the trace."""
     from shoal.sim.sizing_replay import check
 
     sizes = {resource: NODE_PEAKS * max(*trace.peaks, 1e-3) for resource, trace in traces.items()}
@@ -131,7 +133,7 @@ def node_sizes(given: list[str], traces: dict[str, SizingTrace]) -> dict[str, fl
 def replay_all(
     resource: str, trace: SizingTrace, node: float, modes: list[str], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """All modes of one resource; throughput is also given as a share of what hindsight would have reached."""
+    """All modes for one resource; throughput is also given relative to the best choices in hindsight."""
     from shoal.sim.sizing_replay import ReplaySetting
 
     setting = ReplaySetting(trace, node, arguments.workers, arguments.bucket)

@@ -1,4 +1,4 @@
-"""`shoal status`: how a run stands, from its ledger, live or afterwards, from any terminal."""
+"""`shoal status`: prints the state of a run from its ledger, live or finished, from any terminal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from shoal.ledger.status import Follower, RunPhase
     from shoal.ledger.workspace import Workspace
 
-SUMMARY = """Shows how the last run of a workflow stands: while it goes on, from any terminal, or afterwards. Without
-FILE it shows the workflow that was run in this directory, or lists them if there are several."""
+SUMMARY = """Shows the state of the latest run of a workflow, live from any terminal or afterwards. Without FILE it
+shows the workflow that was run in this directory, or lists the workflows if there are several."""
 USAGE = "[FILE] [OPTION...]"
 EXAMPLE = "shoal status --watch"
 _WATCH_SECONDS = 1.0
@@ -25,18 +25,18 @@ _WATCH_SECONDS = 1.0
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="the workflow file")
-    parser.add_argument("--watch", action="store_true", help="show it again every second until the run ends")
-    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
+    parser.add_argument("--watch", action="store_true", help="refresh every second until the run ends")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     tables = parser.add_mutually_exclusive_group()
-    tables.add_argument("--categories", action="store_true", help="a table of categories: what they ask for and use")
-    tables.add_argument("--tasks", action="store_true", help="a table of all tasks: how they stand and what they used")
-    tables.add_argument("--nodes", action="store_true", help="a table of machines")
-    tables.add_argument("--throttle", action="store_true", help="a table of how many tasks ran together, over time")
+    tables.add_argument("--categories", action="store_true", help="table of categories: requested and used resources")
+    tables.add_argument("--tasks", action="store_true", help="table of all tasks: state and used resources")
+    tables.add_argument("--nodes", action="store_true", help="table of machines")
+    tables.add_argument("--throttle", action="store_true", help="table of how many tasks ran together, over time")
     parser.add_argument(
         "--plot",
         metavar="FILE.svg",
-        help="with --categories: draw the memory that attempts were given and used; with --throttle: how many tasks "
-        "ran together, their use and rate",
+        help="with --categories: draw the allocated and used memory of attempts; with --throttle: how many tasks "
+        "ran together, their resource use and rate",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="list every running and failed task")
 
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.ui.cli.workflow_places import recorded_workflows
 
     if arguments.plot is not None and not (arguments.categories or arguments.throttle):
-        raise InputError("--plot draws categories or the throttle", remedy="give --categories or --throttle as well")
+        raise InputError("--plot needs --categories or --throttle", remedy="add one of them")
     if arguments.file is not None:
         workspace = Workspace(arguments.file)
         if not os.path.isdir(workspace.directory):
@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _of_last_run(word: str) -> Workspace | None:
-    """Other commands take the number of a run behind the name of its workflow; here it may be that of the last one."""
+    """Accepts `FILE@N` as the other commands do, if N is the latest run."""
     from shoal.execution.run_selection import count_runs, numbered_run, split_run
     from shoal.ledger.workspace import Workspace
 
@@ -79,14 +79,14 @@ def _of_last_run(word: str) -> Workspace | None:
     wanted = numbered_run(workspace, path, number)
     if wanted != count_runs(workspace.ledger):
         raise InputError(
-            f"status tells of the last run only, and {word!r} is another one",
+            f"status shows the latest run only, and {word!r} is an earlier one",
             remedy=f"'shoal top {word}', 'shoal web {word}' and 'shoal report {word}' show it",
         )
     return workspace
 
 
 def _list(names: list[str], as_json: bool) -> int:
-    """Several workflows: one line each."""
+    """Prints one line for each of several workflows."""
     import json
 
     from shoal.ledger.status import Follower
@@ -101,15 +101,15 @@ def _list(names: list[str], as_json: bool) -> int:
         follower = Follower(Workspace(name), passes_idle=True)
         found.append((name, follower, follower.refresh()))
     if as_json:
-        told = [
+        rows = [
             net_as_data(follower, phase) if follower.state.net else state_as_data(follower, phase, now)
             for _, follower, phase in found
         ]
-        print(json.dumps(told))
+        print(json.dumps(rows))
         return 0
     for name, follower, phase in found:
         print(printable((net_headline if follower.state.net else headline)(name, follower, phase, now)))
-    print("'shoal status FILE' says more of one of them")
+    print("'shoal status FILE' shows more of one of them")
     return 0
 
 
@@ -149,7 +149,7 @@ def _check_plot(workspace: Workspace, path: str) -> None:
     from shoal.ui.cli.workflow_places import STANDARD_OUTPUT, check_destination
 
     if path == STANDARD_OUTPUT:
-        raise InputError("--plot - would mix the drawing with the table", remedy="name a file")
+        raise InputError("--plot - would mix the plot with the table", remedy="name a file")
     check_destination(path, "--plot", workspace)
 
 
@@ -210,7 +210,7 @@ def _data(follower: Follower, phase: RunPhase, now: float, arguments: argparse.N
 
 
 def _on_cluster(follower: Follower, phase: RunPhase) -> SubmittedRun | None:
-    """What the cluster says of a run that nobody follows here."""
+    """What the cluster reports about a run that no local process follows."""
     from shoal.ledger.status import RunPhase
 
     if phase is not RunPhase.AWAY:
@@ -224,7 +224,7 @@ def _on_cluster(follower: Follower, phase: RunPhase) -> SubmittedRun | None:
 
 
 def _predicted(follower: Follower, phase: RunPhase) -> float | None:
-    """How long a finished run should have taken, from what was known before it."""
+    """Predicted duration of a finished run, from what was known before it."""
     from shoal.ledger.status import RunPhase
 
     if phase is not RunPhase.ENDED:

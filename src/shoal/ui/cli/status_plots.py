@@ -1,8 +1,8 @@
-"""`shoal status --categories --plot`: memory that attempts were given beside what they used, category by category.
+"""The drawings of `shoal status --plot`: memory allocated and used by attempts, and throttle decisions over time.
 
-Attempts stand in the order in which they ended. What was given is a light area, what was used a dark one before it, so
-what is seen of the light one is waste; red are attempts that were ended because they used too much of it. Reading the
-ledger and drawing are here; how the table beside it comes about is left to `tables`.
+Memory: attempts are in the order in which they ended. The light area is the allocated memory and the dark area in front
+of it the used memory, so the visible light area is waste; attempts killed for exceeding their allocation are red. The
+tables of `shoal status` are in `status_tables`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from shoal.ledger.workspace import Workspace
 from shoal.ui.cli.text import clip
 
 WIDTH, HEIGHT = 760, 210
-"""Of one panel, the title included."""
+"""Size of one panel including the title."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 40, 34
 _HEAD = 64
 _LINES = 4
 MOST_COLUMNS = 400
-"""More attempts than that share columns."""
+"""Maximum number of columns; with more attempts, several share a column."""
 _GIVEN, _USED, _OVER, _NONE = "#a9cdee", "#1f5f99", "#d43f3a", "#8a8a8a"
 
 
 class PlottedAttempt(NamedTuple):
-    """One attempt: bytes of memory that it was given (0: as much as it liked) and used, for how long, and its end."""
+    """One attempt: bytes of memory allocated (0: no limit) and used, duration, and whether it exceeded its memory."""
 
     given: int
     used: int
@@ -38,7 +38,7 @@ class PlottedAttempt(NamedTuple):
 
 
 def read_attempts(workspace: Workspace) -> dict[str, list[PlottedAttempt]]:
-    """The attempts of the last run in the ledger, by category, in the order in which they ended."""
+    """Attempts of the latest run in the ledger, by category, in the order in which they ended."""
     names: dict[int, str] = {}
     found: dict[str, list[PlottedAttempt]] = {}
     for payload in LedgerReader(workspace.ledger).payloads():
@@ -55,9 +55,9 @@ def read_attempts(workspace: Workspace) -> dict[str, list[PlottedAttempt]]:
 
 
 def draw(attempts: Mapping[str, Sequence[PlottedAttempt]], title: str) -> str:
-    """The whole file."""
+    """Returns the SVG file with one panel per category."""
     parts = []
-    labels = {_USED: "used", _GIVEN: "given, not used", _OVER: "ended over its size", _NONE: "used, no size given"}
+    labels = {_USED: "used", _GIVEN: "allocated, not used", _OVER: "killed over its limit", _NONE: "used, no limit"}
     for at, (colour, label) in enumerate(labels.items()):
         parts += key(_LEFT + 160 * at, 38, colour, label)
     for number, (category, rows) in enumerate(attempts.items()):
@@ -68,7 +68,7 @@ def draw(attempts: Mapping[str, Sequence[PlottedAttempt]], title: str) -> str:
 
 
 class _Column(NamedTuple):
-    """Attempts that ended one after the other: the means of what they were given and used."""
+    """Consecutive attempts: the means of their allocated and used memory."""
 
     given: float
     used: float
@@ -103,12 +103,12 @@ def _panel(category: str, rows: Sequence[PlottedAttempt], top: int) -> list[str]
         if column.exhausted:
             parts.append(_bar(x, max(each, 2.0), base + 5, 4, _OVER))
     parts.append(text(_LEFT, base + 20, "first"))
-    last = f"{count(len(rows), 'attempt')}, in the order of their ends"
+    last = f"{count(len(rows), 'attempt')}, in order of completion"
     return [*parts, text(across.end, base + 20, last, text_anchor="end")]
 
 
 def _bar(x: float, width: float, base: float, height: float, colour: str) -> str:
-    # A little wider than its share, or the paper shines through between two of them.
+    # Slightly wider than its column, to leave no gap between neighbours.
     return rectangle(x, base - height, width + 0.2, height, colour)
 
 
@@ -116,12 +116,12 @@ def _caption(category: str, rows: Sequence[PlottedAttempt]) -> str:
     given = sum(row.given * row.seconds for row in rows)
     used = sum(min(row.used, row.given) * row.seconds for row in rows if not row.exhausted)
     retries = sum(row.exhausted for row in rows)
-    waste = f", {show_share(given - used, given)} of what they were given was of no use" if given else ""
-    return f"{clip(category, 40)}: {count(len(rows), 'attempt')}, {retries:,} ended over their size{waste}"
+    waste = f", {show_share(given - used, given)} of the allocation was wasted" if given else ""
+    return f"{clip(category, 40)}: {count(len(rows), 'attempt')}, {retries:,} killed over their limit{waste}"
 
 
 def _round_above(value: float) -> float:
-    """The next size that reads well: a power of two, or one and a half of one."""
+    """The next round size: a power of two, or 1.5 times one."""
     size = 1.0
     while size < value:
         size = size * 1.5 if size * 1.5 >= value else size * 2
@@ -129,18 +129,18 @@ def _round_above(value: float) -> float:
 
 
 THROTTLE_WIDTH, THROTTLE_HEIGHT = 760, 210
-"""Of one panel, the title included."""
+"""Size of one panel including the title."""
 _THROTTLE_LEFT, _THROTTLE_RIGHT, _THROTTLE_TOP, _THROTTLE_BOTTOM = 24, 24, 40, 34
 _THROTTLE_HEAD = 40
 _CAP, _USE, _RATE = "#1f5f99", "#d43f3a", "#3a9d4b"
 
 
 def draw_throttle(records: Sequence[ThrottleDecided], title: str) -> str:
-    """The whole file."""
+    """Returns the SVG file with one panel per category and node."""
     panels: dict[tuple[str, str], list[ThrottleDecided]] = {}
     for record in records:
         panels.setdefault((record.node, record.category), []).append(record)
-    parts = [] if panels else [text(_THROTTLE_LEFT, _THROTTLE_HEAD + 20, "no throttle has decided anything")]
+    parts = [] if panels else [text(_THROTTLE_LEFT, _THROTTLE_HEAD + 20, "there are no throttle decisions")]
     begin = min((record.time for record in records), default=0.0)
     end = max((record.time for record in records), default=1.0)
     for number, ((node, category), rows) in enumerate(panels.items()):

@@ -1,4 +1,4 @@
-"""The tables of `shoal status --categories`, `--tasks` and `--nodes`, as text and as data."""
+"""The output of `shoal status` as text and data: headline, counts, tables of categories, tasks, nodes and throttle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NODE_HEADS = ("HOST", "COMPLETED", "RUNNING", "CORES", "MEMORY", "DISK")
 
 
 def laid_out(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest entry; the first and the last to the left, numbers to the right."""
+    """Formats columns as wide as their widest entry: the first and the last left-aligned, the others right-aligned."""
     widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
     lines = []
     for row in (heads, *rows):
@@ -79,9 +79,9 @@ def categories_as_data(follower: Follower, phase: RunPhase) -> list[dict[str, An
 
 
 def _maximum(category: CategoryState, name: str, shown: ShownSize | None) -> dict[str, Any]:
-    """`declared`, the largest that was `seen`, or the largest that was `exceeded` when nothing larger is known.
+    """`declared`; else the largest amount `seen`; else, if nothing larger is known, the largest amount `exceeded`.
 
-    Of GPUs nothing is seen: they cannot be measured.
+    GPUs have no `seen` amount, because their use is not measured.
     """
     declared = category.declared.get(name)
     if declared is not None and name not in BYTE_RESOURCES:
@@ -98,7 +98,7 @@ def _seen(category: CategoryState, name: str) -> float | None:
 
 
 def _wall(category: CategoryState, kept: Durations | None) -> dict[str, Any]:
-    """The longest task that was seen, and how long the next one is expected to take; from earlier runs if need be."""
+    """Longest task seen and expected duration of the next one, from earlier runs if necessary."""
     known = kept or Durations()
     over = category.done + category.failed
     expected = known.mean if known.tasks else category.spent / over if over else 0.0
@@ -106,7 +106,7 @@ def _wall(category: CategoryState, kept: Durations | None) -> dict[str, Any]:
 
 
 def _learned(shown: Mapping[str, ShownSize]) -> dict[str, Any]:
-    """What the next first attempt gets of each resource that is learned, and how well that went."""
+    """Size of the next first attempt for each estimated resource, and how well the estimates fitted so far."""
     found: dict[str, Any] = {}
     for name in SIZED:
         row = shown.get(name)
@@ -118,9 +118,9 @@ def _learned(shown: Mapping[str, ShownSize]) -> dict[str, Any]:
 
 
 def category_table(follower: Follower, phase: RunPhase) -> list[str]:
-    """As users of Work Queue know it: a number was declared, `~` seen, `>` exceeded; then what was learned.
+    """The table in the notation of Work Queue: a plain number was declared, `~` seen, `>` exceeded; then the estimates.
 
-    FIRST and WASTE (in percent) are of cores, memory and disk, in this order.
+    FIRST and WASTE (in percent) list cores, memory and disk, in this order.
     """
     rows = []
     for data in categories_as_data(follower, phase):
@@ -164,7 +164,7 @@ def _marked(found: dict[str, Any], show: Any) -> str:
 
 
 def tasks_as_data(follower: Follower, phase: RunPhase) -> list[dict[str, Any]]:
-    """Every task, with how it stands and what its last attempt used; of those that were planned the name is known."""
+    """Every task with its state and the use of its last attempt. Only tasks that were planned have a name."""
     state = follower.state
     found, lost = [], state.lost()
     unplanned = {task: f"task {task}" for task in state.last if task not in state.names}
@@ -219,7 +219,7 @@ def task_table(follower: Follower, phase: RunPhase) -> list[str]:
 
 
 def nodes_as_data(follower: Follower, phase: RunPhase) -> list[dict[str, Any]]:
-    """The machine of the run, or the nodes of the cluster that have taken part in it."""
+    """The machine of the run, or the cluster nodes that took part in it."""
     state = follower.state
     if state.start is None:
         return []
@@ -257,7 +257,7 @@ ALL = "(all)"
 
 
 def throttle_lines(state: RunStatus) -> list[str]:
-    """How many of each category may run at this moment."""
+    """How many tasks of each category may run now."""
     rows = [_line(state, record) for record in state.throttle]
     return ["throttle:", *rows] if rows else []
 
@@ -280,12 +280,12 @@ def _cap(record: ThrottleDecided) -> str:
 
 
 def throttle_as_data(state: RunStatus) -> list[dict[str, Any]]:
-    """What was said last of each category."""
+    """The latest decision for each category."""
     return [_as_data(record) for record in state.throttle]
 
 
 def throttle_history(state: RunStatus) -> list[dict[str, Any]]:
-    """All that was said, in the order of time."""
+    """All decisions in order of time."""
     return [_as_data(record) for record in state.throttle.decisions]
 
 
@@ -306,9 +306,9 @@ def _as_data(record: ThrottleDecided) -> dict[str, Any]:
 
 
 def throttle_table(state: RunStatus) -> list[str]:
-    """One line for each time that something was decided or told; times since the run began."""
+    """One row per decision or report of the throttle; times are relative to the start of the run."""
     if not state.throttle:
-        return ["no throttle has decided anything in the last run"]
+        return ["the latest run has no throttle decisions"]
     began = state.start.time if state.start else state.throttle.decisions[0].time
     rows = []
     for record in state.throttle.decisions:
@@ -333,22 +333,20 @@ MOST_SHOWN = 10
 
 
 def show_moment(moment: float, now: float) -> str:
-    """A moment of today by its time, another with its date."""
+    """Formats a time of today without the date, any other with the date."""
     then = time.localtime(moment)
     same_day = then[:3] == time.localtime(now)[:3]
     return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S", then)
 
 
 def headline(name: str, follower: Follower, phase: RunPhase, now: float) -> str:
-    """One line: which workflow, and what has become of its last run."""
+    """One line: the workflow and the outcome of its latest run."""
     state = follower.state
     if phase is RunPhase.NEVER or state.start is None:
-        return (
-            f"{name}: nothing has been recorded of a run" if phase is RunPhase.NEVER else f"{name}: a run is starting"
-        )
+        return f"{name}: no run is recorded" if phase is RunPhase.NEVER else f"{name}: a run is starting"
     if phase is RunPhase.AWAY:
         since = show_moment(state.start.time, now)
-        return f"{name}: on a cluster since {since}, and nobody follows it; 'shoal attach' does"
+        return f"{name}: on a cluster since {since}, not followed; 'shoal attach' follows it"
     began = state.start.time
     done = f"{len(state.done):,} of {count(state.to_run(), 'task')} done"
     if phase is RunPhase.RUNNING:
@@ -356,7 +354,7 @@ def headline(name: str, follower: Follower, phase: RunPhase, now: float) -> str:
         by = f" by process {who.pid} on {who.host}" if who and who.pid else ""
         return f"{name}: running for {show_seconds(max(now, state.last_time) - began)}{by}, {done}"
     if state.end is None:
-        return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' goes on from there"
+        return f"{name}: killed at about {show_moment(state.last_time, now)}, {done}; 'shoal run' continues it"
     if not state.to_run() and state.up_to_date():
         return f"{name}: ended at {show_moment(state.last_time, now)}, {_nothing_to_do(state.up_to_date())}"
     how = {"ok": "everything was made", "failed": "with failures"}.get(state.end.outcome, state.end.outcome)
@@ -367,7 +365,7 @@ def headline(name: str, follower: Follower, phase: RunPhase, now: float) -> str:
 
 
 def idle_line(state: RunStatus, now: float) -> list[str]:
-    """A sentence on a later run, if it had nothing to do: what is told is the one before it."""
+    """Reports a later run that had nothing to do; the output describes the last run that executed tasks."""
     if state.idle is None:
         return []
     return [f"run again at {show_moment(state.idle.time, now)}: {_nothing_to_do(state.idle.total)}"]
@@ -378,15 +376,15 @@ def _nothing_to_do(up_to_date: int) -> str:
 
 
 def damage_line(follower: Follower) -> list[str]:
-    """A sentence, if something of the ledger cannot be read."""
+    """A sentence about damaged records in the ledger, if there are any."""
     size = follower.damaged_bytes()
     if not size:
         return []
-    lost = "the next run mends it, and runs again what it does not know of any more"
+    lost = "the next run repairs it and repeats tasks whose records are lost"
     return [f"{count(size, 'byte')} of the ledger {'is' if size == 1 else 'are'} damaged; {lost}"]
 
 
-def beside(predicted: float, took: float) -> str:
+def prediction_line(predicted: float, took: float) -> str:
     """`predicted 41.2 s, took 43.0 s (+4 %)`."""
     off = f" ({show_change(took / predicted)})" if predicted > 0 else ""
     return f"predicted {show_seconds(predicted)}, took {show_seconds(took)}{off}"
@@ -401,8 +399,8 @@ def describe(
     predicted: float | None = None,
     brought: SubmittedRun | None = None,
 ) -> list[str]:
-    """The whole picture, as lines; `predicted` is how long the run should have taken, if that is known, `brought` what
-    the cluster says of a run that nobody follows."""
+    """The full text output. `predicted` is the expected duration of the run, if known; `brought` is the state that the
+    cluster reports for a run that no local process follows."""
     state = follower.state
     name = follower.workspace.workflow.rsplit("/", 1)[-1]
     lines = [headline(name, follower, phase, now), *damage_line(follower), *idle_line(state, now)]
@@ -426,7 +424,7 @@ def describe(
     if phase is RunPhase.RUNNING:
         lines.append(_pace(state, now))
     if predicted is not None and state.end is not None:
-        lines.append(beside(predicted, state.last_time - state.start.time))
+        lines.append(prediction_line(predicted, state.last_time - state.start.time))
     most = len(state.names) if every else MOST_SHOWN
     if phase is RunPhase.RUNNING:
         lines += throttle_lines(state)
@@ -437,33 +435,36 @@ def describe(
 
 
 def away_lines(state: RunStatus, brought: SubmittedRun | None) -> list[str]:
-    """What is known of a run on a cluster that nobody follows."""
+    """State of a run on a cluster that no local process follows."""
     done = len(state.done)
     here = f"{done:,} of {count(state.to_run(), 'task')} {'is' if done == 1 else 'are'} recorded here as done"
     if brought is None:
         return [here]
     if brought.tasks is None:
-        return [here, f"the cluster {brought.cluster} cannot be asked: {brought.trouble}", GIVE_UP]
+        return [here, f"the cluster {brought.cluster} cannot be reached: {brought.trouble}", GIVE_UP]
     if brought.left is None:
-        return [here, f"the cluster {brought.cluster} does not have this run; 'shoal attach' brings anew what is left"]
+        return [
+            here,
+            f"the cluster {brought.cluster} does not have this run; 'shoal attach' submits the remaining tasks again",
+        ]
     if not brought.left:
-        return [here, f"all of it is over on the cluster {brought.cluster}; 'shoal attach' fetches the results"]
-    over = max(0, state.to_run() - brought.left)  # what is left may be groups, too
-    there = f"on the cluster {brought.cluster}: {over:,} over, {state.to_run() - over:,} left"
+        return [here, f"all tasks have ended on the cluster {brought.cluster}; 'shoal attach' fetches the results"]
+    over = max(0, state.to_run() - brought.left)  # the remaining tasks may include groups
+    there = f"on the cluster {brought.cluster}: {over:,} ended, {state.to_run() - over:,} left"
     return [here, f"{there}, of which {brought.ready:,} {'is' if brought.ready == 1 else 'are'} ready or running"]
 
 
 def _pace(state: RunStatus, now: float) -> str:
-    """Rate, time left and cores in one line."""
-    told = state.progress(now)
-    if not told.done:
+    """Rate, time left and utilisation in one line."""
+    progress = state.progress(now)
+    if not progress.done:
         return "nothing is done yet"
-    words = [show_rate(told.rate)]
-    if told.left is not None:
-        words.append(time_left(told.left, told.least, told.most))
-    if told.utilisation is not None and state.start is not None:
+    words = [show_rate(progress.rate)]
+    if progress.left is not None:
+        words.append(time_left(progress.left, progress.least, progress.most))
+    if progress.utilisation is not None and state.start is not None:
         cores = state.total_cores()
-        words.append(f"{show_share(told.utilisation)} of {show_cores(cores)} in use so far")
+        words.append(f"{show_share(progress.utilisation)} of {show_cores(cores)} in use so far")
     return ", ".join(words)
 
 
@@ -486,7 +487,7 @@ def _running(state: RunStatus, now: float, most: int) -> list[str]:
 
 
 def where_it_runs(state: RunStatus, started: TaskStarted) -> str:
-    """The process that does it, or the node of a cluster."""
+    """The process of the task, or the cluster node."""
     if started.node:
         return f"on {state.node_name(started.node)}"
     return f"process {started.pid}" if started.pid else "a Python call"
@@ -509,11 +510,11 @@ def state_as_data(
     predicted: float | None = None,
     brought: SubmittedRun | None = None,
 ) -> dict[str, Any]:
-    """The same for programs; times are seconds since the epoch."""
+    """The same as data; times are seconds since the epoch."""
     state = follower.state
     start, end = state.start, state.end
     goes_on = phase is RunPhase.RUNNING
-    told = state.progress(now) if goes_on or phase is RunPhase.ENDED else None
+    progress = state.progress(now) if goes_on or phase is RunPhase.ENDED else None
     return {
         "workflow": follower.workspace.workflow,
         "state": phase.value,
@@ -537,11 +538,11 @@ def state_as_data(
         "cannot_run": state.cannot_run(),
         "cancelled": state.cancelled(),
         "not_run": 0 if goes_on else state.not_run(),
-        "rate": round(told.rate, 3) if told else 0.0,
-        "seconds_left": told.left if told and goes_on else None,
-        "seconds_left_least": told.least if told and goes_on else None,
-        "seconds_left_most": told.most if told and goes_on else None,
-        "utilisation": told.utilisation if told else None,
+        "rate": round(progress.rate, 3) if progress else 0.0,
+        "seconds_left": progress.left if progress and goes_on else None,
+        "seconds_left_least": progress.least if progress and goes_on else None,
+        "seconds_left_most": progress.most if progress and goes_on else None,
+        "utilisation": progress.utilisation if progress else None,
         "throttle": throttle_as_data(state),
         "on_cluster": msgspec.to_builtins(brought) if brought is not None else None,
         "running_tasks": [

@@ -1,4 +1,4 @@
-"""How tables, lists of names and the output of tasks are written for people. Pure: what is shown is an argument."""
+"""Text formatting for terminals: tables, lists of names, task output, display widths. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 _TRACEBACK = "Traceback (most recent call last):"
 _WIDEST = 200
 _LAST_WORDS = 8
-"""Lines of a failed task's output that are shown."""
+"""Maximum number of lines shown of a failed task's output."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def clip(text: str, width: int) -> str:
-    """The text, cut at the end to so many characters."""
+    """Truncates the text to `width` characters."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
@@ -25,7 +25,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def tail_lines(output: bytes, most: int, width: int = _WIDEST) -> list[str]:
-    """The last lines of what a task wrote, with nothing in them that would move a terminal's cursor."""
+    """The last lines of a task's output, without characters that would move a terminal's cursor."""
     text = _ESCAPES.sub("", output.decode("utf-8", "replace")).replace("\r\n", "\n")
     lines = [line.rsplit("\r", 1)[-1].rstrip().expandtabs() for line in text.rstrip().split("\n")]
     kept = [clip(_CONTROLS.sub("", line), width) for line in lines if line]
@@ -33,7 +33,7 @@ def tail_lines(output: bytes, most: int, width: int = _WIDEST) -> list[str]:
 
 
 def last_words(output: bytes, message: str) -> list[str]:
-    """The last lines that a failed task wrote, without the one that its message repeats and the head of a traceback."""
+    """The last lines of a failed task's output, without a line that its message repeats and the head of a traceback."""
     lines = [line for line in tail_lines(output, _LAST_WORDS + 2) if line != _TRACEBACK]
     if lines and lines[-1] == clip(message, _WIDEST):
         del lines[-1]
@@ -41,7 +41,7 @@ def last_words(output: bytes, message: str) -> list[str]:
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Columns as wide as their widest cell: the first to the left, the others to the right."""
+    """Formats columns as wide as their widest cell: the first left-aligned, the others right-aligned."""
     cells = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
@@ -52,19 +52,19 @@ def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Without controls and marks of direction, each of which becomes a question mark."""
+    """Replaces control characters and direction marks by question marks."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same of several lines; a tab becomes a space, so that a mark below it stays in its column."""
+    """Like `printable`, for several lines. A tab becomes a space, so that a caret below it stays in its column."""
     return "\n".join(printable(line.replace("\t", " ")) for line in text.split("\n"))
 
 
 def cells(text: str) -> int:
-    """How many cells the text takes; it must be printable."""
+    """Number of terminal cells of a printable text."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
@@ -77,7 +77,7 @@ def _cells_of(letter: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """The text, cut at the end to so many cells."""
+    """Truncates the text to `room` cells."""
     if cells(text) <= room:
         return text
     kept, taken = "", 1
@@ -90,13 +90,13 @@ def cut(text: str, room: int) -> str:
 
 
 def padded(text: str, room: int) -> str:
-    """The text, cut or filled up to exactly so many cells."""
+    """Truncates or pads the text to exactly `room` cells."""
     shown = cut(text, room)
     return shown + " " * (room - cells(shown))
 
 
 def joined(pieces: Sequence[str], room: int, between: str) -> str:
-    """As many of the pieces as fit, the first in any case."""
+    """Joins as many pieces as fit, and always the first."""
     found = cut(pieces[0], room) if pieces else ""
     for piece in pieces[1:]:
         if cells(found) + cells(between) + cells(piece) > room:

@@ -1,4 +1,4 @@
-"""`shoal top`: a run in the terminal, full screen, live or afterwards."""
+"""`shoal top`: shows a run full-screen in the terminal, live or finished."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _check_terminal(screen: Screen) -> None:
-    """Says why nothing can be drawn, if that is so."""
+    """Raises an error if the terminal cannot show a full screen."""
     import os
 
     remedy = "'shoal status' prints the state of a run"
@@ -64,7 +64,7 @@ def _check_terminal(screen: Screen) -> None:
 
 
 def _show(watch: Watch, screen: Screen, full: FullScreen) -> int:
-    """Until q, or until the terminal is gone."""
+    """Runs until q is pressed or the terminal is gone."""
     from shoal.ui.top.model import TopModel
     from shoal.ui.top.tables import TopView
 
@@ -88,7 +88,7 @@ def _show(watch: Watch, screen: Screen, full: FullScreen) -> int:
 
 
 class _Top:
-    """What is on the screen, from the model and from where the user is in it."""
+    """The current screen content, from the model and the user's position in it."""
 
     def __init__(self, model: TopModel, place: TopView, screen: Screen) -> None:
         self.model, self.place, self.screen = model, place, screen
@@ -102,7 +102,7 @@ class _Top:
         return table_of(self.place.view, self.model.parts).sorted_by(self.place.order.get(self.place.view))
 
     def press(self, key: str) -> None:
-        """Takes one key."""
+        """Handles one key."""
         place, before = self.place, self.place.task
         place.press(key, self._table())
         listing = (place.category, place.state) if place.view == "t" else None
@@ -118,7 +118,7 @@ class _Top:
                 self.model.forget(place.task)
 
     def lines(self, width: int, height: int) -> list[str]:
-        """All that is shown."""
+        """All lines of the screen."""
         from shoal.ui.top.view import Window, lines
 
         window = Window(width, height, self.screen.paint, self._blocks)
@@ -136,4 +136,4 @@ class _Top:
             self.place.task = None
             return self.lines(window.width, window.height)
         elapsed = (self.model.parts.get("progress") or {}).get("elapsed", 0.0)
-        return fitted(task_lines(found, output, self.model.told(task, found), elapsed), self.place, window)
+        return fitted(task_lines(found, output, self.model.description(task, found), elapsed), self.place, window)

@@ -1,4 +1,4 @@
-"""`shoal web`: the live page of a run or of a cluster, served on this machine until Ctrl-C."""
+"""`shoal web`: serves the live page of a run or of a cluster on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from shoal.ui.web.board import PageSource
 
-SUMMARY = """Shows a run in a browser, live or afterwards: progress, cores and memory over time, a task timeline, and
-single tasks. The page is served on this machine only, to those who have the address that is printed; it is
-read-only. RUN is a workflow file: its last run that executed tasks is shown; FILE@2 is its second run, FILE@-1 the one
-before the last. With --cluster NAME it shows a cluster, also without runs: its nodes, their state and problems, and
-which nodes are missing and why."""
+SUMMARY = """Shows a run in a browser, live or finished: progress, cores and memory over time, a task timeline, and
+single tasks. The page is served on this machine only, to users who have the printed address; it is read-only. RUN is a
+workflow file: its last run that executed tasks is shown; FILE@2 is its second run, FILE@-1 the one before the last.
+With --cluster NAME it shows a cluster, also without runs: its nodes, their state and problems, and which nodes are
+missing and why."""
 USAGE = "[RUN | --cluster NAME] [OPTION...]"
 EXAMPLE = "shoal web flow.py"
 
@@ -26,7 +26,7 @@ EXAMPLE = "shoal web flow.py"
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="the workflow file, with @NUMBER for one of its runs")
     parser.add_argument("--cluster", metavar="NAME", help="show this cluster; NAME may be the path of an access file")
-    parser.add_argument("--port", type=port, default=0, metavar="N", help="serve on this port (any that is free)")
+    parser.add_argument("--port", type=port, default=0, metavar="N", help="serve on this port (default: any free port)")
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
@@ -45,11 +45,11 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         listening = listen(arguments.port)
     except OSError as error:
-        remedy = "name another one, or none"
+        remedy = "choose another one, or leave it out"
         raise InputError(f"port {arguments.port} cannot be used: {error.strerror}", remedy=remedy) from None
     address = address_of(listening, token)
     server = PageServer(listening, token, make, CLUSTER if arguments.cluster is not None else RUN)
-    over = _Signalled(catchable((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+    over = _SignalWait(catchable((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
     print(printable(f"showing {shown} at {address} until Ctrl-C"), flush=True)
     with suppress(_Interrupted), _in_a_browser(address) if arguments.open else nullcontext():
         serve_until(server, over, at_once=True)
@@ -60,11 +60,12 @@ class _Interrupted(Exception):  # noqa: N818  # the usual end of a server
     pass
 
 
-class _Signalled:
-    """Waits for a signal in the main thread, which then leaves.
+class _SignalWait:
+    """Waits for a signal in the main thread, which then exits.
 
-    A handler that raises could do so anywhere, also where a thread begins and its locks are half taken. Here the
-    handler does nothing, and the byte that Python writes for the signal ends the waiting, whichever thread got it.
+    A handler that raises an exception could do so anywhere, even while a thread starts and holds half of its locks.
+    Therefore the handler does nothing, and the byte that Python writes for the signal ends the wait in the main thread,
+    whichever thread received the signal.
     """
 
     def __init__(self, numbers: Sequence[int]) -> None:
@@ -87,8 +88,11 @@ class _Signalled:
 
 @contextmanager
 def _in_a_browser(address: str) -> Iterator[None]:
-    """Opens the page while it is served. The arguments of a browser are there for everybody to see, so it is given a
-    file that only its owner can read, and that leads to the page."""
+    """Opens the page in a browser while it is served.
+
+    All users can see the arguments of a browser process, so it gets the path of a file that only its owner can read and
+    that redirects to the page.
+    """
     import os
     import tempfile
     import threading
@@ -102,13 +106,13 @@ def _in_a_browser(address: str) -> Iterator[None]:
                 f'<!DOCTYPE html>\n<meta charset="utf-8">\n<meta http-equiv="refresh" content="0; url={address}">\n'
                 f'<title>Shoal</title>\n<a href="{address}">The live page</a>\n'
             )
-        # Some browsers are waited for, and want to be served meanwhile.
+        # webbrowser.open may wait for the browser, which needs the page meanwhile.
         threading.Thread(target=webbrowser.open, args=(path.as_uri(),), name="browser", daemon=True).start()
         yield
 
 
 def _run(word: str | None) -> tuple[str, Callable[[], PageSource]]:
-    """What the run is called, and how it is shown."""
+    """Returns the run's display name and a function that creates its page."""
     import os
 
     from shoal.execution.run_selection import numbered_run, split_run
@@ -124,7 +128,7 @@ def _run(word: str | None) -> tuple[str, Callable[[], PageSource]]:
 
 
 def _cluster(arguments: argparse.Namespace) -> tuple[str, Callable[[], PageSource]]:
-    """What the cluster is called, and how it is shown."""
+    """Returns the cluster's display name and a function that creates its page."""
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
@@ -133,5 +137,5 @@ def _cluster(arguments: argparse.Namespace) -> tuple[str, Callable[[], PageSourc
 
     if arguments.run is not None:
         raise InputError("a run and a cluster cannot be shown on one page", remedy="name either RUN or --cluster NAME")
-    access = read(access_path(arguments.cluster))  # who names one that there is not is told at once
+    access = read(access_path(arguments.cluster))  # reports an unknown cluster at once
     return f"the cluster {access.name}", of_cluster(arguments.cluster)

@@ -1,4 +1,4 @@
-"""`shoal why`: one short paragraph on why a task runs, waits, failed or need not run; or why a run is where it is."""
+"""`shoal why`: explains in a short paragraph the state of a task (running, waiting, failed, up to date) or of a run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from shoal.petri.net import Net
     from shoal.ui.cli.why_run import Explained
 
-SUMMARY = """Says why a task is where it is: done and when, running since, failed and how, waiting for what (the tasks
-it needs, down to the one that runs; the resource that is short, who holds it and when it should be free; the throttle;
-its place in the queue; a node or a store in trouble) with the time at which it is expected to start; up to date, or to
-be run and for which reason. TASK is a task's name, a file it makes, or its number. Without TASK it says why the whole
-run is where it is: why nothing runs, or what is waited for. Of a net it says which tokens its transitions wait for;
-TASK is then a transition."""
+SUMMARY = """Explains the state of a task: done and when, running since when, failed and how, or waiting for what (the
+tasks it depends on, down to one that runs; the scarce resource, which tasks hold it and when it should be free; the
+throttle; its place in the queue; a node or a store in trouble) with its expected start time; up to date, or to be run
+and for which reason. TASK is a task's name, a file it makes, or its number. Without TASK it explains the state of the
+whole run: why nothing runs, or what it waits for. For a net it lists the tokens that its transitions wait for; TASK is
+then a transition."""
 USAGE = "[TASK] [FILE] [TARGET... NAME=VALUE...] [OPTION...]"
 EXAMPLE = "shoal why results/summary.txt"
 
 
 def add_arguments(parser: CommandParser) -> None:
     add_workflow(parser, "the task, then the workflow file, targets and name=value parameters")
-    parser.add_argument("--check", choices=("time", "content"), default="time", help="how a changed file is recognised")
-    parser.add_argument("--json", action="store_true", help="the answer as one JSON object")
+    parser.add_argument("--check", choices=("time", "content"), default="time", help="how changed files are detected")
+    parser.add_argument("--json", action="store_true", help="print the answer as one JSON object")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def _print(explained: Explained, *, as_json: bool) -> None:
 
 
 def _explained_net(arguments: argparse.Namespace) -> bool:
-    """Whether the file is a net, and what its transitions wait for was told."""
+    """If the file defines a net, explains what its transitions wait for. Returns whether it does."""
     import os
 
     from shoal.ledger.status import Follower
@@ -90,7 +90,7 @@ def _explained_net(arguments: argparse.Namespace) -> bool:
 
 
 def _file_among(words: list[str], named: str | None) -> str | None:
-    """The workflow file, if one is named or there is no doubt about it."""
+    """Returns the workflow file if it is named or unambiguous, else None."""
     import os
 
     from shoal.ui.cli.workflow_places import choose_workflow
@@ -105,7 +105,7 @@ def _file_among(words: list[str], named: str | None) -> str | None:
 
 
 def _net_in(path: str, words: list[str]) -> Net | None:
-    """The net that a file defines; None if it defines tasks, or cannot be read, which is told when it is read again."""
+    """Returns the net that a file defines; None if it defines tasks or cannot be read (the next read reports that)."""
     import os
 
     from shoal.execution.rules_loader import NetFoundError
@@ -124,13 +124,13 @@ def _net_in(path: str, words: list[str]) -> Net | None:
 
 
 def find_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> tuple[SessionView, int]:
-    """The task in the graph that these words ask for, else in the one that the task itself asks for."""
+    """Finds the task in the graph of the requested targets, else in the graph that has the task itself as target."""
     view, task, _ = seek_task(wanted, path, words, by_content=by_content)
     return view, task
 
 
 def seek_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> tuple[SessionView, int, bool]:
-    """The same, and whether these words do ask for it, as far as they ask for anything."""
+    """Like `find_task`, and returns also whether the requested targets need the task."""
     from shoal.core.graph import lookup_tasks
     from shoal.execution.files.files import relative_here
     from shoal.execution.session import look
@@ -140,7 +140,7 @@ def seek_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> 
     is_asked_for = True
     try:
         view = look(path, words, None, by_content=by_content)
-    except InputError:  # rules of which none is asked for; whatever else is wrong is wrong with the task as well
+    except InputError:  # rules without a default target; any other error occurs again below
         if not path.endswith(".py"):
             raise
     if view is not None:

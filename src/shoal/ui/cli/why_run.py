@@ -1,7 +1,7 @@
-"""Which source answers `shoal why`: the run itself, the cluster it is on, or the ledger.
+"""Explanations for `shoal why`, from one of three sources: the running process, its cluster, or the ledger.
 
-The run knows best, because its scheduler decides. It is asked if it is on this machine and belongs to this user. A run
-that does not answer, or is elsewhere, is explained from its ledger.
+The running process knows best, because its scheduler decides. It can be asked if it is on this machine and belongs to
+this user. Otherwise, or if it does not reply, the explanation comes from the ledger.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ NO_QUEUE = "the ledger does not record the queue"
 
 
 class RecordedRun:
-    """The last run of a workflow, as its ledger has it, in the numbers of the workflow's graph."""
+    """The latest run of a workflow from its ledger, with tasks numbered as in the workflow's graph."""
 
     def __init__(self, graph: Graph, state: RunStatus, now: float) -> None:
         self._graph, self._state, self._now = graph, state, now
         self._numbers = {text: number for number, text in state.names.items()}
 
     def number(self, task: int) -> int:
-        """The number that a task of the graph has in the run; -1 if it is not part of it."""
+        """The number in the run of a task of the graph; -1 if the task is not part of the run."""
         return self._numbers.get(decodable(self._graph.names[task]), -1)
 
     def explain(self, task: int) -> Answer:
@@ -70,10 +70,12 @@ class RecordedRun:
         for each in topological_order(self._graph):
             if needed[each]:
                 statuses[each] = self._find_status(each, statuses)
-        running = self._state.running.get(self.number(task))  # a cancelled task counts as failed while it still runs
+        running = self._state.running.get(
+            self.number(task)
+        )  # checked first: a cancelled task counts as failed while it still runs
         if running is not None:
             return running_answer(task, self._state, running)
-        source = FunctionSource(self._now, self._graph.predecessors_of, statuses.__getitem__, self._held)
+        source = FunctionSource(self._now, self._graph.predecessors_of, statuses.__getitem__, self._explain_queued)
         answer = source.explain(task)
         complete(answer, self._state, self.number)
         return answer
@@ -87,7 +89,7 @@ class RecordedRun:
         if number in state.running:
             return TaskStatus.READY
         if state.end is not None and number in state.tried and state.tried[number].outcome == "cancelled":
-            return TaskStatus.FAILED  # the run was stopped, and nothing is tried again
+            return TaskStatus.FAILED  # the run was stopped, so nothing is retried
         is_group = self._graph.actions[task] is None
         if number < 0 and not is_group:
             return TaskStatus.DONE  # up to date when the run began, or no target needs it
@@ -98,16 +100,16 @@ class RecordedRun:
             return TaskStatus.WAITING
         return TaskStatus.DONE if is_group else TaskStatus.READY
 
-    def _held(self, task: int) -> Answer:
+    def _explain_queued(self, task: int) -> Answer:
         number = self.number(task)
         if number in self._state.running:
             return running_answer(task, self._state, self._state.running[number])
         if number in self._state.tried:
             return Answer(task, WaitCause.RETRY, self._state.tried[number].attempt)
-        return self._scarce(task)
+        return self._explain_wait(task)
 
-    def _scarce(self, task: int) -> Answer:
-        """Why a ready task is queued: the throttle, or the resource of which too little is free."""
+    def _explain_wait(self, task: int) -> Answer:
+        """Why a ready task is queued: the throttle, or a resource of which too little is free."""
         state, profile = self._state, self._graph.profile_of(task)
         held = state.held_back(profile.category)
         if held is not None:
@@ -117,7 +119,7 @@ class RecordedRun:
         holders = self._running_tasks()
         for name, asked in without_labels(profile.resources).amounts:
             if state.throttle and not profile.declares(name):
-                continue  # cores that nobody declared are not counted under a throttle
+                continue  # under a throttle, default cores are not counted
             found = [
                 ResourceHolder(other, amount, since)
                 for other, since in holders
@@ -130,7 +132,7 @@ class RecordedRun:
         return Answer(task, WaitCause.TURN, detail=NO_QUEUE)
 
     def _running_tasks(self) -> list[tuple[int, float]]:
-        """The running tasks that the graph has, with the time of their start."""
+        """Running tasks that the graph contains, with their start times."""
         since = {self._state.names.get(number): started.time for number, started in self._state.running.items()}
         names = enumerate(map(decodable, self._graph.names))
         return [(task, since[name]) for task, name in names if name in since]
@@ -143,9 +145,9 @@ def running_answer(task: int, state: RunStatus, started: TaskStarted) -> Answer:
 
 
 def complete(answer: Answer, state: RunStatus, number_of: Callable[[int], int], *, is_behind: bool = False) -> None:
-    """Adds what only the ledger has: the process of a running task, and how attempts ended.
+    """Adds what only the ledger knows: the process of a running task, and how attempts ended.
 
-    `is_behind`: the ledger may not have heard of all failures yet, as on a cluster.
+    `is_behind`: the ledger may not contain all failures yet, as for a run on a cluster.
     """
     number = number_of(answer.task)
     ended = state.failed.get(number) or state.tried.get(number)
@@ -157,7 +159,7 @@ def complete(answer: Answer, state: RunStatus, number_of: Callable[[int], int], 
             answer.attempt, answer.detail = ended.attempt, ended.message
             answer.cancelled = ended.outcome == "cancelled"
         if number not in state.failed and not is_behind:
-            answer.cancelled = True  # a failure would be on record
+            answer.cancelled = True  # the ledger would contain a failure
     elif answer.cause is WaitCause.RETRY and ended is not None:
         answer.detail = ended.message
     if answer.root is not None:
@@ -167,7 +169,7 @@ def complete(answer: Answer, state: RunStatus, number_of: Callable[[int], int], 
 def explain_during(
     view: SessionView, task: int, state: RunStatus, now: float, live: Answer | None, *, is_asked_for: bool
 ) -> Answer:
-    """Where a task stands while its workflow runs. `live`: what the run itself says, if it answers."""
+    """Explains a task while its workflow runs. `live` is the reply of the running process, if there is one."""
     graph = view.workflow.graph
     source = RecordedRun(graph, state, now)
     if source.number(task) >= 0 or graph.actions[task] is None:
@@ -185,9 +187,9 @@ def explain_during(
 
 
 def explain_between(view: SessionView, task: int, state: RunStatus, now: float, node: Resources | None) -> Answer:
-    """While no run is under way: what became of a task in the last one, and what the next one would do with it.
+    """Explains a task while no run is active: its outcome in the latest run, and what the next run would do.
 
-    `node` is what this machine has; None if the next run need not be here.
+    `node`: resources of this machine; None if the next run may be elsewhere.
     """
     graph, plan = view.workflow.graph, view.plan
     source = RecordedRun(graph, state, now)
@@ -241,7 +243,7 @@ def verdict_of(plan: Plan, task: int) -> PlanVerdict:
 
 
 def refusal(plan: Plan, task: int, node: Resources | None) -> str | None:
-    """Why `shoal run` would not begin with the task, if it asks for more than there is, or needs one that does."""
+    """Why `shoal run` would refuse to start: the task, or one it depends on, requests more than this machine has."""
     found = why_too_large(plan, task, node) if node is not None else None
     if found is None:
         return None
@@ -252,7 +254,7 @@ def refusal(plan: Plan, task: int, node: Resources | None) -> str | None:
 
 
 def run_record(state: RunStatus, phase: RunPhase) -> RunRecord:
-    """How the last run stands or stood."""
+    """Counts and selected tasks of the latest run."""
     is_running = phase is RunPhase.RUNNING
     record = RunRecord(
         phase.value,
@@ -280,18 +282,18 @@ def run_record(state: RunStatus, phase: RunPhase) -> RunRecord:
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """An answer for people, and the same for programs."""
+    """An explanation as text and as data."""
 
     text: str
     data: dict[str, Any]
 
 
-def speech_of(name: Callable[[int], str], now: float) -> SentenceWriter:
+def sentence_writer(name: Callable[[int], str], now: float) -> SentenceWriter:
     return SentenceWriter(name, lambda moment: show_moment(moment, now), show_seconds, now)
 
 
 def explain_task(wanted: str, path: str, words: list[str], *, by_content: bool) -> Explained:
-    """Why one task is where it is."""
+    """Explains one task."""
     if any("=" not in word for word in words):
         check_words(path, words)
     follower = Follower(Workspace(path))
@@ -300,7 +302,7 @@ def explain_task(wanted: str, path: str, words: list[str], *, by_content: bool) 
 
 
 def check_words(path: str, words: list[str]) -> None:
-    """Refuses targets that the workflow does not have, and a directory that no task makes."""
+    """Rejects targets that the workflow does not have, and directories that no task makes."""
     from shoal.core.graph import lookup_tasks
     from shoal.execution.files.files import relative_here
     from shoal.execution.session import enter, load
@@ -318,7 +320,7 @@ def check_words(path: str, words: list[str]) -> None:
 
 
 def with_damage(explained: Explained, follower: Follower) -> Explained:
-    """The answer, with a line about damage of the ledger, if there is any."""
+    """Adds a line about damaged ledger records to the explanation, if there are any."""
     lines = damage_line(follower)
     if not lines:
         return explained
@@ -330,16 +332,16 @@ def _explain_task(
     wanted: str, path: str, words: list[str], follower: Follower, phase: RunPhase, *, by_content: bool
 ) -> Explained:
     workspace = follower.workspace
-    told, silence = ExplainReply(), ""
+    reply, silence = ExplainReply(), ""
     if phase is RunPhase.RUNNING and not on_cluster(workspace):
-        told, silence = _ask(workspace, wanted, follower.state)
-        follower.refresh()  # the ledger has by now what the run has just answered
-    now = time.time()  # a run that does not answer was waited for
-    state, answer = follower.state, told.answer
+        reply, silence = _ask(workspace, wanted, follower.state)
+        follower.refresh()  # the ledger now contains what the run has just reported
+    now = time.time()  # read again: the request may have waited for its timeout
+    state, answer = follower.state, reply.answer
     if answer is not None:
         complete(answer, state, lambda task: task)
         if not _needs_ledger(answer, state):
-            return explained_task(answer, told.names, now)
+            return explained_task(answer, reply.names, now)
     if not words and state.start is not None:
         words = state.start.targets
 
@@ -360,7 +362,7 @@ def _explain_task(
 
 
 def _next_node(workspace: Workspace, state: RunStatus) -> Resources | None:
-    """What this machine has, with what was declared for the last run; None if that run was on a cluster."""
+    """Resources of this machine with the amounts declared for the latest run; None if that run was on a cluster."""
     if state.is_cluster() or on_cluster(workspace):
         return None
     found = dict(this_node(workspace.base).amounts)
@@ -370,7 +372,7 @@ def _next_node(workspace: Workspace, state: RunStatus) -> Resources | None:
 
 
 def explain_whole(path: str, words: list[str]) -> Explained:
-    """Why the run is where it is."""
+    """Explains the state of the whole run."""
     follower = Follower(Workspace(path))
     phase = follower.refresh()
     return with_damage(_explain_whole(path, words, follower, phase), follower)
@@ -388,31 +390,31 @@ def _explain_whole(path: str, words: list[str], follower: Follower, phase: RunPh
             return explained
     silence = ""
     if phase is RunPhase.RUNNING:
-        told, silence = _ask(workspace, None, state)
-        now = time.time()  # a run that does not answer was waited for
-        if told.whole is not None:
+        reply, silence = _ask(workspace, None, state)
+        now = time.time()  # read again: the request may have waited for its timeout
+        if reply.whole is not None:
             follower.refresh()
-            told.whole.cancelled = max(0, told.whole.failed - len(follower.state.failed))
-            return _explained_run(told.whole, told.names, now)
+            reply.whole.cancelled = max(0, reply.whole.failed - len(follower.state.failed))
+            return _explained_run(reply.whole, reply.names, now)
     if phase is RunPhase.NEVER:
         from shoal.execution.run_selection import refuse_unreadable  # numpy takes a while to load
 
         refuse_unreadable(path, workspace.ledger)
-        raise InputError(f"{os.path.basename(path)} has not been run yet", remedy="'shoal plan' says what would run")
+        raise InputError(f"{os.path.basename(path)} has not been run yet", remedy="'shoal plan' shows what would run")
     record = run_record(follower.state, phase)
     first = headline(os.path.basename(path), follower, phase, now)
     return _explained(
-        "run", [first, *record_lines(record, speech_of(str, now))], now, msgspec.to_builtins(record), silence
+        "run", [first, *record_lines(record, sentence_writer(str, now))], now, msgspec.to_builtins(record), silence
     )
 
 
 def on_cluster(workspace: Workspace) -> bool:
-    """Whether a cluster has the run, and its results have not been fetched yet."""
+    """Whether the run is on a cluster and its results have not been fetched yet."""
     return os.path.exists(workspace.brought)
 
 
 def _ask(workspace: Workspace, wanted: str | None, state: RunStatus) -> tuple[ExplainReply, str]:
-    """The answer of the run itself, and a sentence if its process does not answer; neither if it cannot be asked."""
+    """Returns the reply of the running process, and a sentence if it does not reply; neither if it cannot be asked."""
     since = {task: record.time for task, record in state.running.items()}
     try:
         return ask_why(workspace, ExplainQuestion(wanted, since)), ""
@@ -423,7 +425,7 @@ def _ask(workspace: Workspace, wanted: str | None, state: RunStatus) -> tuple[Ex
 
 
 def _needs_ledger(answer: Answer, state: RunStatus) -> bool:
-    """Whether the ledger has more to say: how and when a task ended is not kept by the run itself."""
+    """Whether the ledger adds details: the process does not keep how and when a task ended."""
     return answer.cause in (WaitCause.DONE, WaitCause.EXCLUDED) or (
         answer.cause is WaitCause.FAILED and answer.task in state.failed
     )
@@ -433,7 +435,7 @@ def _needs_ledger(answer: Answer, state: RunStatus) -> bool:
 
 
 def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: RunStatus, now: float) -> Explained | None:
-    """Why one task is where it is; None if it is not on the cluster."""
+    """Explains one task of a run on a cluster; None if the cluster does not have it."""
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
@@ -460,7 +462,7 @@ def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: Run
 
 
 def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunStatus, now: float) -> Explained | None:
-    """Why the run is where it is; None if no cluster has it."""
+    """Explains the state of a run on a cluster; None if no cluster has it."""
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
@@ -475,7 +477,9 @@ def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunStatus,
     if found is None:
         return None
     whole, places = found
-    if len(state.failed) + len(state.unwanted) >= whole.failed:  # else some failures are not in the ledger yet
+    if (
+        len(state.failed) + len(state.unwanted) >= whole.failed
+    ):  # otherwise the ledger does not contain all failures yet
         whole.cancelled = max(0, whole.failed - len(state.failed))
     wanted = {place: number for number, place in places.items()}
     names = {
@@ -488,18 +492,18 @@ def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunStatus,
 
 
 def explained_task(answer: Answer, names: Mapping[int, str], now: float, silence: str = "") -> Explained:
-    text = paragraph(answer, speech_of(names.__getitem__, now))
+    text = paragraph(answer, sentence_writer(names.__getitem__, now))
     data = {"name": names[answer.task], "names": _named(names), **msgspec.to_builtins(answer)}
     return _explained("task", [text], now, data, silence)
 
 
 def _explained_run(whole: RunAnswer, names: Mapping[int, str], now: float) -> Explained:
-    lines = run_lines(whole, speech_of(lambda task: names.get(task, f"task {task}"), now))
+    lines = run_lines(whole, sentence_writer(lambda task: names.get(task, f"task {task}"), now))
     return _explained("run", lines, now, {"names": _named(names), **msgspec.to_builtins(whole)})
 
 
 def _explained(about: str, lines: list[str], now: float, facts: dict[str, Any], silence: str = "") -> Explained:
-    """`silence`: that the run does not answer, so that these are facts of its ledger."""
+    """`silence`: the sentence that the run does not reply, so that the facts come from the ledger."""
     text = "\n".join(lines)
     if silence:
         text, facts = f"{silence}; its ledger says: {text}", {**facts, "silent": silence}

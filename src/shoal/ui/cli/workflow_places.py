@@ -1,4 +1,4 @@
-"""Which workflow a reading command is about, and where what was recorded of it lies."""
+"""Locates the workflow that a command refers to, and checks where an output file may be written."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from shoal.errors import InputError
 from shoal.execution.workflow_loader import DEFAULT_NAMES, missing_workflow
 from shoal.ledger.workspace import DIRECTORY, Workspace
-from shoal.ui.cli.parser import has_marks_of_workflow, split_words
+from shoal.ui.cli.parser import is_recognised_workflow, split_words
 
 
 def recorded_workflows(directory: str = ".") -> list[str]:
-    """Names of the workflows of a directory that have been run there."""
+    """Names of the workflows that have been run in a directory."""
     parent = os.path.join(directory, DIRECTORY)
     try:
         found = sorted(os.listdir(parent))
@@ -23,7 +23,7 @@ def recorded_workflows(directory: str = ".") -> list[str]:
 
 
 def choose_workflow(named: str | None) -> str:
-    """The workflow named, or the one under a default name here, or the only one that has been run here."""
+    """Returns the named workflow, else the one with a default name here, else the only one that has been run here."""
     if named is not None:
         if not os.path.isfile(named) and not os.path.isdir(Workspace(named).directory):
             raise missing_workflow(named)
@@ -43,18 +43,18 @@ def choose_workflow(named: str | None) -> str:
 
 
 def whole_workflow(words: Sequence[str], named: str | None) -> str | None:
-    """An absolute path if no task was named but only a workflow with values for it, or nothing at all."""
+    """The absolute path of the workflow if no task is named: the words are empty, or a workflow with parameters."""
     if not words:
         return os.path.abspath(choose_workflow(named))
-    if named is None and has_marks_of_workflow(words[0]) and all("=" in word for word in words[1:]):
+    if named is None and is_recognised_workflow(words[0]) and all("=" in word for word in words[1:]):
         return os.path.abspath(choose_workflow(words[0]))
     return None
 
 
 def task_and_workflow(words: Sequence[str], named: str | None, command: str) -> tuple[str, str, list[str]]:
-    """From `TASK [FILE] [TARGET... NAME=VALUE...]`: the task, an absolute path, and the other words."""
+    """Splits `TASK [FILE] [TARGET... NAME=VALUE...]` into the task, an absolute path, and the other words."""
     if not words:
-        raise InputError("no task was named", remedy=f"write it as 'shoal {command} TASK'")
+        raise InputError("a task is missing", remedy=f"write it as 'shoal {command} TASK'")
     path, rest = split_words(words[1:], named)
     return words[0], os.path.abspath(choose_workflow(path)), rest
 
@@ -63,10 +63,10 @@ STANDARD_OUTPUT = "-"
 
 
 def check_destination(path: str, option: str, workspace: Workspace, *, with_files: bool = True) -> None:
-    """Refuses a place where something is that nobody wants to lose; `with_files`: look for it in the ledger, too.
+    """Refuses an output path where a file of the user would be lost; `with_files`: check the ledger's files, too.
 
-    What tasks read and make is known from the ledger by the names that runs gave it. Of a task that makes several files
-    that is only the first.
+    The ledger knows the files that tasks read and make by the names that runs used. Of a task with several outputs it
+    knows only the first.
     """
     if not path:
         raise InputError(f"{option} is empty", remedy="name a file")
@@ -77,13 +77,13 @@ def check_destination(path: str, option: str, workspace: Workspace, *, with_file
     if real == os.path.realpath(workspace.workflow) or _is_same(path, workspace.workflow):
         raise InputError(f"{path!r} is the workflow itself, which would be lost", remedy=remedy)
     if DIRECTORY in real.split(os.sep):
-        raise InputError(f"{path!r} lies in {DIRECTORY}, which Shoal keeps for itself", remedy=remedy)
+        raise InputError(f"{path!r} lies in {DIRECTORY}, which is reserved for Shoal", remedy=remedy)
     if with_files and os.path.lexists(path) and _is_of_workflow(real, workspace):
         raise InputError(f"{path!r} is a file of the workflow, which would be lost", remedy=remedy)
 
 
 def write_to(path: str, data: bytes, complaint: str) -> None:
-    """Writes a file, or to standard output; `complaint` is said if that cannot be."""
+    """Writes a file, or standard output; `complaint` is the start of the error message."""
     if path == STANDARD_OUTPUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -104,7 +104,7 @@ def _is_same(path: str, other: str) -> bool:
 
 
 def _is_of_workflow(real: str, workspace: Workspace) -> bool:
-    """Whether a ledger names the file as one that tasks read or make."""
+    """Whether a ledger names the file as an input or output of tasks."""
     from shoal.ledger.file import LedgerReader
     from shoal.ledger.identity import place_of_text
     from shoal.ledger.records import SourcesSeen, TasksPlanned, decode

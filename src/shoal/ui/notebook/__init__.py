@@ -1,1 +1,1 @@
-"""Runs, executors and futures as notebooks show them."""
+"""Live displays of runs, executors and futures in notebooks."""

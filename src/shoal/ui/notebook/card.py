@@ -1,6 +1,6 @@
-"""What is shown of a run or an executor, as plain values: the same for HTML and for text.
+"""The content of a notebook display: cards of runs, executors and futures as plain values, for HTML and for text.
 
-Words and numbers are ready to be read here; how they are laid out is left to `markup` and `plain`.
+Words and numbers are already formatted here; the layout is in `rendering`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shoal.ledger.views import pace
 from shoal.ledger.views.failures import Causes
 
 Tone: TypeAlias = Literal["good", "bad", "live", "idle", "soft"]
-"""What a colour says: it went well, it failed, it goes on, it waits, it does not matter now."""
+"""The meaning of a colour: succeeded, failed, running, waiting, not relevant."""
 MOST_ROWS, MOST_CAUSES, MOST_COLOURS = 8, 5, 12
 
 
 class CardState(msgspec.Struct, frozen=True):
-    """How many tasks are in one state."""
+    """Number of tasks in one state."""
 
     word: str
     count: int
@@ -38,14 +38,14 @@ class CardRow(msgspec.Struct, frozen=True):
     failed: int
     running: int
     mean: float | None
-    """Seconds of those that succeeded; None if there are none."""
+    """Mean seconds of the successful ones; None if there are none."""
     longest: float | None
     seconds: float | None
-    """Core seconds of all attempts; None if times are not known."""
+    """Core seconds of all attempts; None if durations are unknown."""
 
 
 class CardFailure(msgspec.Struct, frozen=True):
-    """Attempts that did not succeed, for like reasons."""
+    """Failed attempts with a common cause."""
 
     text: str
     attempts: int
@@ -54,24 +54,24 @@ class CardFailure(msgspec.Struct, frozen=True):
 
 
 class Area(msgspec.Struct, frozen=True):
-    """Cores in use over time, stacked; all lists have a number per bucket."""
+    """Cores in use over time, stacked; all lists have one number per bucket."""
 
     end: float
-    """Seconds; the first bucket begins at 0."""
+    """End time in seconds; the first bucket begins at 0."""
     names: list[str]
     series: list[list[float]]
     """By name."""
     colours: list[int]
     limit: list[float]
-    """Cores that were there."""
+    """Available cores."""
     lost: list[float]
-    """Held by attempts that did not succeed; not in the series."""
+    """Cores allocated to failed attempts; not part of the series."""
     used: str
-    """In words, how much of the cores was in use."""
+    """The utilisation in words."""
 
 
 class Card(msgspec.Struct, frozen=True):
-    """Everything that is shown."""
+    """The whole content of a display."""
 
     title: str
     state: str
@@ -80,12 +80,12 @@ class Card(msgspec.Struct, frozen=True):
     noun: str
     """What is counted: `task` or `call`."""
     group: str
-    """What the rows of the table are: `category` or `function`."""
+    """What a row of the table is: `category` or `function`."""
     total: int = 0
-    """0 if it is not known beforehand how many there will be."""
+    """Expected number; 0 if unknown."""
     states: list[CardState] = []
     time: str = ""
-    """How long it took, or how long it will take."""
+    """Duration so far, or the time left, in words."""
     area: Area | None = None
     rows: list[CardRow] = []
     more_rows: int = 0
@@ -99,11 +99,11 @@ class Card(msgspec.Struct, frozen=True):
         return any(row.seconds is not None for row in self.rows)
 
     def part(self) -> int:
-        """How much of all is told as a percentage: what is done."""
+        """The number that the percentage refers to: tasks that are done."""
         return self.count("done")
 
     def count(self, word: str) -> int:
-        """How many are in a state."""
+        """Number in a state."""
         return sum(state.count for state in self.states if state.word == word)
 
 
@@ -121,9 +121,9 @@ def executor_card(
     going: Sequence[tuple[str, float]] = (),
     over: bool = False,
 ) -> Card:
-    """`running` are the calls that workers have been given, by function; `busy` has their time, too.
+    """`running`: calls assigned to workers, by function; `busy` also contains their durations.
 
-    `going` are the functions that workers are busy with, each with the seconds that it has been.
+    `going`: functions that workers are executing, each with its seconds so far.
     """
     lines = list(tally.lines.items())
     total = sum(line.accepted for _, line in lines)
@@ -174,7 +174,7 @@ def _row(name: str, line: FunctionTally, colour: int, running: int, busy: Worker
 
 
 def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Sequence[tuple[str, float]]) -> str:
-    """How long the calls that are there will take, by the same model as for runs."""
+    """The time left for the present calls, from the same model as for runs."""
     tallies = {
         name: pace.CategoryPace(
             line.open() + line.ends["done"], line.ends["done"], seconds=line.seconds, squares=line.squares
@@ -184,7 +184,7 @@ def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Seque
     if not width:
         return ""
     ages = [(tallies[name], age) for name, age in going if name in tallies]
-    told = pace.progress_of(
+    estimate = pace.progress_of(
         pace.KnownProgress(
             to_run=sum(tally.planned for tally in tallies.values()),
             up_to_date=0,
@@ -197,11 +197,11 @@ def _time(lines: Sequence[tuple[str, FunctionTally]], width: float, going: Seque
             rate=0.0,
         )
     )
-    return "" if told.left is None else time_left(told.left, told.least, told.most)
+    return "" if estimate.left is None else time_left(estimate.left, estimate.least, estimate.most)
 
 
 def _area(busy: WorkerTime, cores: float) -> Area | None:
-    """Workers in use over time."""
+    """WorkerTime workers over time."""
     if not busy.began:
         return None
     width = busy.width
@@ -210,27 +210,27 @@ def _area(busy: WorkerTime, cores: float) -> Area | None:
     names, series = list(busy.rows)[:MOST_COLOURS], []
     for at, row in enumerate(busy.rows.values()):
         cores_held = [spent / width for spent in row[:size]]
-        cores_held[-1] *= width / max(end - (size - 1) * width, 0.05 * width)  # the last bucket is not over yet
+        cores_held[-1] *= width / max(end - (size - 1) * width, 0.05 * width)  # the last bucket is incomplete
         if at < MOST_COLOURS:
             series.append(cores_held)
         else:
             names[-1] = OTHERS
             series[-1] = [one + another for one, another in zip(series[-1], cores_held, strict=True)]
     used = sum(sum(row) for row in busy.rows.values())
-    said = f"{show_share(used, cores * end)} of {show_cores(cores)} in use"
-    return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, said)
+    usage = f"{show_share(used, cores * end)} of {show_cores(cores)} in use"
+    return Area(end, names, series, list(range(len(names))), [cores] * size, [0.0] * size, usage)
 
 
 def _failures(tally: CallTally) -> list[CardFailure]:
-    """What messages have in common is one cause; the most frequent first."""
+    """Groups failures by the common part of their messages, the most frequent first."""
     found: dict[str, CardFailure] = {}
     causes = Causes()
-    for text, said in list(tally.messages.items()):
+    for text, entry in list(tally.messages.items()):
         cause = causes.add(text)
         known = found.get(cause, CardFailure(cause, 0, 0, []))
-        names = list(dict.fromkeys((*known.examples, *said.functions)))[:3]
+        names = list(dict.fromkeys((*known.examples, *entry.functions)))[:3]
         found[cause] = CardFailure(
-            causes.text(cause), known.attempts + said.attempts, known.given_up + said.given_up, names
+            causes.text(cause), known.attempts + entry.attempts, known.given_up + entry.given_up, names
         )
     return sorted(found.values(), key=lambda failure: (-failure.given_up, -failure.attempts, failure.text))
 
@@ -238,7 +238,8 @@ def _failures(tally: CallTally) -> list[CardFailure]:
 def futures_card(
     states: Mapping[str, Mapping[str, int]], failures: Mapping[str, tuple[int, list[str]]], took: float
 ) -> Card:
-    """Futures by function and state, and what those said that failed; `took` is how long they were watched."""
+    """Futures by function and state, and the messages of failed ones; `took` is the time for which they were
+    watched."""
     words = ("done", "failed", "not run", "cancelled", "running", "waiting")
     counts = {word: sum(row.get(word, 0) for row in states.values()) for word in words}
     total = sum(counts.values())
@@ -266,7 +267,7 @@ def futures_card(
 
 
 def _end_of(counts: Mapping[str, int]) -> tuple[str, Tone]:
-    """What has become of futures that are all over: what somebody has cancelled did not fail."""
+    """The outcome of futures that are all done. Cancelled futures are not failures."""
     if counts["failed"] or counts["not run"]:
         return "failed", "bad"
     return ("cancelled", "soft") if counts["cancelled"] else ("done", "good")

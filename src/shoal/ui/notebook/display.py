@@ -1,13 +1,13 @@
-"""The thread that keeps what a notebook shows up to date, and how a card gets to the front ends of a kernel.
+"""The thread that updates a notebook display, and the transport of cards to the front ends of a kernel.
 
-Theory of operation. An output of a cell has a display id; whoever sends the kernel's front ends new content under that
-id changes the output wherever it is, also in the saved notebook. The thread looks at its source at most twice a second,
-sends only what has changed, takes no more than a quarter of the time for it, and ends when the source is over. It runs
-in an empty context, so that its messages belong to the cell that runs now: programs that execute notebooks listen to
-that one only. At the end of each cell it is asked to bring what is settled up to date, so that the notebook, when it is
-saved, has the last state of everything. A kernel that is interrupted does not touch it, one that dies takes it along.
+Theory of operation. An output of a cell has a display id; new content that the kernel sends under this id replaces the
+output wherever it is shown, also in the saved notebook. The thread reads its source at most twice a second, sends only
+changes, spends at most a quarter of the time on it, and ends when the source is over. It runs in an empty context, so
+that its messages belong to the cell that runs now: programs that execute notebooks listen to that cell only. At the end
+of each cell the display of a settled source is brought up to date, so that a saved notebook contains the last state.
+Interrupting the kernel does not affect the thread; it ends with the kernel.
 
-IPython is never imported here: it is there already where there is a kernel.
+IPython is never imported here: where there is a kernel, it is already loaded.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from shoal.ui.notebook.rendering import html_of, text_of
 
 PERIOD = 0.5
 LAZIEST = 1.0
-"""Between two looks at something in which nothing happens."""
+"""Longest interval between two reads of a source without activity."""
 SHARE = 3.0
-"""Pause after each look, in times of what it took."""
+"""Pause after each read, as a multiple of its duration."""
 FIRST = 0.3
-"""How long a cell waits for its first picture before it shows that there will be one."""
+"""How long a cell waits for its first content before it shows a placeholder."""
 LAST = 2.0
-"""How long the end of a cell waits for the last picture of what is settled."""
+"""How long the end of a cell waits for the last content of a settled source."""
 MOST_DISPLAYS = 8
-"""Of one source; earlier outputs stay as they are."""
+"""Maximum number of displays of one source; earlier outputs are no longer updated."""
 
 
 class DisplaySource(Protocol):
-    """Something to be shown. Asked by the thread, and by others where there is none."""
+    """Something to display. Called by the display thread, and by other threads where there is none."""
 
     def card(self) -> Card:
-        """As it is now; may take long."""
+        """The current card; may take long."""
 
     def placeholder(self) -> Card:
-        """At once."""
+        """A card that is available at once."""
 
     def has_changed(self) -> bool:
-        """Whether another card than the last is to be expected; at once."""
+        """Whether a different card is to be expected; returns at once."""
 
     def is_settled(self) -> bool:
-        """Whether nothing will happen unless somebody does something; at once."""
+        """Whether nothing will happen without further action of the user; returns at once."""
 
     def is_over(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether nothing will ever happen again."""
 
 
 def kernel() -> Any:
-    """The shell of the kernel that we are in, or None."""
+    """The shell of the current kernel, or None."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = get_shell() if get_shell is not None else None
     return shell if getattr(shell, "kernel", None) is not None else None
 
 
 def bundle_of(card: Card) -> dict[str, str]:
-    """What a front end chooses from."""
+    """The representations from which a front end chooses."""
     return {"text/html": html_of(card), "text/plain": text_of(card)}
 
 
@@ -80,20 +80,20 @@ class LiveDisplayThread:
     def __init__(self, source: DisplaySource) -> None:
         self._source = source
         self._turn = threading.Condition()
-        """Held for all that follows, and for sending: an output is there before it is changed."""
+        """Protects the following attributes, and sending: an output must exist before it is updated."""
         self._displays: list[str] = []
         self._thread: threading.Thread | None = None
         self._bundle: dict[str, str] | None = None
-        """What all displays show."""
+        """The current content of all displays."""
         self._wanted = self._served = 0
-        """Looks that others have asked for, and up to which of these they have been taken."""
+        """Number of requested reads, and of those completed."""
         self._asked = threading.Event()
 
     def show(self) -> None:
-        """Shows the source below the cell that runs, and keeps it up to date; only in a kernel."""
+        """Shows the source below the running cell, and keeps it up to date; only in a kernel."""
         shell = kernel()
         if shell is None:
-            raise NotImplementedError  # what IPython wants to hear if it is to look for another way
+            raise NotImplementedError  # tells IPython to try other representations
         with self._turn:
             if self._thread is None:
                 self._start(shell)
@@ -104,13 +104,13 @@ class LiveDisplayThread:
             _send(shell, shown, display, update=False)
 
     def settle(self, patience: float = LAST) -> None:
-        """Waits until the outputs show what is now, if it is going to stay so; not for long."""
+        """If the source is settled, waits until the outputs show its state, up to `patience` seconds."""
         if self._thread is not None and self._source.is_settled():
             with self._turn:
                 self._ask(patience)
 
     def tell(self, card: Card) -> None:
-        """Shows something in between, while the source is busy with its first card."""
+        """Shows an intermediate card while the source computes its first one."""
         shell = kernel()
         if shell is not None and self._bundle is None:
             with self._turn:
@@ -126,7 +126,7 @@ class LiveDisplayThread:
         self._thread.start()
 
     def _ask(self, patience: float) -> None:
-        """Has the thread look now, and waits until it has."""
+        """Requests a read by the thread, and waits for it."""
         self._wanted += 1
         number = self._wanted
         self._asked.set()
@@ -149,9 +149,9 @@ class LiveDisplayThread:
                 self._turn.notify_all()
 
     def _look(self, shell: Any) -> tuple[bool, bool]:
-        """Sends what has changed; whether that was the end, and whether anything has."""
+        """Sends changes; returns whether the source is over, and whether anything changed."""
         wanted = self._wanted
-        over = self._source.is_over()  # asked first: what is looked at after that is the end
+        over = self._source.is_over()  # checked first, so that the following read sees the end
         changed = self._bundle is None or over or self._source.has_changed()
         bundle = bundle_of(self._source.card()) if changed else self._bundle
         with self._turn:
@@ -165,9 +165,9 @@ class LiveDisplayThread:
 
 
 _going: dict[int, LiveDisplayThread] = {}
-"""Those that have a thread."""
+"""Displays with a running thread."""
 _attended: list[Any] = []
-"""The shell whose cells we hear of."""
+"""The shell whose end-of-cell event is registered."""
 
 
 def _attend_to(shell: Any) -> None:
@@ -187,14 +187,15 @@ def _send(shell: Any, bundle: dict[str, str], display: str, *, update: bool) -> 
 
 
 class ExecutorSource:
-    """Holds the client and not the executor, which is to end when its program drops it."""
+    """An executor as a display source. It references the client and not the executor, which ends when its program drops
+    it."""
 
     def __init__(self, client: ExecutorClient) -> None:
         self._client = client
         self._seen: tuple[int, bool, int] | None = None
 
     def card(self) -> Card:
-        """From what the engine has counted."""
+        """Builds the card from the executor's counters."""
         client = self._client
         self._seen = self._state()
         engine = client.loop
@@ -210,15 +211,15 @@ class ExecutorSource:
         return executor_card(_facts(client, cores), engine.tally, busy, engine.running(), cores, going=going)
 
     def placeholder(self) -> Card:
-        """Nothing here takes long."""
+        """The card itself, because it is computed quickly."""
         return self.card()
 
     def has_changed(self) -> bool:
-        """While calls run their time does."""
+        """While calls run, their durations change."""
         return self._state() != self._seen
 
     def is_settled(self) -> bool:
-        """All calls are over."""
+        """Whether all calls are over."""
         engine = self._client.loop
         return engine is None or self._client.is_over() or not engine.tally.open()
 
@@ -241,22 +242,22 @@ def _facts(client: ExecutorClient, cores: float) -> list[str]:
 
 
 class FuturesSource:
-    """Futures of any kind; those that are done are looked at once."""
+    """Futures of any kind as a display source. Each finished future is read once."""
 
     def __init__(self, futures: Iterable[Future[Any]]) -> None:
         self._looking = threading.Lock()
-        """The thread that draws and whoever prints it come at the same time."""
+        """The display thread and a thread that prints may call `card` at the same time."""
         self._open = list(futures)
         self._ended: dict[str, dict[str, int]] = {}
         self._causes = Causes()
         self._failed: dict[str, tuple[int, list[str]]] = {}
-        """By cause: how many, and functions of some of them."""
+        """By cause: the number of failures, and functions of some of them."""
         self._began = time.monotonic()
         for future in self._open:
             self._ended.setdefault(_name(future), {})
 
     def card(self) -> Card:
-        """All of them by function and state."""
+        """All futures by function and state."""
         with self._looking:
             return self._card()
 
@@ -310,12 +311,12 @@ def _count(row: dict[str, int], word: str) -> None:
 
 
 def executor_html(client: ExecutorClient) -> str:
-    """As it is now."""
+    """The current state."""
     return html_of(ExecutorSource(client).card())
 
 
 def show_executor(client: ExecutorClient) -> None:
-    """In a kernel: below the cell that runs, kept up to date until the executor ends."""
+    """In a kernel: shows the executor below the running cell, and updates it until the executor ends."""
     live = client.live
     if not isinstance(live, LiveDisplayThread):
         live = client.live = LiveDisplayThread(ExecutorSource(client))

@@ -1,6 +1,6 @@
-"""A card as HTML that needs nothing else: no script, no address, nothing that a name in it could become.
+"""Renders cards as self-contained HTML (no script, no external address) and as plain text.
 
-Every word of a run passes through `escape`. What matters is said in text and tables; bars and drawings repeat it.
+Every string of a run passes through `escape`. The information is in text and tables; bars and drawings only repeat it.
 """
 
 from __future__ import annotations
@@ -100,22 +100,23 @@ SHEET = (
 
 WIDTH, HEIGHT = 480, 80
 HEADROOM = 4
-"""Above the highest point, so that a line there is seen whole."""
+"""Space above the highest point, so that a line there is fully visible."""
 COLOURS = (
     *("#3b76af", "#ef8536", "#519e3e", "#8d69b8", "#45a5a8", "#d6b019"),
     *("#c5689b", "#8f6353", "#6d8fd1", "#9aab3c", "#b3867a", "#8a929c"),
 )
-"""The same as on the live page and in reports."""
+"""The colours of the live page and of reports."""
 BAD, LIMIT = "#c8372d", "#5b6876"
 
 
 def colour_of(place: int) -> str:
-    """The colour of a category; those beyond the last share it."""
+    """The colour of a category; those beyond the last colour share it."""
     return COLOURS[min(place, MOST_COLOURS - 1)]
 
 
 def area_svg(area: Area, label: str) -> str:
-    """A stacked area of steps with a dashed line for what was there; `label` is read out in place of the drawing."""
+    """A stacked step area with a dashed line for the available cores; screen readers read `label` instead of the
+    drawing."""
     size = len(area.limit)
     if not size:
         return ""
@@ -125,7 +126,7 @@ def area_svg(area: Area, label: str) -> str:
     heights = [sum(layer[2][at] for layer in layers) for at in range(size)]
     top = max(*heights, *area.limit, 1e-9)
     shapes = []
-    # From the highest to the lowest: each is drawn from the ground up, and the next one covers what is not its own.
+    # From the highest to the lowest: each is drawn from the base line, and the next one covers its lower part.
     for name, colour, row in layers:
         if any(row):
             shapes.append(element("path", class_=name, fill=colour, d=_filled(heights, top)))
@@ -138,7 +139,7 @@ def area_svg(area: Area, label: str) -> str:
 
 
 def _filled(values: Sequence[float], top: float) -> str:
-    """From the ground along the values and back to the ground."""
+    """A closed path from the base line along the values and back."""
     return f"M0 {HEIGHT}{_steps(HEIGHT, _heights(values, top))}V{HEIGHT}z"
 
 
@@ -148,7 +149,7 @@ def _line(values: Sequence[float], top: float) -> str:
 
 
 def _heights(values: Sequence[float], top: float) -> list[int]:
-    """In pixels from above; whole ones are enough for the eye."""
+    """Heights in whole pixels from the top, which is precise enough."""
     return [HEIGHT - round(max(0.0, value) / top * (HEIGHT - HEADROOM)) for value in values]
 
 
@@ -158,7 +159,7 @@ def _steps(at: int, heights: Sequence[int]) -> str:
         if height != at:
             found.append(f"V{height}")
         last = number + 1 == size or heights[number + 1] != height
-        if last:  # several steps on one level are one
+        if last:  # merges steps of equal height
             edge = round((number + 1) / size * WIDTH)
             found.append(f"h{edge - done}")
             done = edge
@@ -170,11 +171,11 @@ BAR, SPARKS = 30, 40
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LONGEST_NAME = 32
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
-"""Names are shown, never obeyed: a terminal would take some of these as orders."""
+"""Control characters in names are replaced, because a terminal would interpret some of them."""
 
 
 def text_of(card: Card) -> str:
-    """Several lines, the last without an end."""
+    """Several lines, without a line break at the end."""
     head = " · ".join([card.title, card.state, *card.facts])
     lines = [head]
     if card.states:
@@ -202,7 +203,7 @@ def states_line(card: Card) -> str:
 
 
 def done_text(card: Card) -> str:
-    """`7 of 9 tasks done`, or `7 tasks done` where nobody knows how many there will be."""
+    """`7 of 9 tasks done`, or `7 tasks done` if the total is unknown."""
     if not card.total:
         return f"{count(card.count('done'), card.noun)} done"
     return f"{card.count('done'):,} of {count(card.total, card.noun)} done"
@@ -218,7 +219,7 @@ def _plain_bar(card: Card) -> str:
 
 
 def _sparks(area: Area) -> str:
-    """The sum of the series against what was there, in as many characters as fit."""
+    """The sum of the series relative to the available cores, in a limited number of characters."""
     totals = [sum(row[at] for row in (*area.series, area.lost)) for at in range(len(area.limit))]
     top = max(*totals, *area.limit, 1e-9)
     size = min(SPARKS, len(totals))
@@ -251,7 +252,7 @@ def _cells(row: CardRow) -> list[str]:
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, the others to the right."""
+    """Aligns the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for first, *others in table:
@@ -262,11 +263,11 @@ def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 _LONGEST_TEXT = 300
 _COMMA = '<span class="shoal-sep">, </span>'
-"""Seen where there is no style sheet that would set things apart."""
+"""A separator that is visible only without the style sheet."""
 
 
 def html_of(card: Card) -> str:
-    """One element with everything in it."""
+    """One element with the whole card."""
     parts = [_head(card)]
     if card.states:
         parts.append((_bar(card) if card.total else "") + _states(card))
@@ -284,17 +285,17 @@ def html_of(card: Card) -> str:
 _TONES: dict[str, Tone] = {"done": "good", "failed": "bad", "not run": "bad", "running": "live"}
 
 
-def line_of(name: str, state: str, said: str) -> str:
-    """One future: its function, its state and what it failed with."""
+def line_of(name: str, state: str, message: str) -> str:
+    """One future: its function, its state and its error message."""
     tone = _TONES.get(state, "soft")
     return (
         f'<div class="shoal shoal-one"><style>{SHEET}</style><strong>{_text(name)}</strong> '
-        f'<span class="shoal-chip {tone}">{escape(state)}</span> <span class="shoal-soft">{_text(said)}</span></div>'
+        f'<span class="shoal-chip {tone}">{escape(state)}</span> <span class="shoal-soft">{_text(message)}</span></div>'
     )
 
 
 def _text(text: str) -> str:
-    """Cut to what can be read, and harmless; what a drawing of text would obey is left out."""
+    """Truncates and escapes a text, and removes control characters."""
     cut = text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
     return escape("".join(character if character.isprintable() else " " for character in cut))
 

@@ -1,4 +1,4 @@
-"""A run as a card, from the same model as the live page and the report (`shoal.view`)."""
+"""Cards of workflow runs, from the same model as the live page and the report (`shoal.ledger.views`)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ UNDERWAY = "under way"
 
 
 def empty_card(title: str, state: str, note: str) -> Card:
-    """Of a workflow of which there is no run to show, or not yet."""
+    """The card of a workflow without a run to show."""
     return Card(title, state, _TONES.get(state, "bad"), [], "task", "category", note=note)
 
 
 def run_card(view: RunView, title: str, outcome: str, now: float | None) -> Card:
-    """As of `now`, a moment of the clock, for a run that goes on; None for one that is over."""
+    """The card at the time `now` for an active run; `now` is None for a finished one."""
     view.settle()
-    told = progress(view, now)
+    totals = progress(view, now)
     shown = shown_categories(view)
     rows = _rows(view, shown, now)
     causes = failure_causes(view)
@@ -43,12 +43,12 @@ def run_card(view: RunView, title: str, outcome: str, now: float | None) -> Card
         title,
         outcome,
         _TONES.get(outcome, "bad"),
-        _facts(view, told),
+        _facts(view, totals),
         "task",
         "category",
-        told.to_run,
-        _states(told, going=now is not None),
-        _time(told, outcome),
+        totals.to_run,
+        _states(totals, going=now is not None),
+        _time(totals, outcome),
         _area(view, shown, now),
         rows[:MOST_ROWS],
         max(0, len(rows) - MOST_ROWS),
@@ -57,27 +57,27 @@ def run_card(view: RunView, title: str, outcome: str, now: float | None) -> Card
     )
 
 
-def _facts(view: RunView, told: Progress) -> list[str]:
+def _facts(view: RunView, totals: Progress) -> list[str]:
     if view.is_cluster():
         where = count(len(view.nodes), "node")
     else:
         where = f"on {view.start.host}" if view.start is not None else ""
     cores, memory = view.total_cores(), view.total_memory()
     amounts = [show_cores(cores)] + ([show_bytes(memory)] if memory else [])
-    rate = [f"{count(round(told.rate), 'task')} a second"] if told.rate >= 1 else []
-    before = [f"{told.up_to_date:,} up to date before"] if told.up_to_date > 0 else []
+    rate = [f"{count(round(totals.rate), 'task')} a second"] if totals.rate >= 1 else []
+    before = [f"{totals.up_to_date:,} up to date before"] if totals.up_to_date > 0 else []
     return [*amounts, *([where] if where else []), *rate, *before]
 
 
-def _states(told: Progress, *, going: bool) -> list[CardState]:
-    """What is not done when a run is over will not run."""
-    running = [CardState("running", told.running, "live")] if going else []
-    cannot = [CardState("cannot run", told.cannot_run, "idle")] if going and told.cannot_run else []
-    cancelled = [CardState("cancelled", told.cancelled, "soft")] if told.cancelled else []
-    rest = told.waiting if going else told.not_run
+def _states(totals: Progress, *, going: bool) -> list[CardState]:
+    """Tasks by state. In a finished run, tasks that are not done will not run."""
+    running = [CardState("running", totals.running, "live")] if going else []
+    cannot = [CardState("cannot run", totals.cannot_run, "idle")] if going and totals.cannot_run else []
+    cancelled = [CardState("cancelled", totals.cancelled, "soft")] if totals.cancelled else []
+    rest = totals.waiting if going else totals.not_run
     return [
-        CardState("done", told.done, "good"),
-        CardState("failed", told.failed, "bad"),
+        CardState("done", totals.done, "good"),
+        CardState("failed", totals.failed, "bad"),
         *running,
         *cancelled,
         CardState("not started" if going else "not run", rest, "idle"),
@@ -85,12 +85,12 @@ def _states(told: Progress, *, going: bool) -> list[CardState]:
     ]
 
 
-def _time(told: Progress, outcome: str) -> str:
+def _time(totals: Progress, outcome: str) -> str:
     if outcome != "running":
-        return f"took {show_seconds(told.elapsed)}"
-    if told.left is None:
-        return f"{show_seconds(told.elapsed)} so far"
-    return time_left(told.left, told.least, told.most)
+        return f"took {show_seconds(totals.elapsed)}"
+    if totals.left is None:
+        return f"{show_seconds(totals.elapsed)} so far"
+    return time_left(totals.left, totals.least, totals.most)
 
 
 def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | None:
@@ -98,11 +98,11 @@ def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | No
     if not len(view.attempts) and not view.running_now():
         return None
     over_time = timeline(view, shown, None, until=now, window=(0.0, end), buckets=BUCKETS)
-    told = figures(view, over_time)
+    totals = figures(view, over_time)
     series = np.maximum(0.0, over_time.cores - _lost(view, shown, over_time.edges))
     held = "used" if over_time.crowded else "in use"
     names, rows, colours = list(shown.names), [row.tolist() for row in series], list(range(len(shown.names)))
-    if over_time.untold.any():  # on the nodes of a cluster; which tasks those are is told when they have ended
+    if over_time.untold.any():  # cluster nodes report the tasks of these cores only when they have ended
         names, rows, colours = [*names, UNDERWAY], [*rows, over_time.untold.tolist()], [*colours, MOST_COLOURS - 1]
     return Area(
         end,
@@ -111,12 +111,12 @@ def _area(view: RunView, shown: ShownCategories, now: float | None) -> Area | No
         colours,
         over_time.capacity.tolist(),
         over_time.lost.tolist(),
-        f"{show_share(told.utilisation)} of {show_cores(told.cores)} {held}",
+        f"{show_share(totals.utilisation)} of {show_cores(totals.cores)} {held}",
     )
 
 
 def _lost(view: RunView, shown: ShownCategories, edges: Floats) -> Floats:
-    """Cores held by attempts that did not succeed, by shown category."""
+    """Cores allocated to failed attempts, by shown category."""
     rows = view.attempts
     bad = np.flatnonzero(rows.outcome != 0)
     begins, ends = view.after(rows.started[bad]), view.after(rows.ended[bad])

@@ -1,6 +1,7 @@
 """`shoal.watch` and `shoal.start`: runs, executors and futures that display themselves in a notebook.
 
-In a kernel the display goes on by itself (`live`). Elsewhere the same objects have `_repr_html_` and print as text.
+In a kernel the display is updated continuously (`display`). Elsewhere the same objects have `_repr_html_` and print as
+text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from shoal.ui.notebook.run_cards import empty_card, run_card
 from shoal.ui.web.watch import Watch
 
 REDRAWN = 2.0
-"""A run that goes on is shown anew after so long, even if nothing has happened: its time goes on."""
+"""How often an active run is shown anew even without events, because its elapsed time grows."""
 _LOOK = 0.1
 _SAID_BYTES = 2000
 
@@ -38,20 +39,20 @@ Name: TypeAlias = str | os.PathLike[str]
 
 
 class WatchError(InputError):
-    """What was asked to be shown cannot be; in a notebook its sentence stands alone, without a traceback."""
+    """The object cannot be displayed; a notebook shows only the sentence, without a traceback."""
 
     @classmethod
     def of(cls, error: InputError) -> WatchError:
-        """The same error, for a notebook."""
+        """Converts the error for a notebook."""
         return cls(error.message, file=error.file, line=error.line, remedy=error.remedy)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback."""
+        """IPython shows this instead of a traceback."""
         return [str(self)]
 
 
 class Watched:
-    """Something that displays itself: live in a notebook, as HTML or as text elsewhere."""
+    """An object that displays itself: live in a notebook, as HTML or as text elsewhere."""
 
     def __init__(self, source: DisplaySource) -> None:
         self._source = source
@@ -67,9 +68,10 @@ class Watched:
         return text_of(self._source.card())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it is over; false if it is not in time. What is displayed then shows the end.
+        """Waits until the source is over; returns False after `timeout` seconds. The display then shows the final
+        state.
 
-        An interrupt ends the waiting and nothing else.
+        An interrupt ends the wait and nothing else.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._source.is_over():
@@ -81,22 +83,22 @@ class Watched:
 
 
 class RunSource:
-    """One run of a workflow, from its ledger; with the process that runs it, if we have started that."""
+    """One run of a workflow, from its ledger; with its process, if this program started it."""
 
     def __init__(self, workspace: Workspace, number: int | None = None, process: StartedRun | None = None) -> None:
         self.workspace = workspace
         self.process = process
         self.tell: Callable[[Card], None] | None = None
-        """Shows something while a large ledger is read."""
-        self._told = time.monotonic()
+        """Shows the progress while a large ledger is read."""
+        self._last_report = time.monotonic()
         self._watch = Watch(workspace, number, passes_idle=process is None)
         self._watch.reading = self._reading
         self._number: int | None = None
-        """Of the run that we have started, once it has begun."""
+        """Number of the run started by this program, once it has begun."""
         self._drawn = float("-inf")
 
     def card(self) -> Card:
-        """Reads what the ledger has got since the last time."""
+        """Reads what was added to the ledger and builds the card."""
         with self._watch.lock:
             outcome, watch = self.outcome(), self._watch
             self._drawn = time.monotonic()
@@ -104,11 +106,11 @@ class RunSource:
                 return run_card(watch.view, watch.name, outcome, watch.now())
             if self.process is None:
                 return empty_card(watch.name, outcome, "It is shown here as soon as it runs.")
-            said = "" if outcome == "starting" else self.process.said() or "There was nothing to do."
+            said = "" if outcome == "starting" else self.process.last_output() or "There was nothing to do."
             return empty_card(watch.name, outcome, said)
 
     def outcome(self) -> str:
-        """What has become of the run, as far as the ledger has it now."""
+        """State or outcome of the run, as far as the ledger is known."""
         status = self.process.status() if self.process is not None else None
         with self._watch.lock:
             self._refresh()
@@ -119,7 +121,7 @@ class RunSource:
         return "starting" if status is None else "ok" if status == 0 else "failed"
 
     def _refresh(self) -> None:
-        """The run that we have started stays the one in question when there are later ones."""
+        """Refreshes the model; a run started by this program stays selected when later runs begin."""
         self._watch.refresh()
         if self.process is None:
             return
@@ -130,7 +132,7 @@ class RunSource:
             self._watch.refresh()
 
     def _has_begun(self) -> bool:
-        """Whether there is the run in question, and not only earlier ones."""
+        """Whether the selected run has begun, and not only earlier ones."""
         begun = self._watch.view.start
         return begun is not None and (self.process is None or begun.pid == self.process.pid)
 
@@ -139,8 +141,8 @@ class RunSource:
 
     def _reading(self, offset: int) -> None:
         now = time.monotonic()
-        if self.tell is not None and now - self._told >= PERIOD:
-            self._told = now
+        if self.tell is not None and now - self._last_report >= PERIOD:
+            self._last_report = now
             self.tell(empty_card(self._watch.name, "reading", f"{show_bytes(offset)} of the ledger read"))
 
     def has_changed(self) -> bool:
@@ -155,7 +157,7 @@ class RunSource:
         return not self._is_going()
 
     def is_over(self) -> bool:
-        """A workflow that was never run is waited for; an earlier run does not change any more."""
+        """A workflow that was never run is awaited; an earlier run no longer changes."""
         if self._watch.number is not None:
             with self._watch.lock:
                 self._watch.refresh()
@@ -163,14 +165,14 @@ class RunSource:
         return not self._is_going() and (self.process is not None or os.path.isfile(self.workspace.ledger))
 
     def progress(self) -> Progress | None:
-        """How far the run is; None before it has begun."""
+        """Progress of the run; None before it has begun."""
         with self._watch.lock:
             self._refresh()
             return progress(self._watch.view, self._watch.now()) if self._has_begun() else None
 
 
 class StartedRun:
-    """`shoal run` as a process of its own, which an interrupt or the end of the kernel does not touch."""
+    """`shoal run` as a separate process, which an interrupt or the end of the kernel does not affect."""
 
     def __init__(self, path: str, words: Iterable[str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed when the process has ended
@@ -187,7 +189,7 @@ class StartedRun:
         self.pid = self._process.pid
 
     def status(self) -> int | None:
-        """The exit status; None while it goes on."""
+        """The exit status; None while the process runs."""
         found = self._process.poll()
         with self._lock:
             if found is not None and not self._output.closed:
@@ -197,13 +199,13 @@ class StartedRun:
                 self._output.close()
         return found
 
-    def said(self) -> str:
-        """The last of what it wrote; nothing while it goes on."""
+    def last_output(self) -> str:
+        """The end of its output; empty while the process runs."""
         return self._said if self.status() is not None else ""
 
 
 class RunWatch(Watched):
-    """A run that goes on, is over, or will begin."""
+    """A run that is active, over, or about to begin."""
 
     _source: RunSource
 
@@ -217,18 +219,18 @@ class RunWatch(Watched):
         return self._source.outcome()
 
     def progress(self) -> Progress | None:
-        """Tasks by state, time so far, time left and its band; None before the run has begun."""
+        """Tasks by state, elapsed time, time left and its range; None before the run has begun."""
         return self._source.progress()
 
     def cancel(self) -> None:
-        """Asks the run to stop: what is done is kept, and the next run goes on from there."""
+        """Asks the run to stop: finished tasks are kept, and the next run continues."""
         ask_to_cancel(self._source.workspace, [])
 
 
 def watch(what: Name | Submitter | Future[Any] | Iterable[Future[Any]]) -> Watched:
-    """Something that displays itself and goes on doing so: a workflow's run, an executor, or futures.
+    """Returns an object that displays a workflow's run, an executor, or futures, and keeps its display up to date.
 
-    `"flow.py"` is its last run, `"flow.py@2"` the second one.
+    `"flow.py"` is its latest run, `"flow.py@2"` the second one.
     """
     if isinstance(what, str | os.PathLike):
         try:
@@ -239,13 +241,13 @@ def watch(what: Name | Submitter | Future[Any] | Iterable[Future[Any]]) -> Watch
         return Watched(ExecutorSource(what._client))
     futures = [what] if isinstance(what, Future) else list(what) if isinstance(what, Iterable) else [what]
     for each in futures:
-        if not (hasattr(each, "done") and hasattr(each, "running")):  # those of other libraries are welcome
-            raise WatchError(f"{each!r:.200} is no future", remedy="watch a workflow's file, an executor, or futures")
+        if not (hasattr(each, "done") and hasattr(each, "running")):  # futures of other libraries are accepted, too
+            raise WatchError(f"{each!r:.200} is not a future", remedy="pass a workflow file, an executor, or futures")
     return Watched(FuturesSource(futures))
 
 
 def watch_run(word: str) -> RunWatch:
-    """The run that a word names."""
+    """Returns the watch of the run that a word names."""
     path, number = split_run(word)
     workspace = Workspace(path)
     if not os.path.isfile(workspace.workflow) and not os.path.isdir(workspace.directory):
@@ -256,9 +258,10 @@ def watch_run(word: str) -> RunWatch:
 
 
 def start(path: Name, *words: str) -> RunWatch:
-    """Begins `shoal run PATH WORDS...` beside this program, and watches it: targets, parameters and options.
+    """Starts `shoal run PATH WORDS...` as a separate process, and watches it; words are targets, parameters and
+    options.
 
-    The run is a process of its own. It goes on when the kernel is interrupted or restarted; `cancel` stops it.
+    The run goes on when the kernel is interrupted or restarted; `cancel` stops it.
     """
     workflow = os.path.abspath(os.fspath(path))
     if not os.path.isfile(workflow):

@@ -1,1 +1,1 @@
-"""Reports of runs: one page with everything in it, sentences about a run, and RO-Crates."""
+"""Reports of runs: a self-contained HTML page, sentences about a run, and RO-Crates."""

@@ -1,7 +1,7 @@
-"""From a workflow file and the number of a run to a crate on the disk.
+"""Builds an RO-Crate from a workflow file and the number of a run.
 
-Reads the ledger, loads the workflow to know the files of its tasks, looks at these, copies those that are wanted and
-has the metadata written. Runs nothing.
+Reads the ledger, loads the workflow to find the files of its tasks, checks these files, copies the requested ones and
+writes the metadata. Runs nothing.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from shoal.ledger.workspace import Workspace
 from shoal.ui.report.crate_files import CrateFiles, RecordedFiles, Sink, encoding_of, measured, open_sink
 
 _RUN, _NET, _SOURCES, _END = b"\xa3run", b"\xa3net", b"\xa3src", b"\xa3end"
-"""How records begin, behind the few bytes that say how long the array is."""
+"""Tags at the start of records, after the few bytes with the length of the array."""
 
 
 def run_numbered(ledger: str, identity: str) -> int | None:
-    """The number of the last run of this identity, counted from 1."""
+    """The number (from 1) of the last run with this identity."""
     found, runs = None, 0
     for payload in _payloads(ledger, (_RUN,)):
         record = decode(payload)
@@ -67,14 +67,14 @@ def run_numbered(ledger: str, identity: str) -> int | None:
 
 
 def is_net(ledger: str) -> bool:
-    """Whether the ledger is that of a net: one workflow file is always one or the other."""
+    """Whether the ledger is that of a net. A workflow file always defines either tasks or a net."""
     return any(True for _ in _payloads(ledger, (_NET,)))
 
 
 def file_records(ledger: str, run: int) -> Iterator[tuple[bool, SourcesSeen | TaskEnded]]:
-    """How every attempt ended up to the run of this number, and what sources that one has seen.
+    """Yields the ends of attempts up to the run with this number, and the source files that this run recorded.
 
-    With each record it is said whether it is of that run; those of earlier ones come first.
+    The flag of each record says whether it belongs to that run; records of earlier runs come first.
     """
     runs = 0
     for payload in _payloads(ledger, (_RUN, _SOURCES, _END)):
@@ -102,11 +102,11 @@ UNKNOWN_FILE = -1
 
 
 def load_again(workspace: Workspace, words: Sequence[str]) -> Workflow | None:
-    """The workflow with the words it was run with; None if that cannot be had any more."""
+    """Loads the workflow with the parameters of the run; None if that is no longer possible."""
     there = os.getcwd()
     try:
         os.chdir(workspace.base)
-        with redirect_stdout(StringIO()):  # a rules file may print, and that is not what was asked for
+        with redirect_stdout(StringIO()):  # output of the rules file is not wanted
             return load(workspace, words)
     except (InputError, OSError):
         return None
@@ -115,24 +115,24 @@ def load_again(workspace: Workspace, words: Sequence[str]) -> Workflow | None:
 
 
 class GraphOfRun:
-    """A graph with what became of it in one run."""
+    """A graph with the results of one run."""
 
     def __init__(
         self, workflow: Workflow, tasks: Iterable[tuple[int, str]], planned: bytes, *, values: bool = False
     ) -> None:
-        """`tasks` are those that were started, with their names; `planned` says of each whether it was to be.
+        """`tasks`: the started tasks with their names. `planned`: for each task, whether it was planned to run.
 
-        `values` is whether variables are told of with their values.
+        `values`: whether to include the values of environment variables.
         """
         self.graph: Graph = workflow.graph
         self._targets = workflow.targets
         self.sizes = array("q", [UNKNOWN_FILE]) * len(self.graph.file_names)
         self.times = array("q", [UNKNOWN_FILE]) * len(self.graph.file_names)
-        """As the ledger has them: of modification in nanoseconds, or numbers made from the content of files."""
+        """As in the ledger: modification times in nanoseconds, or numbers computed from the content of files."""
         self.known = bytearray(len(self.graph))
-        """Tasks that the run has started, and that are still what they were as far as names go."""
+        """Tasks that the run started and that still have the same names."""
         self.changed = 0
-        """Tasks that are not."""
+        """Number of tasks that have changed since."""
         for task, name in tasks:
             if task < len(self.graph) and decodable(self.graph.names[task]) == name:
                 self.known[task] = 1
@@ -145,8 +145,8 @@ class GraphOfRun:
             for profile in self.graph.profiles
         ]
 
-    def take(self, records: Iterable[tuple[bool, SourcesSeen | TaskEnded]]) -> None:
-        """Adds what the ledger says of files, by records of which each is of this run or of an earlier one."""
+    def add_records(self, records: Iterable[tuple[bool, SourcesSeen | TaskEnded]]) -> None:
+        """Adds what the ledger records about files; each record is of this run or of an earlier one."""
         numbers = {
             decodable(self.graph.file_names[file]): file
             for file, maker in enumerate(self.graph.producer)
@@ -156,17 +156,17 @@ class GraphOfRun:
         for is_of_this, record in records:
             if isinstance(record, TaskEnded):
                 if record.place in up_to_date:
-                    if record.final and record.outcome == "ok":  # of several the last one stays
+                    if record.final and record.outcome == "ok":  # the last one counts
                         self._note_outputs(up_to_date[record.place], record)
                 elif is_of_this:
-                    self._take_end(record)
+                    self._add_end(record)
                 continue
             for name, size, time in zip(record.names, record.sizes, record.times, strict=True):
                 if name in numbers:
                     self.sizes[numbers[name]], self.times[numbers[name]] = size, time
 
     def _up_to_date(self) -> dict[bytes, int]:
-        """Tasks that were wanted and had nothing to do, by their places: earlier runs have made their files."""
+        """Requested tasks that had nothing to do, by place: earlier runs made their files."""
         graph = self.graph
         wanted = ancestors(graph, self._targets)
         return {
@@ -175,8 +175,8 @@ class GraphOfRun:
             if wanted[task] and not self._planned[task] and graph.output_start[task] < graph.output_start[task + 1]
         }
 
-    def _take_end(self, record: TaskEnded) -> None:
-        """Also of a task that failed: its command may have been mended since, and must not be told as what failed."""
+    def _add_end(self, record: TaskEnded) -> None:
+        """Also removes changed tasks that failed: their present command is not the one that failed."""
         graph, task = self.graph, record.task
         if task >= len(graph) or not self.known[task]:
             return
@@ -197,25 +197,25 @@ class GraphOfRun:
         return self.graph.inputs_of(task) if self._is_known(task) else ()
 
     def outputs_of(self, task: int) -> Sequence[int]:
-        """What it made; nothing if it failed."""
+        """The files that the task made; none if it failed."""
         return self.graph.outputs_of(task) if self._is_known(task) and self.done[task] else ()
 
     def _is_known(self, task: int) -> bool:
         return task < len(self.known) and bool(self.known[task])
 
     def command(self, task: int) -> str:
-        """What the task does, in one line."""
+        """The task's action in one line."""
         action = self.graph.actions[task] if self._is_known(task) else None
         if isinstance(action, Call):
             return f"Python function {getattr(action.function, '__qualname__', 'call')}"
-        return decodable(action) if action else "not known any more"
+        return decodable(action) if action else "no longer known"
 
     def environment(self, task: int) -> tuple[tuple[str, str | None], ...]:
-        """Variables that the workflow sets for the task, with None for values that are not told."""
+        """Environment variables that the workflow sets for the task; None for values that are not included."""
         return self._environments[self.graph.profile[task]] if self._is_known(task) else ()
 
     def read_from_outside(self) -> list[int]:
-        """Files that tasks of this run have read and no task makes."""
+        """Files that tasks of this run read and no task makes."""
         graph = self.graph
         found = {
             file: None
@@ -227,10 +227,10 @@ class GraphOfRun:
         return list(found)
 
     def results(self) -> list[int]:
-        """Files that were wanted and that no task reads, and what the targets make, as far as they were made.
+        """Requested files that no task reads, and outputs of the targets, as far as they were made.
 
-        A group reads nothing: as a target it stands for what it lists. A task that was wanted and not planned was up to
-        date: what it makes belongs to the result of this run as well.
+        A group has no inputs: as a target it stands for its members. A requested task that was not planned was up to
+        date; its outputs belong to the result of this run, too.
         """
         graph = self.graph
         wanted = ancestors(graph, self._targets)
@@ -240,7 +240,7 @@ class GraphOfRun:
                 for file in graph.inputs_of(task):
                     read[file] = 1
         if len(self._targets) < len(graph):
-            for file in self._asked_for():
+            for file in self._target_files():
                 read[file] = 0
         return [
             file
@@ -248,8 +248,8 @@ class GraphOfRun:
             if maker != NO_TASK and wanted[maker] and not read[file] and (self.done[maker] or not self._planned[maker])
         ]
 
-    def _asked_for(self) -> Iterator[int]:
-        """What the targets make; for those that are groups, what these list, and groups in them likewise."""
+    def _target_files(self) -> Iterator[int]:
+        """Outputs of the targets; for groups, the outputs of their members, recursively."""
         graph = self.graph
         seen = bytearray(len(graph))
         pending = list(self._targets)
@@ -267,19 +267,19 @@ class GraphOfRun:
 KILLED = "It was running when the run was killed."
 CANCELLED = "It was cancelled."
 _CANCELLED = "cancelled"
-"""The outcome of attempts that somebody ended, task by task or with the whole run."""
+"""Outcome of attempts that the user cancelled, singly or with the whole run."""
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How the tasks of a run stand at its end, as its report and `shoal status` count them."""
+    """Counts of tasks at the end of a run, as the report and `shoal status` show them."""
 
     done: int
     failed: int
     cancelled: int
-    """Also of those that had not begun."""
+    """Includes tasks that had not begun."""
     unfinished: int
-    """Those that had begun and are none of these: they ran when the run was killed or stopped, or were to be tried
-    again."""
+    """Tasks that began and are none of these: they were running when the run was killed or stopped, or were to be
+    retried."""
 
     def __str__(self) -> str:
         words = [f"{count(self.done, 'task')} done"]
@@ -288,7 +288,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class LastAttempts:
-    """Rows of the attempts that count, and the steps that they belong to."""
+    """The last attempt of each task, and the workflow steps to which they belong."""
 
     def __init__(self, view: RunView) -> None:
         self.view = view
@@ -296,10 +296,10 @@ class LastAttempts:
         unfinished = sorted(set(view.running)) if view.end is None else []
         highest = max([int(rows.task.max(initial=-1)), *unfinished])
         self._row: Ints = np.full(highest + 1, -1, np.int64)
-        self._row[rows.task] = np.arange(len(rows))  # of several attempts the last one stays
+        self._row[rows.task] = np.arange(len(rows))  # the last attempt counts
         self._row[unfinished] = -1  # the last attempt of these has not ended
         self._count: Ints = np.bincount(rows.task, minlength=highest + 1)
-        """How often each task was started."""
+        """Number of starts of each task."""
         self._count[unfinished] += 1
         self._unfinished = dict.fromkeys(unfinished)
         started = self._row >= 0
@@ -308,13 +308,13 @@ class LastAttempts:
         codes = view.category_of(np.array(self.numbers, np.int64))
         self._used: list[int] = sorted(set(codes.tolist()))
         self.steps = [view.categories[code] if code >= 0 else UNKNOWN for code in self._used]
-        """Names of the categories that have started anything."""
+        """Names of the categories that have started tasks."""
         place = {code: number for number, code in enumerate(self._used)}
         self.step_of: list[int] = [place[code] for code in codes.tolist()]
         self._node = {node: position for position, node in enumerate(view.nodes)}
 
     def positions(self) -> list[int] | None:
-        """Of the steps in the order of execution. A task that only groups others is like a step of its own here."""
+        """Positions of the steps in order of execution. Here, a group counts as a step of its own."""
         view, size = self.view, len(self.view.categories)
         pairs = [np.zeros((0, 2), np.int64)]
         for link in view.links:
@@ -332,7 +332,7 @@ class LastAttempts:
         return [place.get(code, 0) for code in self._used]
 
     def planned(self, count: int) -> bytes:
-        """For each of the first `count` tasks whether it was to run, did it or not."""
+        """For each of the first `count` tasks, whether it was planned to run."""
         return (self.view.category_of(np.arange(count)) >= 0).tobytes()
 
     def counts(self) -> Counts:
@@ -343,7 +343,7 @@ class LastAttempts:
         return Counts(done, failed, view.cancelled(), len(self.numbers) - done - failed - begun)
 
     def _has_failed(self, rows: Ints) -> Array:
-        """Of rows of last attempts, whether their tasks failed: an attempt that was cancelled did not."""
+        """For rows of last attempts, whether their tasks failed. A cancelled attempt is not a failure."""
         attempts = self.view.attempts
         found: Array = (attempts.outcome[rows] != 0) & attempts.final[rows] & ~self._was_cancelled(rows)
         return found
@@ -354,7 +354,7 @@ class LastAttempts:
         return np.isin(attempts.outcome[rows], codes)
 
     def each(self, ran: GraphOfRun | None, listing: CrateFiles | None) -> Iterator[TaskFacts]:
-        """One by one, in the order of their numbers."""
+        """The tasks one by one, in order of their numbers."""
         for task, step in zip(self.numbers, self.step_of, strict=True):
             name = self.view.names.of(task)
             if ran is None or listing is None:
@@ -372,7 +372,7 @@ class LastAttempts:
             )
 
     def _measured(self, task: int) -> tuple[float, float, str, int, float, int, int]:
-        """From `started` to `node`, as in `TaskFacts`."""
+        """The fields from `started` to `node` of `TaskFacts`."""
         row, rows = int(self._row[task]), self.view.attempts
         if task in self._unfinished:
             return self.view.running[task].time, 0.0, KILLED, int(self._count[task]), 0.0, 0, -1
@@ -391,7 +391,7 @@ class LastAttempts:
         )
 
     def together(self, ran: GraphOfRun | None) -> Iterator[TaskFacts]:
-        """Those of a category as if they were one, in the order of the steps."""
+        """The tasks of each category combined, in order of the steps."""
         numbers, steps = np.array(self.numbers, np.int64), np.array(self.step_of, np.int64)
         for step, category in enumerate(self.steps):
             tasks = numbers[steps == step]
@@ -422,7 +422,7 @@ class LastAttempts:
         )
 
     def _why_not_all(self, tasks: int, last: Ints, failed: Ints, killed: int) -> str:
-        """Of tasks of a category, what became of those that were not done; empty if all were."""
+        """Why tasks of a category are not done; empty if all are."""
         rows, words = self.view.attempts, []
         if len(failed):
             most = rows.messages[int(np.bincount(rows.message[failed]).argmax())]
@@ -432,7 +432,7 @@ class LastAttempts:
         for number, how in (
             (cancelled, "cancelled"),
             (killed, "running when the run was killed"),
-            (others, "to be tried again when the run ended"),
+            (others, "to be retried when the run ended"),
         ):
             if number:
                 words.append(f"{count(number, 'task')} of {tasks:,} {'was' if number == 1 else 'were'} {how}")
@@ -440,12 +440,12 @@ class LastAttempts:
 
 
 MOST_TASKS = 20_000
-"""Larger runs are told of by category: what reads crates holds the whole of one in memory, many times over."""
+"""Larger runs are described by category: programs that read crates hold the whole metadata in memory several times."""
 Data = Literal["none", "outputs", "all"]
 
 
 class CrateOptions(msgspec.Struct, frozen=True):
-    """What the user wants of a crate."""
+    """The user's options for a crate."""
 
     author: Person
     licence: Licence
@@ -469,20 +469,20 @@ class CrateSummary(msgspec.Struct, frozen=True):
 
 
 class Exporter:
-    """One run on its way into a crate."""
+    """Exports one run as a crate."""
 
-    def __init__(self, workspace: Workspace, view: RunView, wishes: CrateOptions) -> None:
-        self.workspace, self.view, self.wishes = workspace, view, wishes
+    def __init__(self, workspace: Workspace, view: RunView, options: CrateOptions) -> None:
+        self.workspace, self.view, self.options = workspace, view, options
         self.notes: list[str] = []
         _refuse_unfinished(workspace, view)
         self.workflow = _workflow_file(workspace)
         self.attempts = LastAttempts(view)
-        self.by_category = len(self.attempts.numbers) > MOST_TASKS and not wishes.all_tasks
-        if self.by_category and wishes.data == "all":
+        self.by_category = len(self.attempts.numbers) > MOST_TASKS and not options.all_tasks
+        if self.by_category and options.data == "all":
             raise InputError(
-                f"the {count(len(self.attempts.numbers), 'task')} of this run are told of by category, "
+                f"the {count(len(self.attempts.numbers), 'task')} of this run are described by category, "
                 "without the files between them",
-                remedy="copy these with --all-tasks, or only results with --data outputs",
+                remedy="include them with --all-tasks, or only results with --data outputs",
             )
         self.ran = self._load()
         self.inputs: list[int] = []
@@ -496,46 +496,46 @@ class Exporter:
             return None
         loaded = load_again(self.workspace, view.start.targets)
         if loaded is None:
-            self.notes.append("the workflow cannot be loaded as it was run, so the crate tells of no files")
+            self.notes.append("the workflow cannot be loaded as it was run, so the crate describes no files")
             return None
         started = ((task, view.names.of(task)) for task in self.attempts.numbers)
-        ran = GraphOfRun(loaded, started, self.attempts.planned(len(loaded.graph)), values=self.wishes.variable_values)
-        ran.take(file_records(ledger, view.number))
+        ran = GraphOfRun(loaded, started, self.attempts.planned(len(loaded.graph)), values=self.options.variable_values)
+        ran.add_records(file_records(ledger, view.number))
         if ran.changed:
-            self.notes.append(f"changed since the run, so told of without files: {count(ran.changed, 'task')}")
+            self.notes.append(f"changed since the run, so described without files: {count(ran.changed, 'task')}")
         return ran
 
     def _list(self) -> CrateFiles | None:
-        """The files to tell of; None if nothing is known of them, or if there are too many."""
-        ran, wishes = self.ran, self.wishes
+        """The files to describe; None if they are unknown or too many."""
+        ran, options = self.ran, self.options
         if ran is None:
             return None
         self.inputs, self.outputs = ran.read_from_outside(), ran.results()
         if self.by_category and len(self.inputs) + len(self.outputs) > MOST_TASKS:
-            if wishes.data != "none":
+            if options.data != "none":
                 raise InputError(
                     f"{count(len(self.inputs) + len(self.outputs), 'file')} are too many for a crate "
-                    "that tells of tasks by category",
-                    remedy="copy them with --all-tasks",
+                    "that describes tasks by category",
+                    remedy="include them with --all-tasks",
                 )
             self.notes.append(f"left out: {count(len(self.inputs), 'input')} and {count(len(self.outputs), 'result')}")
             return None
         place = (os.path.basename(self.workspace.workflow), self.workflow.place)
         names, base = ran.graph.file_names, self.workspace.base
         figures = RecordedFiles(ran.sizes, ran.times, self.view.until())
-        listing = CrateFiles(names, figures, base, place, checksums=wishes.checksums)
-        listing.add(self.outputs, wishes.data != "none")
-        listing.add(self.inputs, wishes.data == "all")
+        listing = CrateFiles(names, figures, base, place, checksums=options.checksums)
+        listing.add(self.outputs, options.data != "none")
+        listing.add(self.inputs, options.data == "all")
         if not self.by_category:
             for task in self.attempts.numbers:
-                listing.add(ran.inputs_of(task), wishes.data == "all")
-                listing.add(ran.outputs_of(task), wishes.data == "all")
+                listing.add(ran.inputs_of(task), options.data == "all")
+                listing.add(ran.outputs_of(task), options.data == "all")
         if listing.changed:
             self.notes.append(f"changed since the run, so neither checked nor copied: {count(listing.changed, 'file')}")
         return listing
 
     def write(self, output: str) -> CrateSummary:
-        """Writes the crate, whole or not at all."""
+        """Writes the crate completely or not at all."""
         if self.listing is not None:
             self.listing.check_output(output)
         try:
@@ -545,7 +545,7 @@ class Exporter:
         try:
             self._fill(sink)
             sink.finish()
-        except OSError as error:  # without a name it is of what was written
+        except OSError as error:  # an error without a file name concerns the output
             sink.abandon()
             raise OSError(error.errno, error.strerror, error.filename or output) from None
         except BaseException:
@@ -568,15 +568,15 @@ class Exporter:
         sink.describe(crate_entities(self._facts()))
 
     def _facts(self) -> RunFacts:
-        view, wishes, attempts, listing = self.view, self.wishes, self.attempts, self.listing
+        view, options, attempts, listing = self.view, self.options, self.attempts, self.listing
         assert view.start is not None
         steps = list(range(len(attempts.steps)))
         return RunFacts(
-            name=wishes.name or f"Run {view.start.run} of {self.workflow.name}",
-            description=wishes.description or self._description(),
-            published=wishes.now,
-            author=wishes.author,
-            licence=wishes.licence,
+            name=options.name or f"Run {view.start.run} of {self.workflow.name}",
+            description=options.description or self._description(),
+            published=options.now,
+            author=options.author,
+            licence=options.licence,
             workflow=self.workflow,
             version=view.start.version,
             run=view.start.run,
@@ -604,7 +604,7 @@ class Exporter:
 
 
 def why_not_ok(end: RunEnded | None) -> str:
-    """Why a run did not come to a good end; empty if it did."""
+    """Why a run did not succeed; empty if it did."""
     if end is None:
         return "The run was killed."
     if end.outcome == "ok":
@@ -612,7 +612,7 @@ def why_not_ok(end: RunEnded | None) -> str:
     reason = "" if end.outcome in ("failed", TASKS_CANCELLED) else f" ({end.outcome})"
     cancelled = f", {end.cancelled:,} {'was' if end.cancelled == 1 else 'were'} cancelled" if end.cancelled else ""
     left = max(0, end.not_run - end.cancelled)
-    did_not = "did not finish" if reason else "did not run"  # when it was stopped some of them had begun
+    did_not = "did not finish" if reason else "did not run"  # a stopped run has tasks that had begun
     return f"{count(end.failed, 'task')} failed{cancelled} and {left:,} {did_not}{reason}."
 
 
@@ -620,12 +620,12 @@ def _refuse_unfinished(workspace: Workspace, view: RunView) -> None:
     name = os.path.basename(workspace.workflow)
     holder = workspace.holder()
     if view.end is None and holder is not None and view.start is not None and holder.run == view.start.run:
-        raise InputError(f"{name} is being run", remedy="wait for it, or end it with 'shoal cancel'")
+        raise InputError(f"{name} is running", remedy="wait for it, or stop it with 'shoal cancel'")
     left = view.end.outcome == DETACHED if view.end is not None else os.path.exists(workspace.brought)
     if left:
         raise InputError(
-            f"{name} was left to a cluster, and its ledger does not know what became of it",
-            remedy=f"fetch that with 'shoal attach {name}'",
+            f"{name} was detached on a cluster, and its ledger does not contain the results",
+            remedy=f"fetch them with 'shoal attach {name}'",
         )
 
 
@@ -633,8 +633,8 @@ def _workflow_file(workspace: Workspace) -> WorkflowFile:
     name = os.path.basename(workspace.workflow)
     if not os.path.isfile(workspace.workflow):
         raise InputError(
-            f"the workflow file {name!r} is not there any more",
-            remedy="put it back: a crate is about the workflow that was run",
+            f"the workflow file {name!r} no longer exists",
+            remedy="restore it: a crate contains the workflow that was run",
         )
     language = "net" if is_net(workspace.ledger) else str(language_of(name, read_text(workspace.workflow)))
     size, checksum = measured(workspace.workflow) or (0, "")

@@ -1,4 +1,4 @@
-"""The files of a crate: where each lies in it, whether it is still as the run left it, its size and checksum."""
+"""The files of a crate: path in the crate, state compared with the run, size and checksum; directory and ZIP output."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ _BATCH = 1000
 
 
 class Sink(Protocol):
-    """Where a crate goes."""
+    """Destination of a crate."""
 
     def add(self, place: str, source: str) -> tuple[int, str]:
-        """Copies a file to a place in the crate; returns its size and SHA-256."""
+        """Copies a file to a path in the crate; returns its size and SHA-256."""
 
     def add_directory(self, place: str) -> None:
-        """Makes a directory in the crate."""
+        """Creates a directory in the crate."""
 
     def describe(self, entities: Iterable[Entity]) -> None:
         """Writes the metadata."""
 
     def finish(self) -> None:
-        """Puts the crate where it was wanted."""
+        """Moves the finished crate to its destination."""
 
     def abandon(self) -> None:
         """Removes what was written."""
 
 
 def open_sink(path: str) -> Sink:
-    """A ZIP file if the name says so, else a directory, which must not be there or be empty."""
+    """Returns a ZIP file if the name ends in .zip, else a directory, which must be empty or not exist."""
     return ZipSink(path) if path.lower().endswith(".zip") else DirectorySink(path.rstrip("/") or path)
 
 
 class DirectorySink:
-    """Writes beside the directory that is wanted, and gives it its name in the end."""
+    """Writes to a temporary directory and renames it at the end."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-            what = "is not empty" if os.path.isdir(path) else "is there already and is no directory"
-            raise InputError(f"{path!r} {what}", remedy="remove it, or name another with -o")
+            what = "is not empty" if os.path.isdir(path) else "exists and is not a directory"
+            raise InputError(f"{path!r} {what}", remedy="remove it, or choose another one with -o")
         self._fresh = f"{path}.new-{os.getpid()}"
         os.mkdir(self._fresh)
 
@@ -84,12 +84,12 @@ class DirectorySink:
 
 
 class ZipSink:
-    """Writes beside the file that is wanted, and takes its place in the end."""
+    """Writes to a temporary file and renames it at the end."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         if os.path.isdir(path):
-            raise InputError(f"{path!r} is a directory", remedy="remove it, or name another with -o")
+            raise InputError(f"{path!r} is a directory", remedy="remove it, or choose another one with -o")
         self._fresh = f"{path}.new-{os.getpid()}"
         self._file = open(self._fresh, "wb")  # noqa: SIM115  open until the crate is finished or abandoned
         self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
@@ -111,12 +111,12 @@ class ZipSink:
         os.replace(self._fresh, self._path)
 
     def abandon(self) -> None:
-        """Also when nothing more can be written, as on a full disk: then even closing fails."""
-        self._zip.fp = None  # else it would write its table of contents now or when it is collected
+        """Also works if nothing more can be written, as on a full disk: then even closing the ZIP file fails."""
+        self._zip.fp = None  # otherwise it would write its table of contents now or when garbage-collected
         try:
             self._file.close()
         except OSError:
-            pass  # what could not be written is not wanted any more
+            pass  # the file is deleted anyway
         finally:
             os.unlink(self._fresh)
 
@@ -131,7 +131,7 @@ def _copy(original: IO[bytes], copy: IO[bytes]) -> tuple[int, str]:
 
 
 def write_metadata(file: IO[bytes], entities: Iterable[Entity]) -> None:
-    """The JSON-LD document, one entity to a line, so that a large one is never in memory as a whole."""
+    """Writes the JSON-LD document with one entity per line, so that it is never in memory as a whole."""
     encode = msgspec.json.Encoder().encode
     file.write(b'{"@context": ' + encode(CONTEXT) + b',\n"@graph": [\n')
     batch: list[bytes] = []
@@ -145,22 +145,22 @@ def write_metadata(file: IO[bytes], entities: Iterable[Entity]) -> None:
     file.write((separator if batch else b"") + b",\n".join(batch) + b"\n]}\n")
 
 
-CHANGED = "It was changed since the run read or made it, so this is what it was then and not what is there now."
-GONE = "It is not there any more."
+CHANGED = "It was changed since the run read or made it, so this describes the former content, not the present one."
+GONE = "It no longer exists."
 _MORE_TYPES = {".gz": "application/gzip", ".xz": "application/x-xz", ".bz2": "application/x-bzip2"}
 
 
 class RecordedFiles(msgspec.Struct, frozen=True):
-    """What the ledger says of files, by their numbers: sizes and times as `shoal plan` compares them, or -1."""
+    """The ledger's data about files, by file number: sizes and times as `shoal plan` compares them, or -1."""
 
     sizes: Sequence[int]
     times: Sequence[int]
     until: float
-    """When the run ended: what was written later is not of the run."""
+    """When the run ended: files written later are not of the run."""
 
 
 class Found(msgspec.Struct):
-    """A file as it is now."""
+    """A file in its present state."""
 
     id: str
     place: str
@@ -170,7 +170,7 @@ class Found(msgspec.Struct):
 
 
 class CrateFiles:
-    """The files that a crate tells of, by their numbers in the graph."""
+    """The files that a crate describes, by their numbers in the graph."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class CrateFiles:
         *,
         checksums: bool,
     ) -> None:
-        """`workflow` is the workflow file with its place in the crate."""
+        """`workflow` is the workflow file with its path in the crate."""
         self._names, self._figures, self._base = names, figures, base
         self._checksums = checksums
         self._workflow = (os.path.join(base, workflow[0]), workflow[1])
@@ -189,7 +189,7 @@ class CrateFiles:
         self._found: dict[int, Found] = {}
         self._by_path: dict[str, Found] = {}
         self._inside: dict[str, tuple[int, str]] = {}
-        """Size and checksum of those that have been copied, by identifier."""
+        """Size and checksum of copied files, by identifier."""
         self.parts: list[str] = []
         self.changed = 0
 
@@ -197,26 +197,26 @@ class CrateFiles:
         return len(self._found)
 
     def add(self, files: Iterable[int], copied: bool) -> None:
-        """Tells of these files, and wants them in the crate if `copied`; what was told of before stays as it is."""
+        """Adds files to the description, and to the content if `copied`. Files that were added before are unchanged."""
         for file in files:
             if file not in self._found:
-                self._found[file] = self._look(file, copied)
+                self._found[file] = self._inspect(file, copied)
 
     def identifiers(self, files: Iterable[int]) -> list[str]:
-        """Of those files that are told of, each once."""
+        """Identifiers of the described files among these, without duplicates."""
         return list(dict.fromkeys(self._found[file].id for file in files if file in self._found))
 
     def _path(self, file: int) -> str:
         return os.path.join(self._base, self._names[file])
 
-    def _look(self, file: int, copied: bool) -> Found:
+    def _inspect(self, file: int, copied: bool) -> Found:
         path = os.path.normpath(self._path(file))
         known = self._by_path.get(path)
         if known is None:
-            known = self._by_path[path] = self._look_at(path, file, copied)
+            known = self._by_path[path] = self._inspect_path(path, file, copied)
         return known
 
-    def _look_at(self, path: str, file: int, copied: bool) -> Found:
+    def _inspect_path(self, path: str, file: int, copied: bool) -> Found:
         if path == self._workflow[0]:
             return Found(encoded(self._workflow[1]), self._workflow[1])
         place = self._places.give(path_in_crate(self._names[file], self._base))
@@ -239,10 +239,10 @@ class CrateFiles:
         return found
 
     def _is_as_it_was(self, file: int, path: str, status: os.stat_result, copied: bool) -> bool:
-        """Whether it is what the run read or made.
+        """Whether the file is unchanged since the run read or made it.
 
-        The time in the ledger may be a number made from the content, and no record says which of the two it is. Of a
-        directory the ledger has only that it was there.
+        The ledger's time may be a number computed from the content, and no record says which of the two it is. For a
+        directory the ledger records only its existence.
         """
         if stat.S_ISDIR(status.st_mode):
             return max(status.st_mtime, _newest(path) if copied else 0.0) <= self._figures.until
@@ -254,21 +254,21 @@ class CrateFiles:
         return status.st_mtime_ns == time or _has_content(path, time)
 
     def check_output(self, output: str) -> None:
-        """Refuses to write a crate into what is copied into it, or over a file that it tells of."""
+        """Refuses to write the crate into a directory that it copies, or over a file that it describes."""
         real = os.path.realpath(output)
         if output in self._by_path or real in self._by_path:
-            raise InputError(f"{output!r} is a file of the workflow", remedy="name another with -o")
+            raise InputError(f"{output!r} is a file of the workflow", remedy="choose another one with -o")
         for path, found in self._by_path.items():
             if not found.is_directory or found.id not in self._inside:
                 continue
             if real.startswith(os.path.realpath(path).rstrip("/") + "/"):
                 raise InputError(
                     f"the crate {output!r} would lie in {path!r}, which is copied into it",
-                    remedy="name a place outside of that with -o",
+                    remedy="choose a path outside of it with -o",
                 )
 
     def copy_to(self, sink: Sink) -> None:
-        """Copies what is wanted in the crate."""
+        """Copies the requested files into the crate."""
         for file, found in self._found.items():
             if self._inside.get(found.id) != (-1, ""):
                 continue
@@ -280,24 +280,24 @@ class CrateFiles:
                 self._inside[found.id] = sink.add(found.place, path)
 
     def _copy_directory(self, found: Found, path: str, sink: Sink) -> None:
-        """Without those files in it that are copied by themselves, and those that have changed."""
+        """Copies a directory without files that are copied separately and files that have changed."""
         sink.add_directory(found.place)
-        for inner in sorted(_files_below(path, self._is_apart)):
+        for inner in sorted(_files_below(path, self._is_copied_separately)):
             known = self._by_path.get(os.path.join(path, inner))
             wanted = os.path.join(found.place, storable(inner))
             place = known.place if known is not None else self._places.give(wanted)
             sink.add(place, os.path.join(path, inner))
 
-    def _is_apart(self, path: str) -> bool:
+    def _is_copied_separately(self, path: str) -> bool:
         known = self._by_path.get(path)
         return known is not None and (known.id in self._inside or not known.is_there)
 
     def facts(self) -> Iterator[FileFacts]:
-        """All that can be said of each; those that were not copied are read here for their checksums."""
-        told: set[str] = {encoded(self._workflow[1])}
+        """Descriptions of all files. Files that were not copied are read here for their checksums."""
+        described: set[str] = {encoded(self._workflow[1])}
         for file, found in self._found.items():
-            if found.id not in told:
-                told.add(found.id)
+            if found.id not in described:
+                described.add(found.id)
                 yield self._facts_of(file, found)
 
     def _facts_of(self, file: int, found: Found) -> FileFacts:
@@ -314,13 +314,13 @@ class CrateFiles:
         )
 
 
-def _files_below(directory: str, is_apart: Callable[[str], bool] = lambda path: False) -> Iterator[str]:
-    """Regular files in a directory and below, by their paths from there; links to directories are not followed.
+def _files_below(directory: str, is_separate: Callable[[str], bool] = lambda path: False) -> Iterator[str]:
+    """Relative paths of regular files in a directory and below; links to directories are not followed.
 
-    What Shoal keeps for itself is left out, and whatever `is_apart`.
+    Shoal's own directory and paths with `is_apart` are left out.
     """
     below = list_tree(
-        directory, is_left_out=lambda name: is_apart(os.path.join(directory, name)), always_left_out=(DIRECTORY,)
+        directory, is_left_out=lambda name: is_separate(os.path.join(directory, name)), always_left_out=(DIRECTORY,)
     )
     for entry in below:
         if entry.kind == "file" or (entry.kind == "link" and os.path.isfile(os.path.join(directory, entry.name))):
@@ -328,13 +328,13 @@ def _files_below(directory: str, is_apart: Callable[[str], bool] = lambda path: 
 
 
 def _newest(directory: str) -> float:
-    """When a file in the directory was last written; 0.0 if there is none."""
+    """Latest modification time of a file in the directory; 0.0 if there is none."""
     newest = 0.0
     for inner in _files_below(directory):
         try:
             newest = max(newest, os.stat(os.path.join(directory, inner)).st_mtime)
         except OSError:
-            continue  # it went away meanwhile
+            continue  # deleted in the meantime
     return newest
 
 
@@ -356,6 +356,6 @@ def measured(path: str) -> tuple[int, str] | None:
 
 
 def encoding_of(name: str) -> str:
-    """The media type that the name of a file suggests."""
+    """The media type according to the file name."""
     ending = os.path.splitext(name)[1].lower()
     return mimetypes.types_map.get(ending) or _MORE_TYPES.get(ending, "application/octet-stream")

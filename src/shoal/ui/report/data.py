@@ -1,7 +1,7 @@
-"""A run as one value of plain lists and numbers, for pages, reports and programs.
+"""The data of a report: a run as plain lists and numbers, also for programs (`shoal report --json`).
 
-Times are in seconds from the beginning of the run unless they are called moments. Numbers are cut to what a drawing can
-show, so that a million tasks fit in a small page.
+Times are in seconds from the start of the run, except absolute ones. Numbers are rounded to what a drawing can show, so
+that a million tasks fit into a small page.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ DIGITS = 5
 
 
 def numbers(values: Iterable[float]) -> list[float]:
-    """Cut to a few digits; whole ones without a point."""
+    """Rounds to a few digits; integers are written without a decimal point."""
     return [short(value) for value in values]
 
 
 def short(value: float) -> float:
-    """A number with as many digits as a drawing can show."""
+    """Rounds a number to the digits that a drawing can show."""
     cut = float(f"{value:.{DIGITS}g}")
     return int(cut) if cut == int(cut) else cut
 
 
 def path_data(path: CriticalPath, steps: Sequence[PathStep], place: Mapping[str, int]) -> dict[str, Any]:
-    """A chain of tasks, of which these steps are shown; `place` says where the colour of a category stands."""
+    """A chain of tasks with the steps to show; `place` contains the colour index of each category."""
     return {
         "tasks": path.length,
         "ran": short(path.ran),
@@ -76,7 +76,7 @@ def path_data(path: CriticalPath, steps: Sequence[PathStep], place: Mapping[str,
 
 
 def throttle_data(view: RunView) -> list[dict[str, Any]]:
-    """One curve for each category and node: how many might run, did run, and what came of it."""
+    """One curve per category and node: allowed tasks, running tasks and their rate."""
     found = []
     for curve in view.throttle.curves():
         last = curve.last
@@ -105,7 +105,7 @@ def throttle_data(view: RunView) -> list[dict[str, Any]]:
 
 
 def files_data(view: RunView) -> dict[str, Any]:
-    """What was read, made and moved, in bytes and times."""
+    """Amounts of data read, made and moved, in bytes and counts."""
     rows = view.attempts
     return {
         "sources": view.sources,
@@ -119,18 +119,18 @@ def files_data(view: RunView) -> dict[str, Any]:
 
 FORMAT = 1
 MOST_BARS = 20_000
-"""Attempts that are told one by one."""
+"""Maximum number of attempts that are drawn as single bars."""
 MOST_SLOTS = 1000
-"""Slots that are drawn one below the other; a browser draws nothing at all on a canvas that is much higher."""
+"""Maximum number of rows; browsers draw nothing on a canvas that is much higher."""
 MOST_NODES = 400
 DEEP = 16
-"""So much finer is the picture of many attempts than a page is wide, to zoom in."""
+"""Resolution of the raster image relative to the width of a page, for zooming."""
 
 
 def run_data(
-    view: RunView, *, workflow: str, now: float | None = None, foreseen: float | None = None
+    view: RunView, *, workflow: str, now: float | None = None, predicted: float | None = None
 ) -> dict[str, Any]:
-    """Everything that is shown of a run; `now` is given for one that goes on."""
+    """All data shown of a run; `now` is given for an active run."""
     view.settle()
     needs = TaskWaits(view)
     shown = shown_categories(view)
@@ -143,7 +143,7 @@ def run_data(
         failure_causes(view),
         critical_path(view, needs) if view.links else None,
         replay(view, needs, over_time),
-        foreseen,
+        predicted,
         view.goes_on(now),
     )
     slots = slots_of(view, now)
@@ -162,7 +162,7 @@ def run_data(
         "nodes": [_trimmed(msgspec.structs.asdict(row)) for row in node_rows(view, now, needs)[:MOST_NODES]],
         "failures": [msgspec.structs.asdict(cause) for cause in known.causes],
         "critical": path_data(known.path, known.path.steps, places) if known.path is not None else None,
-        "replayed": _replayed(known.replayed, foreseen),
+        "replayed": _replayed(known.replayed, predicted),
         "throttle": throttle_data(view),
         "data": files_data(view),
     }
@@ -217,7 +217,7 @@ def timeline_data(over_time: Timeline) -> dict[str, Any]:
 
 
 def gantt_data(view: RunView, shown: ShownCategories, slots: GanttSlots, now: float | None) -> dict[str, Any]:
-    """Bars if there are few attempts and slots, otherwise a picture that is finer than any page."""
+    """Bars if there are few attempts and rows, otherwise a raster image with a higher resolution than any page."""
     if len(slots.row) <= MOST_BARS and len(slots.nodes) <= MOST_SLOTS:
         return _bars(view, shown, slots, now)
     picture = gantt(view, shown, slots, until=now, rows=ROWS, pixels=DEEP * PIXELS)
@@ -257,7 +257,7 @@ def _row_names(view: RunView, slots: GanttSlots) -> list[tuple[str, int]]:
     return [(node_name(view, node), order) for node, order in zip(slots.nodes, slots.order, strict=True)]
 
 
-def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, Any] | None:
+def _replayed(replayed: Replayed | None, predicted: float | None) -> dict[str, Any] | None:
     if replayed is None:
         return None
     found = _trimmed(msgspec.structs.asdict(replayed))
@@ -267,5 +267,5 @@ def _replayed(replayed: Replayed | None, foreseen: float | None) -> dict[str, An
     ]
     simulated = replayed.simulated
     found["simulated"] = None if simulated is None else {"seconds": short(simulated.seconds), "nodes": simulated.nodes}
-    found["foreseen"] = None if foreseen is None else short(foreseen)
+    found["foreseen"] = None if predicted is None else short(predicted)
     return found

@@ -1,7 +1,7 @@
-"""The page of a report: one file with everything in it, that asks for nothing from anywhere.
+"""The HTML file of a report: self-contained, without any request to another address.
 
-Data is put in as JSON in which nothing can end the element it stands in; the script of the page makes text of it, never
-markup. A policy in the head of the page forbids everything else, should that ever fail.
+The data is embedded as JSON that cannot end its script element. The script inserts it as text, never as markup. As a
+second line of defence, a content security policy in the page forbids everything else.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STYLES, SCRIPTS = ("page.css",), ("quantities.js", "plots.js", "report.js")
 
 
 def asset(name: str) -> str:
-    """The text of a file that draws."""
+    """Content of a script or style file."""
     return (resources.files("shoal.ui.web") / "assets" / name).read_text("utf-8")
 
 
 def embedded(data: Any) -> str:
-    """JSON that may stand in a script element, whatever strings are in it."""
+    """JSON that is safe inside a script element, whatever strings it contains."""
     text = msgspec.json.encode(data).decode("utf-8")
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -31,7 +31,7 @@ def embedded(data: Any) -> str:
 
 
 def page(title: str, data: Any) -> str:
-    """The whole file; `data` has the list of `runs`."""
+    """The whole file; `data` contains the list of `runs`."""
     style = "\n".join(map(asset, STYLES))
     script = "\n".join(map(asset, SCRIPTS))
     policy = f"default-src 'none'; style-src {_hashed(style)}; script-src {_hashed(script)}; img-src data:"

@@ -1,4 +1,4 @@
-"""A run in sentences: what it was, and what to change next time, with the numbers that say so."""
+"""Summary and recommendations of a report, as sentences with the numbers that support them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MUCH = 0.15
 _SOME = 0.05
 _FEW = 8
 _ENOUGH_TASKS = 5
-"""Of fewer tasks nothing is concluded."""
+"""Minimum number of tasks for a recommendation."""
 _SHORT = 0.02
 _OUTSTANDING = 0.25
-"""Of the work: a category with less is one among others."""
+"""Share of the work from which a category is mentioned."""
 _EXPLAINED = 0.75
 _FEWEST_CORES = 0.01
 _MEMORY = "memory"
 _ROOM = 1.2
-"""Above the largest that was seen."""
+"""Recommended request, relative to the largest measured use."""
 _LITTLE_MEMORY = 64 << 20
-"""Nobody need ask for less."""
+"""Requests below this size are not worth a recommendation."""
 
 
 class StoryFacts(msgspec.Struct, frozen=True):
-    """Everything the sentences are made of."""
+    """The facts from which the sentences are made."""
 
     view: RunView
     progress: Progress
@@ -44,21 +44,21 @@ class StoryFacts(msgspec.Struct, frozen=True):
     causes: list[FailureCause]
     path: CriticalPath | None
     replayed: Replayed | None
-    foreseen: float | None = None
-    """Seconds that were predicted from earlier runs, if any."""
+    predicted: float | None = None
+    """Duration predicted from earlier runs, if any."""
     goes_on: bool = False
 
     @property
     def utilisation(self) -> float:
-        """The share of the cores that was held, as everybody tells it; of nodes that have just spoken the sums over
-        time know less."""
-        told = self.progress.utilisation
-        return told if told is not None else self.figures.utilisation
+        """Share of the cores that was allocated, as all other outputs report it. Sums over time are less complete for
+        nodes that have just joined."""
+        reported = self.progress.utilisation
+        return reported if reported is not None else self.figures.utilisation
 
 
 def summary(known: StoryFacts) -> list[str]:
-    """What happened."""
-    told, figures = known.progress, known.figures
+    """Sentences about what happened."""
+    progress, figures = known.progress, known.figures
     found = [_headline(known)]
     if figures.capacity:
         sentence = (
@@ -79,8 +79,8 @@ def summary(known: StoryFacts) -> list[str]:
             f"The critical path has {count(path.length, 'task')}: they ran for {show_seconds(path.ran)} and waited "
             f"{show_seconds(path.waited)} in total. {show_share(spent, path.ran)} of the run time was spent in {most}."
         )
-    if known.goes_on and told.left and told.least is not None and told.most is not None:
-        found.append(f"Estimated time remaining: {span(told.left, told.least, told.most)}.")
+    if known.goes_on and progress.left and progress.least is not None and progress.most is not None:
+        found.append(f"Estimated time remaining: {span(progress.left, progress.least, progress.most)}.")
     if known.causes:
         bad = sum(cause.attempts for cause in known.causes)
         main = max(known.causes, key=lambda cause: cause.attempts)
@@ -90,7 +90,7 @@ def summary(known: StoryFacts) -> list[str]:
 
 
 def _work(rows: Sequence[CategoryRow]) -> str:
-    """Which category had most of it, if one stands out; they come in that order."""
+    """The category with most of the work, if one stands out; the rows are in that order."""
     first, whole = rows[0], sum(row.core_seconds for row in rows)
     share = show_share(first.core_seconds, whole)
     many = f"There are {count(len(rows), 'category')}" if len(rows) > 1 else ""
@@ -105,27 +105,27 @@ def _work(rows: Sequence[CategoryRow]) -> str:
 
 
 def _headline(known: StoryFacts) -> str:
-    view, told = known.view, known.progress
+    view, progress = known.view, known.progress
     where = f"on {count(len(view.nodes), 'node')}" if view.is_cluster() else "on one machine"
-    parts = [f"{count(told.done, 'task')} done"]
-    if told.up_to_date:
-        parts.append(f"{told.up_to_date:,} already up to date")
-    if told.failed:
-        parts.append(f"{told.failed:,} failed")
-    if told.cancelled:
-        parts.append(f"{told.cancelled:,} cancelled")
-    left = told.not_run
+    parts = [f"{count(progress.done, 'task')} done"]
+    if progress.up_to_date:
+        parts.append(f"{progress.up_to_date:,} already up to date")
+    if progress.failed:
+        parts.append(f"{progress.failed:,} failed")
+    if progress.cancelled:
+        parts.append(f"{progress.cancelled:,} cancelled")
+    left = progress.not_run
     if left and not known.goes_on:
         parts.append(f"{left:,} not run")
     elif left:
-        parts.append(f"{told.running:,} running and {told.waiting:,} not started")
-        if told.cannot_run:
-            parts.append(f"{told.cannot_run:,} cannot run")
-    return f"{', '.join(parts)} {where} in {show_seconds(told.elapsed)}."
+        parts.append(f"{progress.running:,} running and {progress.waiting:,} not started")
+        if progress.cannot_run:
+            parts.append(f"{progress.cannot_run:,} cannot run")
+    return f"{', '.join(parts)} {where} in {show_seconds(progress.elapsed)}."
 
 
 def advice(known: StoryFacts) -> list[str]:
-    """What to change next time, the largest gains first; a sentence of comfort if there is nothing."""
+    """Recommendations, the largest gains first; one positive sentence if there are none."""
     found: list[tuple[float, str]] = []
     if known.figures.capacity:
         found += _idleness(known)
@@ -141,7 +141,7 @@ def advice(known: StoryFacts) -> list[str]:
 
 
 def _failing(known: StoryFacts) -> str:
-    """Which cause to mend first, and how many others there are."""
+    """The cause of failure to fix first, and the number of others."""
     ending = sorted((cause for cause in known.causes if cause.given_up), key=lambda cause: -cause.given_up)
     ending = ending or known.causes[:1]
     main, others = ending[0], len(ending) - 1
@@ -194,12 +194,12 @@ def _idleness(known: StoryFacts) -> list[tuple[float, str]]:
 
 
 def _by_order(known: StoryFacts) -> float:
-    """Seconds that another order could have saved at most: what ended last need not have waited for cores, and no order
-    is better than the bound."""
+    """Upper limit of the seconds that another order could have saved: the tasks that ended last would not have waited
+    for cores, and no order is faster than the lower bound."""
     rows = known.view.attempts
     if known.path is not None:
         waited = known.path.waited
-    else:  # tasks that need nothing: each waits from the beginning on
+    else:  # tasks without dependencies: each waits from the start
         waited = float(known.view.after(rows.started[np.argmax(rows.ended)])) if len(rows) else 0.0
     replayed = known.replayed
     return waited if replayed is None else min(waited, replayed.actual - replayed.bound)
@@ -245,39 +245,40 @@ def _why_idle(known: StoryFacts) -> str:
 
 
 def _throttled(known: StoryFacts) -> ThrottleDecided | None:
-    """The decision of a throttle that kept most tasks waiting while fewer ran than there are cores; None if no decision
-    did: a throttle that always allowed more tasks than ran is not the reason."""
+    """The throttle decision that held back most tasks while fewer ran than there are cores. None if no decision did: a
+    throttle that always allowed more tasks than ran is not the reason."""
     found = [curve.strictest for curve in known.view.throttle.curves() if curve.strictest is not None]
     limiting = [record for record in found if record.cap < known.figures.cores]
     return max(limiting, key=lambda record: record.waiting, default=None)
 
 
 def _is_explained(replayed: Replayed | None) -> bool:
-    """Whether cores alone, of which a list schedule knows, account for the time that the run took."""
+    """Whether cores alone, the only resource of the list schedule, explain the duration of the run."""
     return replayed is not None and replayed.computed >= _EXPLAINED * replayed.actual
 
 
 def _scarce(known: StoryFacts, cores: float) -> tuple[CategoryRow, str] | None:
-    """A category of which fewer tasks fit on so many cores since there is too little of something else, and of what."""
+    """A category of which fewer tasks fit than there are cores because another resource is scarce, and that
+    resource."""
     nodes = known.view.nodes.values()
     for row in known.categories:
         together = min(row.planned, cores / max(row.cores_least, _FEWEST_CORES))
-        for name, amount in _asked(known, row).items():
+        for name, amount in _requested(known, row).items():
             there = sum(node.resources.get(name, 0) for node in nodes)
             if there and amount * together > there:
                 return row, name
     return None
 
 
-def _asked(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
-    """What a task of the category declares beside cores; who declares nothing is given its share of what there is."""
+def _requested(known: StoryFacts, row: CategoryRow) -> dict[str, int]:
+    """Resources that a task of the category declares beside cores, or its default share of them."""
     return {name: amount for name, amount in known.view.declared.get(row.name, {}).items() if name != "cores"}
 
 
 def _asks(known: StoryFacts, row: CategoryRow, name: str) -> str:
     """`a task of align requests up to 15 GiB of 24 GiB`."""
     there = sum(node.resources.get(name, 0) for node in known.view.nodes.values())
-    asked = show_amount(name, _asked(known, row)[name])
+    asked = show_amount(name, _requested(known, row)[name])
     return f"a task of {row.name} requests up to {asked} of {show_amount(name, there)}"
 
 
@@ -295,7 +296,7 @@ def _losses(known: StoryFacts) -> list[tuple[float, str]]:
 
 
 def _requests(known: StoryFacts) -> list[tuple[float, str]]:
-    """What tasks ask for beyond what they use; of each kind the category with which most would be gained."""
+    """Requests that exceed the use; for each kind the category with the largest gain."""
     all_work = sum(row.core_seconds for row in known.categories)
     rows = [row for row in known.categories if row.done >= _ENOUGH_TASKS and row.core_seconds >= _SOME * all_work]
     wasteful = [
@@ -322,7 +323,7 @@ def _requests(known: StoryFacts) -> list[tuple[float, str]]:
 
 
 def _idle_requests(known: StoryFacts, rows: Sequence[CategoryRow]) -> list[tuple[float, str]]:
-    """The same for cores; tasks of one category that hold different amounts are judged apart."""
+    """The same for cores. Tasks of one category with different core counts are judged separately."""
     idling = [
         (row, held)
         for row in rows
@@ -330,7 +331,7 @@ def _idle_requests(known: StoryFacts, rows: Sequence[CategoryRow]) -> list[tuple
         if held.done >= _ENOUGH_TASKS
         and held.mean > _SHORT
         and held.used < 0.5 * held.cores
-        and (held.declared or not known.view.throttle)  # a throttle sees to the others already
+        and (held.declared or not known.view.throttle)  # a throttle already handles undeclared cores
     ]
     if not idling:
         return []
@@ -343,7 +344,7 @@ def _idle_requests(known: StoryFacts, rows: Sequence[CategoryRow]) -> list[tuple
 
 
 def _unused(held: Holding) -> float:
-    """Core seconds."""
+    """Allocated but unused core seconds."""
     return (1 - held.used / held.cores) * held.core_seconds
 
 
@@ -366,10 +367,10 @@ def _supposing(known: StoryFacts) -> Sequence[tuple[float, str]]:
         return []
     found = _faster(known, replayed)
     if known.figures.crowded or not _is_explained(replayed):
-        return found  # it was not cores that limited
+        return found  # cores were not the limit
     for row in replayed.supposed:
         if row.cores != 1 and _scarce(known, max(1.0, row.cores) * replayed.cores):
-            continue  # what it was computed with knows of cores only
+            continue  # the replay considers cores only
         if row.cores > 1 and row.seconds < 0.75 * replayed.actual:
             gain = f"With {row.what} the run would have taken about {show_seconds(row.seconds)}: it still scales."
             found.append(((replayed.actual - row.seconds) / 8, gain))
@@ -385,7 +386,7 @@ def _supposing(known: StoryFacts) -> Sequence[tuple[float, str]]:
 
 
 def _faster(known: StoryFacts, replayed: Replayed) -> list[tuple[float, str]]:
-    """The category in which shorter tasks would gain most, unless that is true of many."""
+    """The category in which shorter tasks would gain most, unless several gain as much."""
     faster = sorted((row for row in replayed.supposed if row.category), key=lambda row: row.seconds)
     if not faster or faster[0].seconds >= (1 - _SOME) * replayed.actual:
         return []

@@ -1,1 +1,1 @@
-"""`shoal top`: a run in the terminal, full screen."""
+"""`shoal top`: full-screen display of a run in the terminal."""

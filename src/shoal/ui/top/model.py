@@ -1,7 +1,7 @@
-"""The model behind `shoal top`, kept up to date by a thread of its own, so that keys are answered at once.
+"""The data model of `shoal top`, refreshed by a thread, so that the display responds to keys at once.
 
-The thread owns the watch but for what is asked of single tasks, which is done under the watch's lock. What needs the
-workflow itself (why a task is where it is) comes from other processes and is waited for by another thread.
+The refresh thread owns the watch; requests for single tasks take the watch's lock. Data that needs the workflow itself,
+such as the explanation of a task's state, comes from separate processes; another thread waits for them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shoal.ui.web.watch import Watch
 
 SECONDS = 0.5
 _SHARE = 3.0
-"""What takes a look at every attempt is done anew after so many times as long as it took."""
+"""Minimum interval between passes over all attempts, as a multiple of their duration."""
 MOST_UNDER_WAY = 500
 Standing: TypeAlias = tuple[str, int, int | None]
-"""The state of a task, how many of its attempts have ended, and the number of the one that runs."""
+"""State of a task, number of its ended attempts, and number of the running one."""
 
 
 class TopModel:
-    """Parts of the page's model, and whatever else is looked at."""
+    """Parts of the page's model, and data of opened tasks."""
 
     def __init__(self, watch: Watch, wake: int) -> None:
         self._watch = watch
@@ -37,22 +37,22 @@ class TopModel:
         self.parts: dict[str, Any] = {}
         """Replaced as a whole; empty until the ledger has been read."""
         self.read = 0
-        """Bytes of the ledger so far."""
+        """Bytes of the ledger read so far."""
         self.listing: tuple[str, str] | None = None
-        """Category and state of the tasks that are listed, if any are."""
-        self._told: dict[int, tuple[Standing, dict[str, Any]]] = {}
-        """What the workflow said of tasks, and how they stood when it was asked."""
-        self._asking: set[int] = set()
-        """Tasks of which an answer is under way."""
+        """Category and state of the listed tasks, if any."""
+        self._descriptions: dict[int, tuple[Standing, dict[str, Any]]] = {}
+        """By task: its standing at the time of the request, and the workflow's description."""
+        self._requested: set[int] = set()
+        """Tasks with a pending request."""
         self.failure: Exception | None = None
-        """What has ended one of the threads; whoever draws raises it, when the terminal can be given back."""
+        """The exception that ended a thread. The display raises it after restoring the terminal."""
         self._outputs: dict[int, bytes | None] = {}
         self._slow: dict[str, Any] = {}
         self._due = 0.0
         self._slow_version = -1
         self._again = threading.Event()
         self._over = False
-        watch.reading = self._note_reading
+        watch.reading = self._count_bytes
         self._thread = threading.Thread(target=self._guarded, args=(self._follow,), daemon=True)
 
     def start(self) -> None:
@@ -64,32 +64,32 @@ class TopModel:
         self._thread.join(SECONDS)
 
     def refresh(self) -> None:
-        """Something else is wanted: do not wait."""
+        """Requests an immediate refresh, because other data is wanted."""
         self._again.set()
 
     def _guarded(self, work: Callable[..., None], *words: Any) -> None:
-        """The top of each thread: nobody would see there what went wrong."""
+        """The outermost frame of each thread: records an exception, which would otherwise go unnoticed."""
         try:
             work(*words)
         except Exception as error:
             self.failure = error
-            self._tell()
+            self._wake_display()
 
     def _follow(self) -> None:
         while not self._over:
             with self._watch.lock:
                 self.parts = self._compute()
-            self._tell()
+            self._wake_display()
             self._again.wait(SECONDS)
             self._again.clear()
 
-    def _note_reading(self, offset: int) -> None:
+    def _count_bytes(self, offset: int) -> None:
         self.read = offset
 
-    def _tell(self) -> None:
+    def _wake_display(self) -> None:
         try:
             os.write(self._wake, b"m")
-        except OSError:  # the pipe is full, or the program is about to end
+        except OSError:  # the pipe is full, or the program is ending
             pass
 
     def _compute(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class TopModel:
         return found
 
     def _under_way(self) -> list[dict[str, Any]]:
-        """The running tasks, the longest first."""
+        """Running tasks, longest first."""
         watch, view = self._watch, self._watch.view
         if view.end is not None or not watch.live:
             return []
@@ -132,10 +132,10 @@ class TopModel:
         code = int(self._watch.view.category_of(np.array([task]))[0])
         return self._watch.view.categories[code] if code >= 0 else ""
 
-    # ---- one task ------------------------------------------------------------------------------------------------
+    # ---- single tasks ------------------------------------------------------------------------------------------------
 
     def task(self, task: int) -> tuple[dict[str, Any] | None, bytes | None]:
-        """What the ledger says of one task now, and the end of its output."""
+        """The task's current ledger data, and the end of its output."""
         with self._watch.lock:
             found = task_data(self._watch, task)
         if found is None:
@@ -145,39 +145,39 @@ class TopModel:
             return found, output_of(self._watch.workspace, self._watch, task, None)
         return found, self._outputs.get(task)
 
-    def told(self, task: int, found: dict[str, Any]) -> dict[str, Any] | None:
-        """What the workflow says of a task that stands as `found` says; None if it has not said anything yet.
+    def description(self, task: int, found: dict[str, Any]) -> dict[str, Any] | None:
+        """The workflow's description of a task with the ledger data `found`; None if it is not available yet.
 
-        A task that stands otherwise than when it was asked is asked of again. Meanwhile no reason is told: that of
-        another state would be false.
+        If the task's standing has changed since the request, the description is requested again. Meanwhile no
+        explanation is returned: that of another state would be wrong.
         """
         standing = standing_of(found)
-        known = self._told.get(task)
+        known = self._descriptions.get(task)
         if known is not None and known[0] == standing:
             return known[1]
-        if task not in self._asking:
-            self._asking.add(task)
-            words = (self._ask, task, found["name"], standing)
+        if task not in self._requested:
+            self._requested.add(task)
+            words = (self._request, task, found["name"], standing)
             threading.Thread(target=self._guarded, args=words, daemon=True).start()
         return {**known[1], "why": None, "problem": ASKING} if known is not None else None
 
     def forget(self, task: int) -> None:
-        """It is opened once more, and asked of anew."""
-        self._told.pop(task, None)
+        """Discards the description of a task that is opened again, so that it is requested anew."""
+        self._descriptions.pop(task, None)
 
-    def _ask(self, task: int, name: str, standing: Standing) -> None:
-        """Asks the workflow about a task, and the ledger for its output."""
+    def _request(self, task: int, name: str, standing: Standing) -> None:
+        """Requests the description of a task from the workflow, and its output from the ledger."""
         watch = self._watch
         self._outputs[task] = output_of(watch.workspace, watch, task, None)
-        self._tell()
+        self._wake_display()
         words = watch.view.start.targets if watch.view.start is not None else []
         answer = ask_workflow(watch.workspace, name, list(words), is_last=watch.is_last)
-        self._told[task] = standing, answer
-        self._asking.discard(task)
-        self._tell()
+        self._descriptions[task] = standing, answer
+        self._requested.discard(task)
+        self._wake_display()
 
 
 def standing_of(found: dict[str, Any]) -> Standing:
-    """What of a task an answer is about: as long as this stays the same, so does the answer."""
+    """The properties of a task on which a description depends: while they are equal, it stays valid."""
     running = found["running"]
     return found["state"], len(found["attempts"]), running["attempt"] if running is not None else None

@@ -1,4 +1,4 @@
-"""The tables of `shoal top`: rows of the model as text, what they are sorted by, and what Enter opens. Pure."""
+"""The tables of `shoal top`: rows of text from the model, sorting, selection, and what Enter opens. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VIEWS = {"c": "categories", "t": "tasks", "r": "running", "f": "failures", "n": 
 
 
 class RowTarget(msgspec.Struct, frozen=True):
-    """What Enter shows of a row: one task, or the tasks of a category or state."""
+    """What Enter opens for a row: one task, or the tasks of a category or state."""
 
     task: int | None = None
     category: str = ""
@@ -30,18 +30,18 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Columns by name, the first of them text and to the left."""
+    """Named columns; the first contains text and is left-aligned."""
 
     heads: list[str]
     rows: list[TableRow]
     empty: str = "nothing"
 
     def is_text(self, column: int) -> bool:
-        """Whether a column has names rather than numbers."""
+        """Whether a column contains names rather than numbers."""
         return any(isinstance(row.values[column], str) for row in self.rows)
 
     def sorted_by(self, column: int | None) -> Table:
-        """By one of its columns: text from A on, numbers from the largest on."""
+        """Sorts by a column: text ascending, numbers descending."""
         if column is None or column >= len(self.heads):
             return self
         known = [row for row in self.rows if row.values[column] is not None]
@@ -51,12 +51,12 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def table_of(view: str, parts: Parts) -> Table:
-    """One of `VIEWS`."""
+    """Returns one of `VIEWS`."""
     return _TABLES[view](parts)
 
 
 def rows_of(parts: Parts, name: str) -> list[dict[str, Any]]:
-    """A table that was cut into parts."""
+    """Joins the rows of a table that was split into parts."""
     found: list[dict[str, Any]] = []
     number = 0
     while (part := parts.get(f"{name}.{number}")) is not None:
@@ -66,7 +66,7 @@ def rows_of(parts: Parts, name: str) -> list[dict[str, Any]]:
 
 
 def _row(opens: RowTarget | None, *columns: tuple[Any, str]) -> TableRow:
-    """From pairs of a value and its text."""
+    """Builds a row from pairs of a value and its text."""
     return TableRow([text for _, text in columns], [value for value, _ in columns], opens)
 
 
@@ -91,7 +91,7 @@ def _range(least: float, most: float) -> str:
 
 
 def _categories(parts: Parts) -> Table:
-    """With what tasks were given beside what they used."""
+    """Categories, with allocated and used resources."""
     heads = ["category", "done", "of", "failed", "mean", "longest", "cores", "busy", "memory", "peak", "unused"]
     heads += ["retries", "core time"]
     rows = []
@@ -113,7 +113,7 @@ def _categories(parts: Parts) -> Table:
 
 
 def _nodes(parts: Parts) -> Table:
-    """What follows from every attempt, and beside it what the nodes said last."""
+    """Nodes, with totals over all attempts and the latest reports of the nodes."""
     now = {row["name"]: row for row in rows_of(parts, "standing")}
     heads = ["node", "cores", "running", "waiting", "local", "shared", "tasks", "failed", "busy"]
     heads += ["fetched", "hits", "stolen", "pushed"]
@@ -137,7 +137,7 @@ def _nodes(parts: Parts) -> Table:
 
 
 def _running(parts: Parts) -> Table:
-    """Those that have run for the longest first."""
+    """Running tasks, longest first."""
     elapsed = parts["progress"]["elapsed"]
     cluster = parts["run"]["cluster"]
     words = ["category", "node"] if cluster else ["category"]
@@ -170,7 +170,7 @@ def _tasks(parts: Parts) -> Table:
 
 
 def _failures(parts: Parts) -> Table:
-    """By cause; those that cost most tasks first."""
+    """Failures by cause, those with most tasks first."""
     rows = [
         _row(
             RowTarget(state="failed", category=row["categories"][0] if len(row["categories"]) == 1 else ""),
@@ -192,10 +192,10 @@ _TABLES: dict[str, Callable[[Parts], Table]] = {
 
 
 def widths_of(table: Table, shown: Sequence[TableRow], width: int, cells: Callable[[str], int]) -> list[int]:
-    """Of the columns that fit: the first gives way down to a few letters, then the last ones are left out."""
+    """Widths of the columns that fit: first the text column shrinks to a minimum, then the last columns are omitted."""
     texts = [table.heads, *(row.cells for row in shown)]
     found = [max(map(cells, column)) for column in zip(*texts, strict=True)]
-    found = [size + 1 for size in found]  # room for the mark of the order
+    found = [size + 1 for size in found]  # room for the sort mark
     while len(found) > 1 and min(found[0], 12) + sum(found[1:]) + len(found[1:]) > width:
         found.pop()
     found[0] = max(1, min(found[0], width - sum(found[1:]) - len(found[1:])))
@@ -206,25 +206,25 @@ _PAGE = 10
 
 
 class TopView(msgspec.Struct):
-    """What is looked at."""
+    """The user's position: view, selection, scroll offset and sort order."""
 
     view: str = "c"
     row: int = 0
-    """The chosen row of the table, as it is sorted."""
+    """The selected row of the sorted table."""
     task: int | None = None
     """The task that is shown instead of the table."""
     scrolled: int = 0
-    """Lines of what is told of that task that are above the window."""
+    """Number of lines of the task's page above the window."""
     category: str = ""
     state: str = ""
-    """Of the tasks that are listed."""
+    """State of the listed tasks."""
     order: dict[str, int] = msgspec.field(default_factory=dict)
-    """By view: the column that its table is sorted by."""
+    """By view: the column by which its table is sorted."""
     help: bool = False
     over: bool = False
 
     def press(self, key: str, table: Table) -> None:
-        """Takes one key; `table` is what is shown, sorted."""
+        """Handles one key; `table` is the visible, sorted table."""
         if key == "q":
             self.over = True
         elif self.help:

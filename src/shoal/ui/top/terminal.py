@@ -1,7 +1,7 @@
-"""A whole terminal for one program: the second screen, keys without Enter, and all as it was afterwards.
+"""Full-screen terminal control: alternate screen, unbuffered keys, and restoring of the terminal afterwards.
 
-Only lines that have changed are written, so that little goes over a slow line and nothing flickers. Signals that would
-end the program are noted instead, and the terminal is given back first; so it is while the program is stopped (Ctrl-Z).
+Only changed lines are written, which saves bandwidth and avoids flicker. Signals that would end the program are
+recorded, and the terminal is restored first; the same holds while the program is stopped (Ctrl-Z).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONGEST = 12
 
 
 def keys_in(data: bytes) -> tuple[list[str], bytes]:
-    """The keys, and what is left because a sequence is not complete yet."""
+    """Returns the keys, and the rest of the bytes if a sequence is not complete yet."""
     found: list[str] = []
     while data:
         if data[:1] != b"\x1b":
@@ -61,7 +61,7 @@ def keys_in(data: bytes) -> tuple[list[str], bytes]:
 
 
 def _length(data: bytes) -> int | None:
-    """Of the sequence at the beginning; None if more of it must come."""
+    """Length of the escape sequence at the start; None if more bytes must follow."""
     if len(data) == 1:
         return None
     if data[1:2] == b"O":
@@ -74,21 +74,20 @@ def _length(data: bytes) -> int | None:
     return None if len(data) < _LONGEST else _LONGEST
 
 
-# The second screen, no cursor, and lines that are cut at the edge whatever is in them. A terminal that has no second
-# screen is left empty.
+# Alternate screen, hidden cursor, and no line wrapping. A terminal without an alternate screen is left empty.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J", "\x1b[0m\x1b[H\x1b[2J\x1b[?7h\x1b[?25h\x1b[?1049l"
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _SEQUENCE_SECONDS = 0.05
-"""What comes later than that after Escape does not belong to it."""
+"""Maximum delay between Escape and the rest of a sequence."""
 
 
 class FullScreen:
-    """Holds the terminal from `with` to its end."""
+    """Controls the terminal inside a `with` block."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self.stopped = 0
-        """Exit status that a signal asks for; 0 if none has come, and after Ctrl-C, which is a way to leave."""
+        """Exit status requested by a signal; 0 if there was none, and after Ctrl-C, which is a normal way to quit."""
         self._interrupted = self._suspended = False
         self._drawn: list[str] = []
         self._size = (0, 0)
@@ -101,22 +100,22 @@ class FullScreen:
         self._woken, self.wake = os.pipe()
         for end in (self._woken, self.wake):
             os.set_blocking(end, False)
-        self._told = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
+        self._previous_wakeup = signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
         for number in catchable((*_ENDING, signal.SIGTSTP, signal.SIGWINCH)):
-            self._handlers[number] = signal.signal(number, self._note)
+            self._handlers[number] = signal.signal(number, self._record_signal)
         self._before = termios.tcgetattr(self._keyboard)
-        self._take()
+        self._enter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._give_back()
-        signal.set_wakeup_fd(self._told)
+        self._restore()
+        signal.set_wakeup_fd(self._previous_wakeup)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._woken)
         os.close(self.wake)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             self._interrupted = True
         elif number in _ENDING:
@@ -124,24 +123,24 @@ class FullScreen:
         elif number == signal.SIGTSTP:
             self._suspended = True
 
-    def _take(self) -> None:
+    def _enter(self) -> None:
         tty.setcbreak(self._keyboard)
         self._write(_ENTER)
         self.forget()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         self._write(_LEAVE)
         try:
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
-        except termios.error:  # the terminal is gone
+        except termios.error:  # the terminal has been closed
             pass
 
     def _suspend(self) -> None:
-        """As Ctrl-Z does it with other programs."""
+        """Suspends the program, as Ctrl-Z does."""
         self._suspended = False
-        self._give_back()
+        self._restore()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._take()
+        self._enter()
 
     def _write(self, text: str) -> bool:
         try:
@@ -152,11 +151,11 @@ class FullScreen:
         return True
 
     def forget(self) -> None:
-        """Draws everything next time."""
+        """Forces the next `draw` to write every line."""
         self._size = (0, 0)
 
     def draw(self, lines: Sequence[str]) -> bool:
-        """Puts these lines on the screen; False if it is gone."""
+        """Draws these lines; False if the terminal has been closed."""
         size, pieces = self.screen.size(), []
         if size != self._size:
             self._size, self._drawn = size, []
@@ -169,7 +168,7 @@ class FullScreen:
         return self._write("".join(pieces)) if pieces else True
 
     def keys(self, patience: float) -> list[str]:
-        """What was pressed; comes back early when the size has changed, or something wakes it."""
+        """Waits for keys; returns early if the size changes or the wake-up pipe is written."""
         if self._rest:
             ready, _, _ = select.select([self._keyboard], [], [], _SEQUENCE_SECONDS)
         else:
@@ -187,7 +186,7 @@ class FullScreen:
             data = os.read(self._keyboard, 1024)
         except OSError:
             data = b""
-        if not data:  # the terminal is gone
+        if not data:  # the terminal has been closed
             return ["q"]
         found, self._rest = keys_in(self._rest + data)
         return found

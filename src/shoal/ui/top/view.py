@@ -1,6 +1,6 @@
-"""What `shoal top` shows, as lines that fit a terminal of a given size. Pure: parts of the model in, text out.
+"""Rendering of `shoal top`: lines that fit a terminal of a given size, from parts of the model. Pure.
 
-Names come from the run and may contain anything; nothing of them that would move the cursor gets out of here.
+Names come from the run and may contain anything; characters that would move the cursor are replaced here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Paint = Callable[[str, str], str]
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#%"
 _COLOURS = {"ok": "green", "running": "blue", "failed": "red", "killed": "red"}
 _TALL, _TALLER = 32, 48
-"""Lines of terminals that have room for higher curves."""
+"""Terminal heights from which curves are drawn higher."""
 _TABLE_LINES = 5
-"""An empty one, the heads, two rows and the keys have room before anything is said that could be left out."""
+"""Lines reserved for the table: an empty line, heads, two rows and the keys, before optional notes get room."""
 _KEY, _MEANING = 2, 14
-"""Columns in which the keys of the help stand, and what they do."""
+"""Columns of the help at which keys and their descriptions begin."""
 HELP = [
     "Keys of shoal top",
     "",
@@ -51,7 +51,7 @@ HELP = [
 
 
 def help_lines(width: int, height: int) -> list[str]:
-    """The keys, long lines broken under their beginning; empty lines go first where there are too many."""
+    """The help text with wrapped lines; empty lines are dropped first if there is little room."""
     found: list[str] = []
     for line in HELP:
         indent = " " * (_MEANING if width >= 2 * _MEANING else _KEY) if line.startswith(" ") else ""
@@ -62,22 +62,22 @@ def help_lines(width: int, height: int) -> list[str]:
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What a terminal can show."""
+    """Size and capabilities of the terminal."""
 
     width: int
     height: int
     paint: Paint
     blocks: bool = True
-    """Whether it has letters for bars."""
+    """Whether it can show block characters."""
 
 
 def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[str]:
-    """At most so many lines as the window has, none wider than it, colours not counted."""
+    """At most as many lines as the window has, none wider than the window (colour sequences not counted)."""
     width, height = window.width, window.height
     if place.help:
         return help_lines(width, height)
-    told = parts.get("progress")
-    if told is None:
+    progress = parts.get("progress")
+    if progress is None:
         name = printable(parts["run"]["workflow"])
         return [cut(f"{name}: not run yet", width), *[""] * min(1, height - 2), *_keys(place, width)][:height]
     found = head(parts, window)
@@ -91,16 +91,16 @@ def lines(parts: Parts, table: Table, place: TopView, window: Window) -> list[st
 
 
 def head(parts: Parts, window: Window) -> list[str]:
-    """The run, its bar, the counts and the curves."""
-    run, told, width = parts["run"], parts["progress"], window.width
+    """The run, its progress bar, the counts and the curves."""
+    run, progress, width = parts["run"], parts["progress"], window.width
     outcome = printable(run["outcome"])
     cores = show_cores(run["cores"])
     name = cut(printable(run["workflow"]), width // 2)
-    rest = joined([outcome, show_seconds(told["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
+    rest = joined([outcome, show_seconds(progress["elapsed"]), cores], max(1, width - cells(name) - 2), ", ")
     found = [f"{window.paint(name, 'bold')}  {window.paint(rest, _COLOURS.get(outcome, 'yellow'))}"]
-    if told["to_run"] or not parts.get("net"):
-        found.append(_bar(told, window))
-    found.append(joined(_counts(told, run["live"]), width, ", "))
+    if progress["to_run"] or not parts.get("net"):
+        found.append(_bar(progress, window))
+    found.append(joined(_counts(progress, run["live"]), width, ", "))
     if window.height >= 8:
         found += _curves(parts, window)
     return found
@@ -112,17 +112,17 @@ def _keys(place: TopView, width: int) -> list[str]:
     return [joined(["q quit", "? help", *back, *words, "s sort"], width, "  ")]
 
 
-def _bar(told: Mapping[str, Any], window: Window) -> str:
-    """With how much is done."""
-    total = max(1, told["to_run"])
-    share = show_progress(told["done"], told["to_run"])
+def _bar(progress: Mapping[str, Any], window: Window) -> str:
+    """The progress bar with the completed share."""
+    total = max(1, progress["to_run"])
+    share = show_progress(progress["done"], progress["to_run"])
     room = max(4, window.width - len(share) - 1)
-    good, bad = room * told["done"] // total, room * told["failed"] // total
-    if told["failed"] and not bad and good < room:
+    good, bad = room * progress["done"] // total, room * progress["failed"] // total
+    if progress["failed"] and not bad and good < room:
         bad = 1
-    if told["done"] + told["failed"] >= total:
+    if progress["done"] + progress["failed"] >= total:
         good = room - bad
-    going = min(room - good - bad, -(-room * told["running"] // total))
+    going = min(room - good - bad, -(-room * progress["running"] // total))
     full, half, rest = ("█", "▒", "░") if window.blocks else ("#", "=", ".")
     pieces = [
         (full * good, "green"),
@@ -133,29 +133,29 @@ def _bar(told: Mapping[str, Any], window: Window) -> str:
     return "".join(window.paint(piece, colour) for piece, colour in pieces if piece) + f" {share}"
 
 
-def _counts(told: Mapping[str, Any], live: bool) -> list[str]:
-    """The most important first."""
-    known = told["to_run"] or not told["done"] + told["failed"] + told["running"]
-    words = [f"{told['done']:,} of {told['to_run']:,} done" if known else f"{told['done']:,} done"]
-    if live and told["left"] is not None:
-        words.append(time_left(told["left"], told["least"], told["most"]))
-    words.append(f"{told['failed']:,} failed")
+def _counts(progress: Mapping[str, Any], live: bool) -> list[str]:
+    """The counts, the most important first."""
+    known = progress["to_run"] or not progress["done"] + progress["failed"] + progress["running"]
+    words = [f"{progress['done']:,} of {progress['to_run']:,} done" if known else f"{progress['done']:,} done"]
+    if live and progress["left"] is not None:
+        words.append(time_left(progress["left"], progress["least"], progress["most"]))
+    words.append(f"{progress['failed']:,} failed")
     if live:
-        words += [f"{told['running']:,} running", *([f"{told['waiting']:,} not started"] if known else [])]
-        words += [f"{told['cannot_run']:,} cannot run"] if told.get("cannot_run") else []
-    words += [f"{told['cancelled']:,} cancelled"] if told.get("cancelled") else []
-    if not live and (left := told["waiting"] + told.get("cannot_run", 0)):
+        words += [f"{progress['running']:,} running", *([f"{progress['waiting']:,} not started"] if known else [])]
+        words += [f"{progress['cannot_run']:,} cannot run"] if progress.get("cannot_run") else []
+    words += [f"{progress['cancelled']:,} cancelled"] if progress.get("cancelled") else []
+    if not live and (left := progress["waiting"] + progress.get("cannot_run", 0)):
         words.append(f"{left:,} not run")
-    words.append(show_rate(told["rate"]))
-    if told.get("utilisation") is not None:
-        words.append(f"{show_share(told['utilisation'])} utilisation{' so far' * live}")
-    if told["up_to_date"]:
-        words.append(f"{told['up_to_date']:,} already up to date")
+    words.append(show_rate(progress["rate"]))
+    if progress.get("utilisation") is not None:
+        words.append(f"{show_share(progress['utilisation'])} utilisation{' so far' * live}")
+    if progress["up_to_date"]:
+        words.append(f"{progress['up_to_date']:,} already up to date")
     return words
 
 
 def _curves(parts: Parts, window: Window) -> list[str]:
-    """Cores and memory in use over time, up to now at the right."""
+    """Cores and memory in use over time; the current value is at the right."""
     if "time" not in parts:
         return []
     known, memory, capacity = _sums(parts, "cores"), _sums(parts, "memory"), _columns(parts, "capacity")
@@ -168,18 +168,18 @@ def _curves(parts: Parts, window: Window) -> list[str]:
         rows.append(("memory", memory, max(memory), f"peak {show_bytes(parts['time']['memory_most'])}"))
     letters = BARS if window.blocks else PLAIN_BARS
     rise = 4 if window.height >= _TALLER else 2 if window.height >= _TALL else 1
-    side = max(cells(told) for *_, told in rows)
+    side = max(cells(figures_text) for *_, figures_text in rows)
     found = []
-    for name, values, top, told in rows:
+    for name, values, top, figures_text in rows:
         room = max(1, window.width - len(name) - side - 2)
         for number, line in enumerate(curve(values, top, room, letters, rise)):
-            label, figure = (name, told) if number == rise - 1 else (" " * len(name), "")
+            label, figure = (name, figures_text) if number == rise - 1 else (" " * len(name), "")
             found.append(cut(f"{label} {padded(line, room)} {figure}".rstrip(), window.width))
     return found
 
 
 def curve(values: Sequence[float], top: float, room: int, letters: str, rise: int = 1) -> list[str]:
-    """The values as letters of so many lines, each letter for an equal part of them."""
+    """Draws the values as `rise` lines of letters; each letter stands for an equal part of the values."""
     if not values or top <= 0:
         return [letters[0] * room] * rise
     steps = len(letters) - 1
@@ -215,15 +215,15 @@ def _sums(parts: Parts, name: str) -> list[float]:
 
 
 def _notes(parts: Parts, width: int) -> list[str]:
-    """What else there is to say, a line each, the most important first."""
+    """Additional information, one line each, the most important first."""
     found = []
     if net := parts.get("net"):
         tokens = ", ".join(f"{printable(name)} {count:,}" for name, count in net["tokens"].items())
         found.append(f"net {printable(net['name'])}: {tokens}")
     causes = parts.get("failures") or []
     if causes:
-        told = ", ".join(f"{printable(cause['text'])} ({cause['attempts']:,})" for cause in causes[:3])
-        found.append(f"failures: {told}")
+        listing = ", ".join(f"{printable(cause['text'])} ({cause['attempts']:,})" for cause in causes[:3])
+        found.append(f"failures: {listing}")
     if parts["run"]["live"] and (note := parts.get("throttle_note")):
         found.append(f"throttle: {printable(note)}")
     path = parts.get("critical")
@@ -237,16 +237,16 @@ def _notes(parts: Parts, width: int) -> list[str]:
     slowest = (parts.get("running") or [])[:3]
     if parts["run"]["live"] and not parts["run"]["cluster"]:
         elapsed = parts["progress"]["elapsed"]
-        told = ", ".join(
+        listing = ", ".join(
             f"{printable(row['name'])} {show_seconds(max(0.0, elapsed - row['since']))}" for row in slowest
         )
         nothing = "short tasks only" if parts["progress"]["running"] else "no tasks"
-        found.append(f"longest running: {told or nothing}")
+        found.append(f"longest running: {listing or nothing}")
     return found
 
 
 def listed(table: Table, place: TopView, room: int, window: Window) -> list[str]:
-    """The table in so many lines, scrolled to the chosen row."""
+    """The table in this number of lines, scrolled to the selected row."""
     if not table.rows:
         return [cut(table.empty, window.width)]
     chosen = max(0, min(place.row, len(table.rows) - 1))
@@ -270,7 +270,7 @@ def _mark(window: Window) -> str:
 
 
 def _laid_out(texts: Sequence[str], widths: Sequence[int], names: Sequence[bool]) -> str:
-    """Names to the left, numbers to the right; those beyond the widths are left out."""
+    """Names left-aligned, numbers right-aligned; columns beyond the widths are omitted."""
     found = padded(printable(texts[0]), widths[0])
     for text, size, is_name in zip(texts[1:], widths[1:], names[1:], strict=False):
         shown = cut(printable(text), size)
@@ -284,7 +284,7 @@ ASKING = "loading the workflow ..."
 
 
 def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[str, Any] | None, now: float) -> str:
-    """All that is told of a task, a line each and as long as it takes; `now` is in seconds from the run's beginning."""
+    """All details of a task as text of any length; `now` is in seconds from the start of the run."""
     found = [f"{printable(task['name'])}  {task['state']}", f"category {printable(task['category'] or '-')}"]
     if workflow is None:
         found.append(f"why: {ASKING}")
@@ -295,9 +295,9 @@ def task_lines(task: Mapping[str, Any], output: bytes | None, workflow: Mapping[
     for name in ("needs", "needed_by"):
         links = task[name]
         if links["count"]:
-            told = ", ".join(f"{printable(row['name'])} ({row['state']})" for row in links["tasks"][:6])
+            listing = ", ".join(f"{printable(row['name'])} ({row['state']})" for row in links["tasks"][:6])
             more = f" and {links['count'] - 6:,} more" if links["count"] > 6 else ""
-            found.append(f"{name.replace('_', ' ')}: {told}{more}")
+            found.append(f"{name.replace('_', ' ')}: {listing}{more}")
     found += [*_attempts(task, now), *_output(output)]
     return "\n".join(found)
 
@@ -322,13 +322,13 @@ def _attempts(task: Mapping[str, Any], now: float) -> Iterator[str]:
 def _output(output: bytes | None) -> Iterator[str]:
     if output is None:
         return
-    told = tail_lines(output, MOST_OUTPUT_LINES, 2000)
-    yield "output:" if told else "no output"
-    yield from (f"  {printable(line)}" for line in told)
+    shown = tail_lines(output, MOST_OUTPUT_LINES, 2000)
+    yield "output:" if shown else "no output"
+    yield from (f"  {printable(line)}" for line in shown)
 
 
 def fitted(text: str, place: TopView, window: Window) -> list[str]:
-    """As many lines as the window has, long ones broken; `place` is kept within the text."""
+    """As many lines as the window has, long ones wrapped; keeps the scroll offset of `place` within the text."""
     broken: list[str] = []
     for line in text.split("\n"):
         if cells(line) <= window.width:

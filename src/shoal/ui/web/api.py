@@ -1,7 +1,6 @@
-"""What can be asked of a watched run, by path and query: the versioned interface behind the page, and metrics.
+"""The versioned API of a run's live page: resolves paths and queries to replies, and provides the metrics.
 
-Nothing here changes anything. What is asked wrongly gets a sentence and a status; HTTP itself is left to
-`shoal.ui.web.server`.
+The API is read-only. An invalid request gets a sentence and a status. HTTP itself is in `shoal.ui.web.server`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from shoal.ui.web.charts import MOST_PIXELS, MOST_ROWS, Chart
 from shoal.ui.web.critical_process import ask_path
 from shoal.ui.web.metrics import CONTENT_TYPE, metrics
 from shoal.ui.web.task_description import NO_REASON, ask_net, ask_why, ask_workflow
-from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, course_data, list_tasks, output_of, state_names, task_data
+from shoal.ui.web.tasks import MOST_LISTED, NOT_RUN, STATES, list_tasks, output_of, state_names, task_data, usage_series
 from shoal.ui.web.watch import Watch
 
 _TASK = re.compile(r"tasks/(\d{1,9})(/output|/course|/why|/workflow)?")
 
 
 class Api:
-    """One run, and everything that can be asked about it."""
+    """The page source of one run."""
 
     def __init__(self, workspace: Workspace, number: int | None = None) -> None:
         self.watch = Watch(workspace, number, passes_idle=True)
@@ -44,13 +43,13 @@ class Api:
         }
 
     def prepare(self) -> None:
-        """Reads the ledger and works out what is asked for first."""
+        """Reads the ledger and computes what clients request first."""
         self.refresher.bring_up_to_date()
         with self._drawing:
             self._whole_chart()
 
     def answer(self, path: str, query: Query) -> Reply:
-        """The answer to `/api/v1/PATH?QUERY`."""
+        """The reply to `/api/v1/PATH?QUERY`."""
         try:
             found = _TASK.fullmatch(path)
             if found is not None:
@@ -102,7 +101,7 @@ class Api:
             return json_reply(chart.window(begin, end, rows, pixels, node))
 
     def _whole_chart(self) -> Chart | None:
-        """As it is now; None if there is nothing to draw."""
+        """The current chart; None if there is nothing to draw."""
         with self.watch.lock:
             self.watch.refresh()
             if self.watch.view.start is None:
@@ -135,11 +134,11 @@ class Api:
         if more == "/workflow":
             return json_reply(ask_workflow(workspace, found["name"], start.targets, is_last=self.watch.is_last))
         if more == "/why":
-            self._want_last()
+            self._require_latest()
             return json_reply(ask_why(workspace, found["name"]))
         attempt = _whole(query, "attempt", 0, 0, 1 << 30) or None
         if more == "/course":
-            return json_reply(course_data(workspace, self.watch, task, attempt))
+            return json_reply(usage_series(workspace, self.watch, task, attempt))
         if more == "/output":
             written = output_of(workspace, self.watch, task, attempt)
             if written is None:
@@ -154,11 +153,11 @@ class Api:
         return json_reply(ask_path(self.watch.workspace, number))
 
     def _why(self, query: Query) -> Reply:
-        self._want_last()
+        self._require_latest()
         return json_reply(ask_why(self.watch.workspace, None))
 
-    def _want_last(self) -> None:
-        """`shoal why` tells of the last run, whichever is shown."""
+    def _require_latest(self) -> None:
+        """Rejects earlier runs, because `shoal why` explains the latest run only."""
         with self.watch.lock:
             self.watch.refresh()
             if not self.watch.is_last:
@@ -173,7 +172,7 @@ class Api:
 
 
 def _node(query: Query, chart: Chart) -> int | None:
-    """The number of the node that is asked for by name; None: all of them."""
+    """The number of the node that the query names; None for all nodes."""
     name = query.get("node")
     if not name:
         return None
@@ -184,7 +183,7 @@ def _node(query: Query, chart: Chart) -> int | None:
 
 
 def _whole(query: Query, name: str, default: int, least: int, most: int) -> int:
-    """More than there can be is as much as there can be; less than the least is asked wrongly."""
+    """An integer of the query: values above `most` are reduced to it, values below `least` are an error."""
     text = query.get(name)
     if text is None:
         return default

@@ -1,6 +1,6 @@
-"""What is shown, in named parts with the version at which each changed last: who comes back gets what is new to him.
+"""Publishing for live pages: a board of versioned JSON parts, the thread that refreshes it, and the API's interfaces.
 
-Parts are kept as JSON. Whether one has changed is whether its JSON has.
+A client that names the version it has gets only the parts that changed since. A part has changed if its JSON has.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ GONE = b"null"
 
 
 class Board:
-    """Written by one thread, waited for by many."""
+    """Versioned parts, written by one thread and awaited by many."""
 
     def __init__(self) -> None:
         self.epoch = os.urandom(4).hex()
-        """Names this board: versions of another one mean nothing here."""
+        """Identifies this board: versions of another board have no meaning here."""
         self.version = 0
         self.watchers = 0
         self._parts: dict[str, tuple[int, bytes]] = {}
@@ -36,8 +36,8 @@ class Board:
         self._closed = False
 
     def publish(self, parts: Mapping[str, Any], gone: tuple[str, ...] = ()) -> int:
-        """Puts these parts up; of those whose name begins with a word in `gone`, the ones that are not among them are
-        taken down. Returns how many have changed."""
+        """Publishes `parts` and withdraws published parts with a prefix in `gone` that are not in `parts`. Returns the
+        number of changed parts."""
         fresh = {name: _encoder.encode(value) for name, value in parts.items()}
         with self._changed:
             for name, (_, value) in self._parts.items():
@@ -51,12 +51,12 @@ class Board:
         return len(changed)
 
     def watch(self, more: int) -> None:
-        """Somebody comes, or goes."""
+        """Changes the number of watching clients."""
         with self._changed:
             self.watchers += more
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Declares that nothing more will be published."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -66,18 +66,18 @@ class Board:
         return self._closed
 
     def wait(self, version: int, patience: float) -> int:
-        """The version, once it is above this one or time is over."""
+        """Waits until the version exceeds this one or the time is over; returns the version."""
         with self._changed:
             self._changed.wait_for(lambda: self.version > version or self._closed, patience)
             return self.version
 
     def pause(self, seconds: float) -> None:
-        """Waits, but not beyond the end."""
+        """Waits, but not after the board is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed, seconds)
 
     def since(self, version: int) -> tuple[int, bytes]:
-        """The version, and as JSON the parts that have changed since another one; all of them since 0."""
+        """Returns the version, and as JSON the parts that changed since the given version; all parts since 0."""
         with self._changed:
             found = [
                 _encoder.encode(name) + b":" + value
@@ -87,11 +87,11 @@ class Board:
             return self.version, b"{" + b",".join(found) + b"}"
 
     def ident(self, version: int) -> str:
-        """How a version is called by those who come back."""
+        """The event id of a version, with which a client reconnects."""
         return f"{self.epoch}-{version}"
 
     def version_of(self, ident: str) -> int:
-        """The version that somebody has; 0 if it is none of ours."""
+        """The version for an event id; 0 if the id is from another board."""
         epoch, _, number = ident.partition("-")
         return int(number) if epoch == self.epoch and number.isdecimal() and len(number) < 18 else 0
 
@@ -100,53 +100,56 @@ AGAIN_SECONDS = 2.0
 """Pause after a failure."""
 
 
-def in_words(error: Exception) -> str:
-    """What the page says of it."""
+def error_text(error: Exception) -> str:
+    """The error message shown on the page."""
     if isinstance(error, (ShoalError, OSError)):
         return f"This page cannot be updated at the moment: {error}"
     return f"This page is not up to date because of an internal error in Shoal: {type(error).__name__}: {error}"
 
 
 class GuardedWork:
-    """One piece of work, and the part of the board that tells of its failure."""
+    """Runs one kind of work, and publishes its failures as a part of the board."""
 
     def __init__(self, board: Board, name: str) -> None:
         self._board = board
         self._part = f"failed.{name}"
-        self._told = ""
+        self._reported = ""
 
     def do(self, work: Callable[[], None]) -> bool:
-        """Does it; false if it has failed. The top of a thread: without this it would end, and nobody would know."""
+        """Runs `work`; returns whether it succeeded.
+
+        The outermost frame of a thread: without it, an exception would end the thread unnoticed.
+        """
         try:
             work()
         except Exception as error:
-            self._tell(error)
+            self._report(error)
             return False
-        if self._told:
-            self._told = ""
+        if self._reported:
+            self._reported = ""
             self._board.publish({self._part: None})
         return True
 
-    def _tell(self, error: Exception) -> None:
-        told = in_words(error)
-        if told != self._told and not isinstance(error, (ShoalError, OSError)):
-            traceback.print_exception(error)  # once, for whoever mends it
-        self._told = told
-        self._board.publish({self._part: told})
+    def _report(self, error: Exception) -> None:
+        message = error_text(error)
+        if message != self._reported and not isinstance(error, (ShoalError, OSError)):
+            traceback.print_exception(error)  # once, for the developers
+        self._reported = message
+        self._board.publish({self._part: message})
 
 
 LOOK_SECONDS = 0.1
 LEAST_SECONDS = 0.4
 IDLE_SECONDS = 2.0
-"""A run that goes on is drawn anew after so long, even if nothing was written."""
+"""How often an active run is drawn anew even if nothing was written."""
 SHARE = 9.0
-"""Pause after each round, in times of what it took."""
+"""Pause after each round, as a multiple of its duration."""
 LONGEST_SECONDS = 0.4
-"""Pause after quick parts at the most: what happens is to be seen within a second."""
+"""Maximum pause after the quick parts, so that changes become visible within a second."""
 
 
 class _Pace:
-    """When something is to be done again, by what it took the last time."""
+    """Schedules repetitions according to the duration of the last one."""
 
     def __init__(self, longest: float = float("inf")) -> None:
         self.due = 0.0
@@ -160,7 +163,7 @@ class _Pace:
 
 
 class Refresher(threading.Thread):
-    """Reads and publishes until it is stopped."""
+    """Thread that reads the ledger and publishes parts until it is stopped."""
 
     def __init__(self, watch: Watch, board: Board) -> None:
         super().__init__(name="refresher", daemon=True)
@@ -172,20 +175,20 @@ class Refresher(threading.Thread):
         self._first = False
         self._quick, self._slow = _Pace(LONGEST_SECONDS), _Pace()
         self._quick_version = self._slow_version = -1
-        """What of the run the board has."""
-        watch.reading = self._tell_reading
+        """The versions of the run that the board shows."""
+        watch.reading = self._publish_reading
 
     def wake(self) -> None:
-        """Somebody looks from now on."""
+        """Called for each request: wakes the thread at the first one."""
         self._wanted.set()
 
     def bring_up_to_date(self) -> None:
-        """For somebody who looks once."""
+        """Refreshes the board for a client that reads it once."""
         with self._turn:
             self._round()
 
     def stop(self) -> None:
-        """One last round, then no more."""
+        """Performs one last round, then ends."""
         self._stop_now.set()
         self._wanted.set()
 
@@ -204,20 +207,20 @@ class Refresher(threading.Thread):
     def _round(self) -> None:
         now = time.monotonic()
         watch = self.watch
-        # Whoever asks for something reads the ledger, too: not only what is read here is news.
+        # Request handlers read the ledger, too, so the version may have changed without a read here.
         behind = watch.has_grown() or not self._quick_version == self._slow_version == watch.version
         if not (behind or watch.live):
             return
         if now >= self._quick.due:
-            self._tell_quick()
+            self._publish_quick()
         now = time.monotonic()
         idle = watch.live and now - self._slow.last > IDLE_SECONDS
         if (self._slow_version != watch.version or idle) and now >= self._slow.due:
-            self._tell_slow()
+            self._publish_slow()
             self._slow.took(now)
         self._first = True
 
-    def _tell_quick(self) -> None:
+    def _publish_quick(self) -> None:
         began = time.monotonic()
         with self.watch.lock:
             self.watch.refresh()
@@ -228,10 +231,10 @@ class Refresher(threading.Thread):
         self.board.publish({**found, "reading": None}, gone=QUICK)
         self._quick.took(began)
 
-    def _tell_slow(self) -> None:
+    def _publish_slow(self) -> None:
         view, version, steps = self.watch.view, self.watch.version, slow_steps(self.watch)
         found: dict[str, Any] = {}
-        while self.watch.view is view:  # or another run has begun meanwhile
+        while self.watch.view is view:  # otherwise another run has begun
             with self.watch.lock:
                 step = next(steps, None)
             if step is None:
@@ -240,30 +243,30 @@ class Refresher(threading.Thread):
                 return
             found |= step
             if self._first and time.monotonic() >= self._quick.due:
-                self._tell_quick()
+                self._publish_quick()
 
-    def _tell_reading(self, offset: int) -> None:
-        """While a large ledger is read for the first time."""
+    def _publish_reading(self, offset: int) -> None:
+        """Publishes the progress while a large ledger is read for the first time."""
         if not self._first:
             self.board.publish({"reading": {"bytes": offset, "attempts": len(self.watch.view.attempts)}})
 
 
 VERSION = 1
-"""Of the interface for programs; it changes when the meaning of an answer does."""
+"""Version of the interface for programs; it changes when the meaning of a reply changes."""
 JSON, PLAIN = "application/json", "text/plain; charset=utf-8"
 Query = Mapping[str, str]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What is sent back."""
+    """An HTTP reply."""
 
     body: bytes
     type: str = JSON
     status: int = 200
 
 
-class RefusedRequest(Exception):  # noqa: N818  an answer, not an error of ours
-    """Something was asked that there is not, or wrongly."""
+class RefusedRequest(Exception):  # noqa: N818  a reply, not an internal error
+    """The request is invalid, or names something that does not exist."""
 
     def __init__(self, sentence: str, status: int = 400) -> None:
         super().__init__(sentence)
@@ -278,25 +281,25 @@ def json_reply(value: Any) -> Reply:
 
 
 def parts_reply(board: Board) -> Reply:
-    """All parts of a page, for somebody who asks once."""
+    """All parts of a page, for a client that reads it once."""
     version, parts = board.since(0)
     return Reply(b'{"version":%d,"as_of":%d,"parts":%b}' % (VERSION, version, parts))
 
 
 class Refreshing(Protocol):
-    """The thread that keeps a board up to date."""
+    """A thread that keeps a board up to date."""
 
     def wake(self) -> None:
-        """Somebody looks from now on."""
+        """Called for each request: wakes the thread at the first one."""
 
     def stop(self) -> None:
-        """One last round, then no more."""
+        """Performs one last round, then ends."""
 
     def join(self, timeout: float | None = None) -> None: ...
 
 
 class PageSource(Protocol):
-    """What is shown."""
+    """What a server shows: a run or a cluster."""
 
     @property
     def board(self) -> Board: ...
@@ -305,9 +308,9 @@ class PageSource(Protocol):
     def refresher(self) -> Refreshing: ...
 
     def prepare(self) -> None:
-        """Does beforehand what is asked for first."""
+        """Computes in advance what clients request first."""
 
     def answer(self, path: str, query: Query) -> Reply:
-        """The answer to `/api/v1/PATH?QUERY`."""
+        """The reply to `/api/v1/PATH?QUERY`."""
 
     def metrics(self) -> Reply: ...

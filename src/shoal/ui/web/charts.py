@@ -1,6 +1,6 @@
-"""Who ran what when, for a window of time: bars where few attempts are in sight, cells of a picture where many are.
+"""Gantt charts and task graphs for live pages: bars for few attempts in a time window, a raster image for many.
 
-The rows of attempts are worked out for the whole run and kept, so that moving about in it is quick.
+The rows of attempts are computed for the whole run and cached, so that zooming and panning is fast.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from shoal.ui.web.watch import GROUPS, Watch, WatchedRun
 
 MOST_ROWS, MOST_PIXELS, MOST_BARS = 96, 6000, 2500
 SHARE = 10.0
-"""A chart of a growing run is kept so many times as long as it took to make."""
+"""A chart of a growing run is cached for this multiple of the time it took to compute."""
 
 
 class Chart:
-    """All attempts of a run up to one moment, in rows."""
+    """All attempts of a run up to one moment, arranged in rows."""
 
     def __init__(self, watch: Watch) -> None:
         began = time.monotonic()
@@ -51,7 +51,7 @@ class Chart:
         going = view.running.values() if view.end is None else ()
         self.tasks: Ints = np.concatenate((view.attempts.task, np.array([each.task for each in going], np.int32)))
         self.going = [each.attempt for each in going]
-        """Which attempts of their tasks those under way are."""
+        """Attempt numbers of the running tasks."""
         self.bad = np.zeros(len(self.begins), bool)
         self.bad[: self.size] = view.attempts.outcome != 0
         self.end = view.until(now) - view.origin
@@ -60,7 +60,7 @@ class Chart:
         self.cost = self.made - began
 
     def is_good_for(self, watch: Watch) -> bool:
-        """Whether it still shows the run as it is, or it would take too long to make it anew."""
+        """Whether it still matches the run, or would be too expensive to recompute now."""
         if self.view is not watch.view:
             return False
         if not watch.live and not self.live and self.size == len(watch.view.attempts):
@@ -68,7 +68,7 @@ class Chart:
         return time.monotonic() - self.made < SHARE * self.cost
 
     def window(self, begin: float, end: float, rows: int, pixels: int, node: int | None = None) -> dict[str, Any]:
-        """What is in sight, of all nodes or of one."""
+        """The visible part, of all nodes or of one."""
         end = float(even_edges(begin, end, 1)[-1])
         inside = np.flatnonzero((self.ends > begin) & (self.begins < end))
         slots = self.slots
@@ -108,7 +108,7 @@ class Chart:
         edges = even_edges(begin, end, pixels)
         picture = np.zeros((count, pixels), np.uint8)
         kinds = len(self.shown.names)
-        for row in range(count):  # one at a time: all together would need a gigabyte
+        for row in range(count):  # one row at a time: all together would need a gigabyte
             mine = self.order[start[row] : start[row + 1]]
             inside = mine[(self.ends[mine] > begin) & (self.begins[mine] < end)]
             places = self.places[inside].astype(np.int64)
@@ -124,17 +124,17 @@ class Chart:
 
 MOST_CATEGORIES = 200
 MOST_TASKS, MOST_LINES = 120, 1_200
-"""More than these cannot be told apart on a page: the graph collapses to categories."""
+"""Above these numbers, boxes and lines cannot be distinguished: the graph collapses to categories."""
 
 
 def graph_data(watch: Watch, needs: TaskWaits | None, place: dict[str, int]) -> dict[str, Any]:
-    """`nodes` and `edges` of the categories; `tasks` has those of single tasks, or is None. `single`: whether single
-    dependencies are looked at all the time."""
+    """`nodes` and `edges` of the categories; `tasks` contains those of single tasks, or is None. `single`: whether
+    single dependencies are kept up to date."""
     return _by_category(watch, place) | {"tasks": _by_task(watch, needs), "single": needs is not None}
 
 
 def _by_category(watch: Watch, place: dict[str, int]) -> dict[str, Any]:
-    """Categories and what they need of each other, with how far each is."""
+    """Categories with their progress, and the dependencies between them."""
     view = watch.view
     rows = view.attempts
     size = len(view.categories)
@@ -164,7 +164,7 @@ def _by_category(watch: Watch, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _by_task(watch: Watch, needs: TaskWaits | None) -> dict[str, Any] | None:
-    """Every task with its state, and which needs which; None if there are too many to draw."""
+    """Tasks with their states and dependencies; None if there are too many to draw."""
     view = watch.view
     if needs is None or len(needs) > 2 * MOST_TASKS:
         return None
@@ -189,14 +189,14 @@ def _by_task(watch: Watch, needs: TaskWaits | None) -> dict[str, Any] | None:
 
 
 def _state(name: str, is_ready: bool) -> str:
-    """Of a task that is not started it is known here whether it waits for others."""
+    """For a task that is not started: `ready` or `waiting`."""
     if name != STATES[0]:
         return name
     return "ready" if is_ready else "waiting"
 
 
 def _needed(needs: TaskWaits, row: int) -> set[int]:
-    """The tasks that one needs, also through those that only group others."""
+    """The tasks that a task depends on, also through groups."""
     is_group = needs.is_group()
     found: set[int] = set()
     seen, left = {row}, [row]

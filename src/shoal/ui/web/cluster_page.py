@@ -1,4 +1,4 @@
-"""What the page of a cluster shows, as named parts of plain lists and numbers. Pure: facts in, parts out."""
+"""The parts of a cluster's live page: plain lists and numbers, computed from collected facts. Pure."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ from shoal.core.store.directory import NodeInfo
 from shoal.core.store.interface import LEASE
 
 SILENT_SECONDS = 3.5
-"""A busy machine may miss a beat or two."""
-MOST_GONE = 50
-"""Nodes that are remembered after they have gone."""
+"""A node counts as silent after this time; on a busy machine one or two heartbeats may be late."""
+MOST_DEPARTED = 50
+"""Maximum number of departed nodes that are kept."""
 RATE_SECONDS = 20.0
-"""The time over which it is counted how fast a run goes."""
+"""Window over which the rate of a run is measured."""
 
 
 class SeenNode(msgspec.Struct):
-    """A node, as it was seen last."""
+    """The last known state of a node."""
 
     number: int
     info: NodeInfo
     note: ClusterNodeFacts
     since: float
     """When it joined."""
-    heard: float
-    """When it has said something last."""
+    last_heartbeat: float
+    """Time of its last heartbeat."""
     idle_since: float | None = None
-    gone: float | None = None
-    """When it was noticed that it is not there any more."""
+    departed: float | None = None
+    """When it was noticed as missing."""
     lost: bool = False
-    """It has not left: it fell silent first."""
+    """It fell silent before it disappeared, so it did not leave properly."""
 
     def silence(self, now: float) -> float:
-        """Seconds without a word; 0 as long as that is nothing unusual."""
-        quiet = (self.gone or now) - self.heard
+        """Seconds since the last heartbeat; 0 while that is within the usual range."""
+        quiet = (self.departed or now) - self.last_heartbeat
         return quiet if quiet > SILENT_SECONDS else 0.0
 
 
 class Presence:
-    """The nodes and runs of one cluster over time."""
+    """Nodes and runs of one cluster over time."""
 
     def __init__(self) -> None:
         self._seen: dict[int, SeenNode] = {}
         self._left: dict[str, deque[tuple[float, int]]] = {}
-        """By run: when so many of its tasks were left."""
+        """By run: samples of the number of remaining tasks."""
         self.runs: list[ClusterRunFacts] = []
 
-    def take(self, now: float, told: ClusterReply) -> None:
-        """What the cluster says at this moment."""
-        for number, info in told.nodes.items():
-            self._meet(now, number, info, told.notes.get(number, ClusterNodeFacts()))
+    def update(self, now: float, reply: ClusterReply) -> None:
+        """Takes the cluster's current reply."""
+        for number, info in reply.nodes.items():
+            self._update_node(now, number, info, reply.notes.get(number, ClusterNodeFacts()))
         for seen in self._seen.values():
-            if seen.number not in told.nodes and seen.gone is None:
-                seen.gone, seen.lost = now, not seen.note.draining and seen.silence(now) > 0
-        gone = [seen.number for seen in self._seen.values() if seen.gone is not None]
-        for number in gone[: max(0, len(gone) - MOST_GONE)]:
+            if seen.number not in reply.nodes and seen.departed is None:
+                seen.departed, seen.lost = now, not seen.note.draining and seen.silence(now) > 0
+        departed = [seen.number for seen in self._seen.values() if seen.departed is not None]
+        for number in departed[: max(0, len(departed) - MOST_DEPARTED)]:
             del self._seen[number]
-        self.runs = told.runs
-        self._left = {run.run: self._left.get(run.run, deque()) for run in told.runs}
-        for run in told.runs:
+        self.runs = reply.runs
+        self._left = {run.run: self._left.get(run.run, deque()) for run in reply.runs}
+        for run in reply.runs:
             points = self._left[run.run]
             points.append((now, run.left))
             while len(points) > 2 and now - points[1][0] >= RATE_SECONDS:
                 points.popleft()
 
-    def _meet(self, now: float, number: int, info: NodeInfo, note: ClusterNodeFacts) -> None:
+    def _update_node(self, now: float, number: int, info: NodeInfo, note: ClusterNodeFacts) -> None:
         seen = self._seen.get(number)
         if seen is None:
             self._seen[number] = seen = SeenNode(number, info, note, now - note.up_seconds, now)
         elif note.up_seconds != seen.note.up_seconds:
-            seen.heard = now
+            seen.last_heartbeat = now
             if not seen.note.up_seconds:
-                seen.since = now - note.up_seconds  # its first word
+                seen.since = now - note.up_seconds  # its first heartbeat
         seen.info, seen.note = info, note
         if note.idle_seconds is None:
             seen.idle_since = None
@@ -88,13 +88,13 @@ class Presence:
             seen.idle_since = now - note.idle_seconds
 
     def nodes(self) -> list[SeenNode]:
-        """Those that are there in the order of their numbers, then those that have gone, the last of them first."""
-        there = [seen for seen in self._seen.values() if seen.gone is None]
-        gone = [seen for seen in self._seen.values() if seen.gone is not None]
-        return sorted(there, key=lambda seen: seen.number) + sorted(gone, key=lambda seen: -(seen.gone or 0.0))
+        """Present nodes in order of their numbers, then departed ones, the latest first."""
+        there = [seen for seen in self._seen.values() if seen.departed is None]
+        departed = [seen for seen in self._seen.values() if seen.departed is not None]
+        return sorted(there, key=lambda seen: seen.number) + sorted(departed, key=lambda seen: -(seen.departed or 0.0))
 
     def rate(self, run: str) -> float | None:
-        """Tasks of a run that end in a second, lately; None if nothing can be said yet."""
+        """Tasks of a run that ended per second, recently; None if not yet known."""
         points = self._left.get(run, deque())
         if len(points) < 2 or points[-1][0] <= points[0][0]:
             return None
@@ -102,27 +102,27 @@ class Presence:
 
 
 OWN_LABELS = ("node", "group", "host")
-"""Labels that every node has by itself."""
+"""Labels that every node has."""
 SOON = 120.0
-"""Seconds before the end of an allocation at which that is worth a word."""
+"""Seconds before the end of an allocation from which on the page mentions it."""
 UNEXPLAINED = {"running": "it has not joined, or cannot reach the other nodes", "waiting": "it has not started"}
-"""By phase, what is said of a missing node if nobody gives a reason."""
+"""By phase: the text for a missing node without a reported reason."""
 _STANDING = ("running", "wait", "local", "shared", "cores_held", "memory_used")
 _COUNTED = ("fetched", "fetched_files", "hits", "hit_bytes", "stolen", "pushed")
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """A node that was asked for and is not there."""
+    """A node that was requested and has not joined."""
 
     name: str
-    """By which it will be known when it comes."""
+    """The name under which it will join."""
     phase: str
     which: str
     reason: str
 
 
-class GroupTold(msgspec.Struct, frozen=True):
-    """How a group of nodes stands, as far as whoever starts them knows."""
+class GroupState(msgspec.Struct, frozen=True):
+    """State of a group of nodes as its node starter knows it."""
 
     name: str
     kind: str = ""
@@ -132,10 +132,10 @@ class GroupTold(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """How the books of the cluster are."""
+    """State of the cluster's run store."""
 
     kind: str = ""
-    """`head`, `redis`, or nothing if that is not for us to know."""
+    """`head`, `redis`, or empty if the client may not know."""
     where: str = ""
     problem: str = ""
     worries: tuple[str, ...] = ()
@@ -143,19 +143,19 @@ class StoreStatus(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Everything that is known at one moment."""
+    """Everything known at one moment."""
 
     name: str
     presence: Presence
     now: float
     problem: str = ""
-    """Why nobody answers."""
-    groups: tuple[GroupTold, ...] = ()
+    """Why no agent responds."""
+    groups: tuple[GroupState, ...] = ()
     store: StoreStatus = StoreStatus()
 
 
 def cluster_parts(facts: Facts) -> dict[str, Any]:
-    """All of them; rows of nodes still in one piece, as `nodes`."""
+    """All parts; the rows of nodes are still in one list, as `nodes`."""
     facts = _without_those_that_came(facts)
     nodes = [node_row(seen, facts) for seen in facts.presence.nodes()]
     there = [row for row in nodes if not row["left"]]
@@ -181,8 +181,8 @@ def cluster_parts(facts: Facts) -> dict[str, Any]:
 
 
 def _without_those_that_came(facts: Facts) -> Facts:
-    """Whoever starts nodes is asked less often than the nodes themselves."""
-    there = {seen.info.labels.get("node") for seen in facts.presence.nodes() if seen.gone is None}
+    """Removes nodes from the missing ones that have joined since: node starters are polled less often than agents."""
+    there = {seen.info.labels.get("node") for seen in facts.presence.nodes() if seen.departed is None}
     groups = tuple(
         msgspec.structs.replace(group, missing=tuple(each for each in group.missing if each.name not in there))
         for group in facts.groups
@@ -191,9 +191,9 @@ def _without_those_that_came(facts: Facts) -> Facts:
 
 
 def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
-    """One node, there or gone."""
+    """One node, present or departed."""
     info, note = seen.info, seen.note
-    is_known = seen.gone is None and not facts.problem and bool(note.up_seconds)
+    is_known = seen.departed is None and not facts.problem and bool(note.up_seconds)
     now = dict(zip(_STANDING, standing(note), strict=True)) if is_known else dict.fromkeys(_STANDING)
     if now["cores_held"] is not None:
         now["cores_held"] = round(now["cores_held"] / FRACTION, 2)
@@ -211,7 +211,7 @@ def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
         "ends": info.ends_at,
         "state": _state(seen, facts),
         "idle_since": None if seen.idle_since is None else round(seen.idle_since, 1),
-        "left": seen.gone is not None,
+        "left": seen.departed is not None,
         "run": note.run if is_known else "",
         "doing": [list(pair) for pair in note.doing] if is_known else [],
         "throttle": list(note.throttle),
@@ -222,7 +222,7 @@ def node_row(seen: SeenNode, facts: Facts) -> dict[str, Any]:
 
 
 def _state(seen: SeenNode, facts: Facts) -> str:
-    if seen.gone is not None:
+    if seen.departed is not None:
         return "lost" if seen.lost else "left"
     if facts.problem:
         return "not known"
@@ -236,15 +236,15 @@ def _state(seen: SeenNode, facts: Facts) -> str:
 
 
 def _trouble(seen: SeenNode, facts: Facts) -> list[str]:
-    """What is wrong with a node, in sentences without its name."""
+    """Problems of a node, as sentences without its name."""
     found = []
     silence = seen.silence(facts.now)
     silent = show_seconds(round(silence))
-    if seen.gone is not None and seen.lost:
+    if seen.departed is not None and seen.lost:
         found.append(f"sent no heartbeat for {silent} and counts as lost; its tasks run on other nodes")
-    elif seen.gone is None and silence and not facts.problem:
+    elif seen.departed is None and silence and not facts.problem:
         found.append(f"no heartbeat for {silent}; after {show_seconds(LEASE)} it counts as lost")
-    if seen.gone is not None:
+    if seen.departed is not None:
         return found
     if seen.note.ahead:
         where = "ahead of" if seen.note.ahead > 0 else "behind"
@@ -275,12 +275,12 @@ def _run(run: Any, facts: Facts, there: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def _groups(facts: Facts, there: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Groups that were started from here, then those that are known only from the labels of their nodes."""
+    """Groups started from here, then groups known only from the labels of their nodes."""
     known = {group.name: group for group in facts.groups}
     names = [*known, *dict.fromkeys(row["group"] for row in there if row["group"] not in known)]
     found = []
     for name in names:
-        group = known.get(name, GroupTold(name))
+        group = known.get(name, GroupState(name))
         mine = [row for row in there if row["group"] == name]
         found.append(
             msgspec.to_builtins(group)
@@ -303,7 +303,7 @@ def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
 
 
 def troubles(facts: Facts, nodes: Sequence[dict[str, Any]]) -> list[str]:
-    """Everything that is wrong, in sentences."""
+    """All problems, as sentences."""
     found = [facts.problem] if facts.problem else []
     found += [facts.store.problem] if facts.store.problem else []
     found += [f"{row['name']}: {sentence}" for row in nodes for sentence in row["trouble"]]

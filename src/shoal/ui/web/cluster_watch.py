@@ -1,7 +1,7 @@
-"""A cluster that is watched: its agents are asked who is there, and whoever starts nodes what is missing and why.
+"""Follows one cluster: polls an agent for the state of the nodes, and node starters for missing nodes and reasons.
 
-Two looks, since they take different times: one question to an agent, which takes milliseconds, and one to batch
-systems, hosts and the store, which may take seconds. Nothing here changes anything, and no more is asked for than
+There are two loops with different periods: one request to an agent takes milliseconds, while requests to batch systems,
+hosts and the store may take seconds. Nothing here changes the cluster, and it requests no more than
 `shoal cluster status` may see.
 """
 
@@ -37,13 +37,13 @@ from shoal.ui.web.board import (
     json_reply,
     parts_reply,
 )
-from shoal.ui.web.cluster_page import Facts, GroupTold, Missing, Presence, StoreStatus, cluster_parts
+from shoal.ui.web.cluster_page import Facts, GroupState, Missing, Presence, StoreStatus, cluster_parts
 from shoal.ui.web.metrics import CONTENT_TYPE, Sample, family, node_families
 from shoal.ui.web.run_page import in_pieces
 
 CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 5.0
 NEAR_SECONDS, FAR_SECONDS = 2.0, 15.0
-"""How often it is asked what is missing: on this machine, and of hosts and batch systems."""
+"""Periods of the requests for missing nodes: on this machine, and from hosts and batch systems."""
 REDIS_SECONDS = 5.0
 
 
@@ -55,77 +55,77 @@ class ClusterWatch:
         self._access = read(self._path)
         self.name = self._access.name
         self._home = ClusterHome(cluster) if self._path != cluster else None
-        """Where it was started; None if somebody gave us an access file."""
+        """The directory of a cluster started here; None if only an access file was given."""
         self._clock = AgentClock()
         self._caller: Caller[WireMessage] | None = None
         self._asking = threading.Lock()
-        self._told: ClusterReply | None = None
+        self._reply: ClusterReply | None = None
         self._problem = ""
         self._milliseconds = 0.0
         self._presence = Presence()
-        self._groups: tuple[GroupTold, ...] = ()
+        self._groups: tuple[GroupState, ...] = ()
         self._store = StoreStatus()
         self._starting = threading.Lock()
         self._next_starts = self._next_store = 0.0
 
     def close(self) -> None:
         with self._asking:
-            self._hang_up()
+            self._disconnect()
 
     def parts(self) -> dict[str, Any]:
-        """What is known now, for the page."""
+        """The current state as parts of the page."""
         with self._asking:
             now = self._clock()
             return cluster_parts(Facts(self.name, self._presence, now, self._problem, self._groups, self._store))
 
-    # ---- the agents ----------------------------------------------------------------------------------------------
+    # ---- agents ----------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Asks an agent."""
+    def poll(self) -> None:
+        """Requests the state from an agent."""
         with self._asking:
             began = time.monotonic()
             try:
                 if self._caller is None:
-                    self._access = read(self._path)  # a head that was started anew may be elsewhere
+                    self._access = read(self._path)  # a restarted head may have another address
                     self._caller = Caller(self._access, make_codec(), patience=CONNECT_SECONDS)
-                self._told = told(self._caller, ANSWER_SECONDS)
+                self._reply = told(self._caller, ANSWER_SECONDS)
             except InputError as error:
-                self._hang_up()
+                self._disconnect()
                 self._problem = str(error)
                 return
             self._problem = ""
             self._milliseconds = 1000 * (time.monotonic() - began)
-            self._presence.take(self._clock(), self._told)
+            self._presence.update(self._clock(), self._reply)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         caller, self._caller = self._caller, None
         if caller is not None:
             caller.close()
 
-    # ---- what is missing -----------------------------------------------------------------------------------------
+    # ---- missing nodes -----------------------------------------------------------------------------------------
 
-    def look_at_starts(self) -> None:
-        """Asks whoever starts nodes, and the store; neither more often than is fit."""
+    def poll_starters(self) -> None:
+        """Requests the state of node starters and the store, each at most once per period."""
         with self._starting:
             now = time.monotonic()
-            if now < min(self._next_starts, self._next_store) or (self._told is None and not self._problem):
-                return  # before anybody has said who is there, everybody would be missing
+            if now < min(self._next_starts, self._next_store) or (self._reply is None and not self._problem):
+                return  # before the first reply of an agent, all nodes would count as missing
             try:
                 started = self._home.read_started() if self._home is not None else ClusterRecord()
                 if now >= self._next_starts:
-                    self._groups = self._ask_starters(self._home, started) if self._home is not None else ()
+                    self._groups = self._poll_starters(self._home, started) if self._home is not None else ()
                     is_near = all(group.kind == "local" for group in started.groups)
                     self._next_starts = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
                 if now >= self._next_store:
-                    self._store = self._ask_store(started)
+                    self._store = self._poll_store(started)
                     is_near = self._store.kind != "redis"
                     self._next_store = time.monotonic() + (NEAR_SECONDS if is_near else FAR_SECONDS)
-            except ShoalError as error:  # a damaged list of what was started, hosts that nobody can name
+            except ShoalError as error:  # for example a damaged cluster record or an unknown host
                 self._store = StoreStatus(problem=str(error))
                 self._next_starts = self._next_store = time.monotonic() + FAR_SECONDS
 
-    def _ask_starters(self, home: ClusterHome, started: ClusterRecord) -> tuple[GroupTold, ...]:
-        missing = absent(home, started, self._told or ClusterReply({}, []))
+    def _poll_starters(self, home: ClusterHome, started: ClusterRecord) -> tuple[GroupState, ...]:
+        missing = absent(home, started, self._reply or ClusterReply({}, []))
         found = []
         for group in started.groups:
             words = [
@@ -134,10 +134,10 @@ class ClusterWatch:
                 if not (group.closing and standing.phase is NodePhase.ENDED)
             ]
             factory = factory_says(home, started, group)
-            found.append(GroupTold(group.name, group.kind, group.closing, factory, tuple(words)))
+            found.append(GroupState(group.name, group.kind, group.closing, factory, tuple(words)))
         return tuple(found)
 
-    def _ask_store(self, started: ClusterRecord) -> StoreStatus:
+    def _poll_store(self, started: ClusterRecord) -> StoreStatus:
         head, problem = started.head, ""
         figures = [("response time of an agent", show_seconds(self._milliseconds / 1000))] if self._milliseconds else []
         if isinstance(head, LocalHandle):
@@ -147,7 +147,7 @@ class ClusterWatch:
                 problem = f"the head of the cluster is not running; 'shoal cluster restart {self.name}' restarts it"
         where = ", ".join(contact.removeprefix("tcp://") for contact in self._access.contacts)
         if self._access.store is not None:
-            return _ask_redis(self._access, self._access.store, problem, figures)
+            return _poll_redis(self._access, self._access.store, problem, figures)
         if self._home is None:
             return StoreStatus("", where, problem, (), tuple(figures))
         journals = _size_of(self._home.store, ".journal")
@@ -161,8 +161,8 @@ def _which(handle: object) -> str:
     return host or f"process {getattr(handle, 'pid', '')}"
 
 
-def _ask_redis(access: Access, url: str, problem: str, figures: list[tuple[str, str]]) -> StoreStatus:
-    """What the server says of itself."""
+def _poll_redis(access: Access, url: str, problem: str, figures: list[tuple[str, str]]) -> StoreStatus:
+    """The state that the server reports."""
     from shoal.cluster.stores.redis import RedisLink, key_of, worries
 
     where = places_of(url)
@@ -190,12 +190,12 @@ def _size_of(folder: str, ending: str) -> int:
                 try:
                     found += os.path.getsize(os.path.join(path, name))
                 except OSError:
-                    pass  # it has just been removed
+                    pass  # removed in the meantime
     return found
 
 
 def cluster_metrics(parts: Mapping[str, Any]) -> str:
-    """The text, from the parts of its page."""
+    """The metrics text, from the parts of the page."""
     cluster, nodes = parts["cluster"], parts["nodes"]
     who = {"cluster": cluster["name"], "shoal": cluster["shoal"]}
     states = Counter(row["state"] for row in nodes)
@@ -221,14 +221,14 @@ def cluster_metrics(parts: Mapping[str, Any]) -> str:
 
 
 LOOK_SECONDS = 0.5
-"""Nodes tell once a second how they are doing."""
+"""Nodes report their state once a second."""
 PATHS = ["cluster", "events"]
 MOST_NODES = 400
-"""On the page; all of them are counted, and have metrics."""
+"""Maximum number of nodes on the page; counts and metrics cover all nodes."""
 
 
 class ClusterRefresher(threading.Thread):
-    """Looks and publishes while anybody looks at the board; what takes long is asked by a second thread."""
+    """Refreshes the board while clients watch it. A second thread makes the slow requests."""
 
     def __init__(self, watch: ClusterWatch, board: Board) -> None:
         super().__init__(name="refresher", daemon=True)
@@ -237,17 +237,17 @@ class ClusterRefresher(threading.Thread):
         self._slow = threading.Thread(target=self._follow_starts, name="starts", daemon=True)
 
     def wake(self) -> None:
-        """Somebody looks from now on."""
+        """Called for each request: wakes the thread at the first one."""
         self._wanted.set()
 
     def bring_up_to_date(self) -> None:
-        """For somebody who looks once."""
-        self._watch.look()
-        self._watch.look_at_starts()
+        """Refreshes the board for a client that reads it once."""
+        self._watch.poll()
+        self._watch.poll_starters()
         self._publish()
 
     def stop(self) -> None:
-        """No more."""
+        """Ends the thread."""
         self._stop_now.set()
         self._wanted.set()
 
@@ -258,18 +258,18 @@ class ClusterRefresher(threading.Thread):
             if not self._board.watchers:
                 self._wanted.wait()
             self._wanted.clear()
-            self._stop_now.wait(LOOK_SECONDS if looking.do(self._look) else AGAIN_SECONDS)
+            self._stop_now.wait(LOOK_SECONDS if looking.do(self._poll) else AGAIN_SECONDS)
         self._watch.close()
         self._board.close()
 
-    def _look(self) -> None:
-        self._watch.look()
+    def _poll(self) -> None:
+        self._watch.poll()
         self._publish()
 
     def _follow_starts(self) -> None:
         asking = GuardedWork(self._board, "starts")
         while not self._stop_now.is_set():
-            went_well = not self._board.watchers or asking.do(self._watch.look_at_starts)
+            went_well = not self._board.watchers or asking.do(self._watch.poll_starters)
             self._stop_now.wait(LOOK_SECONDS if went_well else AGAIN_SECONDS)
 
     def _publish(self) -> None:
@@ -279,7 +279,7 @@ class ClusterRefresher(threading.Thread):
 
 
 class ClusterApi:
-    """One cluster, and everything that can be asked about it."""
+    """The page source of one cluster."""
 
     def __init__(self, cluster: str) -> None:
         self._watch = ClusterWatch(cluster)
@@ -288,10 +288,10 @@ class ClusterApi:
         self.refresher.start()
 
     def prepare(self) -> None:
-        """There is nothing that takes long and that everybody wants."""
+        """Nothing: a cluster page has no slow parts."""
 
     def answer(self, path: str, query: Query) -> Reply:
-        """The answer to `/api/v1/PATH?QUERY`."""
+        """The reply to `/api/v1/PATH?QUERY`."""
         match path.rstrip("/"):
             case "":
                 return json_reply({"version": VERSION, "shoal": __version__, "paths": PATHS})
@@ -301,6 +301,6 @@ class ClusterApi:
         return RefusedRequest(f"{path!r} not found; this server shows a cluster", 404).reply()
 
     def metrics(self) -> Reply:
-        self._watch.look()
-        self._watch.look_at_starts()
+        self._watch.poll()
+        self._watch.poll_starters()
         return Reply(cluster_metrics(self._watch.parts()).encode("utf-8", "replace"), CONTENT_TYPE)

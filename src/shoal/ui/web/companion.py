@@ -1,7 +1,7 @@
-"""The live page of a run that is about to begin: a process beside it, which ends soon after the run does.
+"""The live page beside `shoal run --web`: a companion process that serves it and ends soon after the run.
 
-The run opens the socket and hands it over, so that the address is known at once and the run need not wait for anything.
-The other process reads the ledger like any reader, yields to the tasks, and does nothing until somebody looks.
+The run opens the socket and passes it on, so that the address is known at once and the run need not wait. The companion
+process reads the ledger like any reader, runs at low priority, and does nothing until the first request.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MOST_CONNECTIONS = 64
 
 
 _FREED_SECONDS = 4.0
-"""The page of a run that has ended is served for a moment longer; the next run on the same port waits for that."""
+"""How long to wait for a port: the page of the previous run is served for a moment after its end."""
 
 
 def listen(port: int) -> socket.socket:
-    """A socket on the loopback address; port 0 stands for any that is free."""
+    """Returns a listening socket on the loopback address; port 0 stands for any free port."""
     deadline = time.monotonic() + _FREED_SECONDS
     while True:
         try:
@@ -50,16 +50,16 @@ def _listen(port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket, token: str) -> str:
-    """What is opened in a browser."""
+    """The URL to open in a browser."""
     return f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
 
 
 _DYING_SECONDS = 2.0
-"""A run that is killed lets go of its end of the pipe and of its lock at about the same time."""
+"""Time in which a killed run releases its lock after its end of the pipe has closed."""
 
 
 class CompanionServer:
-    """The other process, seen from the run."""
+    """Starts and ends the companion process, on the side of the run."""
 
     def __init__(self, workflow: str, port: int = 0) -> None:
         listening = listen(port)
@@ -75,7 +75,7 @@ class CompanionServer:
             str(receive),
             workflow,
         ]
-        # A run ends everything that it has started. So a shell starts this and goes, before the run begins.
+        # A run kills all its descendants. A shell starts this process and exits before the run begins, so it is none.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *command],
             stdin=subprocess.DEVNULL,
@@ -87,15 +87,15 @@ class CompanionServer:
         )
         listening.close()
         os.close(receive)
-        os.write(self._send, token.encode() + b"\n")  # not as an argument: those everybody can see
+        os.write(self._send, token.encode() + b"\n")  # not as an argument, which all users could see
 
     def close(self) -> None:
-        """The run is over; the other process sees that, shows it, and goes. It sees the death of the run, too."""
+        """Signals the end of the run: the companion shows it and exits. The death of the run has the same effect."""
         os.close(self._send)
 
 
 def main() -> int:
-    """Serves on an inherited socket until the run, which holds the other end of a pipe, is gone."""
+    """Serves on an inherited socket until the run, which holds the other end of a pipe, has ended."""
     from shoal.ledger.workspace import Workspace
     from shoal.ui.web.server import PageServer, of_run, serve_until
 
@@ -124,28 +124,28 @@ if __name__ == "__main__":
 
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Names of `mallopt`, in malloc.h."""
+"""Parameters of `mallopt`, from malloc.h."""
 _LARGE = 1 << 20
 _NICE = 10
 
 
 def use_one_heap() -> None:
-    """To be called before there are threads, and before numpy is loaded: what it would start of them costs more than
-    they ever do here."""
+    """Limits malloc to one arena. Must be called before threads start and before numpy is loaded, because the threads
+    that numpy would start cost more than they gain here."""
     _mallopt(_ARENA_MAX, 1)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def yield_to_others() -> None:
-    """Takes what processor time others leave, and does not interrupt them to get it."""
+    """Lowers the scheduling priority, so that this process uses only processor time that others leave."""
     os.nice(_NICE)
     if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):  # some containers do not permit it
+        with suppress(OSError):  # forbidden in some containers
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def give_back() -> None:
-    """Gives back what is free, and from now on everything large as soon as it is."""
+    """Returns free memory to the system now, and large blocks from now on as soon as they are freed."""
     _mallopt(_MMAP_THRESHOLD, _LARGE)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

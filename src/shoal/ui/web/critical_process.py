@@ -1,7 +1,7 @@
-"""The critical path of a run with very many tasks, worked out by a process of its own.
+"""Computes the critical path of a run with very many tasks in a separate process.
 
-That needs every single dependency in memory, several times over. `python -m shoal.ui.web.critical_process FILE NUMBER`
-reads the ledger, prints the path as JSON and is gone, with its memory.
+The computation holds every dependency in memory several times. `python -m shoal.ui.web.critical_process FILE NUMBER`
+reads the ledger, prints the path as JSON and exits, which frees that memory.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import msgspec
 
 from shoal.ledger.workspace import Workspace
 from shoal.ui.web.board import RefusedRequest
-from shoal.ui.web.task_description import PYTHON, follow_apart
+from shoal.ui.web.task_description import PYTHON, read_in_process
 
 PATIENCE = 120.0
 _one_at_a_time = threading.Lock()
 
 
 def ask_path(workspace: Workspace, number: int) -> dict[str, Any]:
-    """The path of the run of this number."""
+    """Returns the critical path of the run with this number."""
     command = [*PYTHON, "shoal.ui.web.critical_process", workspace.workflow, str(number)]
     with _one_at_a_time:
-        found = follow_apart(command, workspace.base, PATIENCE)
+        found = read_in_process(command, workspace.base, PATIENCE)
     if "problem" in found:
         raise RefusedRequest(found["problem"], 503)
     return found
 
 
 def path_of(workspace: Workspace, number: int) -> dict[str, Any]:
-    """Reads the ledger and follows the path."""
+    """Reads the ledger and computes the path."""
     from shoal.ledger.bulk_reader import LedgerTail, read_into
     from shoal.ledger.views.timeline import shown_categories
     from shoal.ledger.views.waits import TaskWaits
@@ -45,7 +45,7 @@ def path_of(workspace: Workspace, number: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Prints the path of one run."""
+    """Prints the critical path of one run."""
     sys.stdout.buffer.write(msgspec.json.encode(path_of(Workspace(sys.argv[1]), int(sys.argv[2]))))
     return 0
 

@@ -1,4 +1,4 @@
-"""A run in the OpenMetrics text format, for Prometheus and its like."""
+"""Metrics of a run in the OpenMetrics text format, for Prometheus and compatible systems."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Sample = tuple[dict[str, str], float]
 
 
 def metrics(watch: Watch) -> str:
-    """The text; an empty exposition if nothing has been run yet."""
+    """The metrics text; empty if nothing has been run yet."""
     view, now = watch.view, watch.now()
     lines: list[str] = []
     if view.start is not None:
-        told = progress(view, now)
+        current = progress(view, now)
         who = {"workflow": watch.name, "run": view.start.run, "outcome": watch.outcome()}
-        states = [("done", told.done), ("failed", told.failed), ("running", told.running)]
+        states = [("done", current.done), ("failed", current.failed), ("running", current.running)]
         if watch.live:
-            states += [("not started", told.waiting), ("cannot run", told.cannot_run)]
+            states += [("not started", current.waiting), ("cannot run", current.cannot_run)]
         else:
-            states.append((NOT_RUN, told.waiting + told.cannot_run))
-        states += [("cancelled", told.cancelled), ("up to date", told.up_to_date)]
+            states.append((NOT_RUN, current.waiting + current.cannot_run))
+        states += [("cancelled", current.cancelled), ("up to date", current.up_to_date)]
         lines += family("shoal_run", "info", "Identity of the run.", [(who, 1)])
         lines += family("shoal_tasks", "gauge", "Tasks by state.", [({"state": s}, n) for s, n in states])
-        lines += family("shoal_elapsed_seconds", "gauge", "Time since the start of the run.", [({}, told.elapsed)])
-        if told.left is not None and told.least is not None and told.most is not None:
-            band = [("expected", told.left), ("least", told.least), ("most", told.most)]
+        lines += family("shoal_elapsed_seconds", "gauge", "Time since the start of the run.", [({}, current.elapsed)])
+        if current.left is not None and current.least is not None and current.most is not None:
+            band = [("expected", current.left), ("least", current.least), ("most", current.most)]
             lines += family(
                 "shoal_left_seconds", "gauge", "Estimated time remaining.", [({"bound": b}, s) for b, s in band]
             )
@@ -85,11 +85,11 @@ QUEUES = ("wait", "local", "shared")
 
 
 def node_families(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is known of nodes; figures that are None, or that nobody has, are left out."""
+    """Metrics of nodes. Values that are None, and metrics without values, are left out."""
     found: list[str] = []
-    for name, kind, told, key in NODE_FAMILIES:
+    for name, kind, help_text, key in NODE_FAMILIES:
         samples: list[Sample] = [({"node": row["name"]}, row[key]) for row in rows if row.get(key) is not None]
-        found += family(name, kind, told, samples) if samples else []
+        found += family(name, kind, help_text, samples) if samples else []
     queued: list[Sample] = [
         ({"node": row["name"], "queue": queue}, row[queue])
         for row in rows
@@ -99,10 +99,10 @@ def node_families(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return found + (family("shoal_node_queued_tasks", "gauge", "Queued tasks of the node.", queued) if queued else [])
 
 
-def family(name: str, kind: str, told: str, samples: Sequence[Sample]) -> list[str]:
+def family(name: str, kind: str, help_text: str, samples: Sequence[Sample]) -> list[str]:
     """One metric with its samples."""
     suffix = {"counter": "_total", "info": "_info"}.get(kind, "")
-    lines = [f"# TYPE {name} {kind}", f"# HELP {name} {told}"]
+    lines = [f"# TYPE {name} {kind}", f"# HELP {name} {help_text}"]
     for labels, value in samples:
         inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
         lines.append(f"{name}{suffix}{'{' + inside + '}' if inside else ''} {value:.10g}")

@@ -1,8 +1,8 @@
-"""What the live page shows, as named parts of plain lists and numbers, computed from the model at one moment.
+"""The parts of a run's live page: named plain lists and numbers, computed from the model at one moment.
 
-Long things are cut into several parts, so that only those that changed need be sent again: a timeline has buckets of a
-fixed width (which doubles when there are too many), and a table a fixed number of rows. Times are in seconds from the
-beginning of the run.
+Long data is cut into several parts, so that only the changed ones need be sent again: a timeline into buckets of a
+fixed width (which doubles when there are too many), and a table into groups of rows. Times are in seconds from the
+start of the run.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ ROWS_OF_PART = 16
 
 
 def in_pieces(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of a table as parts: `name.0`, `name.1` and so on."""
+    """Splits the rows of a table into the parts `name.0`, `name.1` and so on."""
     starts = range(0, max(1, len(rows)), ROWS_OF_PART)
     return {f"{name}.{begin // ROWS_OF_PART}": rows[begin : begin + ROWS_OF_PART] for begin in starts}
 
 
 MOST_BUCKETS = 240
 FINEST = 1 / 64
-"""Seconds of the narrowest bucket."""
+"""Width of the narrowest bucket in seconds."""
 BUCKETS_OF_PART = 24
 MOST_NODES, MOST_RUNNING, MOST_STEPS = 400, 8, 60
 MOST_LINKED, MOST_DEPENDENCIES = 100_000, 1_000_000
-"""Beyond so many tasks, or dependencies of them, what follows from single ones (ready tasks, the critical path) is left
-to reports: each of them takes up to 90 bytes while it is worked out."""
+"""Maximum number of tasks and dependencies for which views of single dependencies (ready tasks, the critical path) are
+computed live. Each takes up to 90 bytes meanwhile; above the limits only reports have these views."""
 QUICK = ("standing",)
-"""Names of quick parts of which there may be more or fewer."""
+"""Prefixes of quick parts whose number varies."""
 SLOW = ("time", "categories", "nodes", "failures", "throttle", "critical", "graph", "data")
 
 
 def quick_parts(watch: Watch) -> dict[str, Any]:
-    """What changes with every task, and is quick to say."""
+    """Parts that change with every task and are cheap to compute."""
     view, now = watch.view, watch.now()
     view.settle()
     found: dict[str, Any] = {"run": _run(watch), "progress": None, "running": [], "net": _net(watch)}
     if view.start is None:
         return found
-    told = progress(view, now)
-    found["progress"] = _rounded(msgspec.structs.asdict(told)) | {
+    current = progress(view, now)
+    found["progress"] = _rounded(msgspec.structs.asdict(current)) | {
         "at": round(now if now is not None else view.last_time, 2),
         "attempts": len(view.attempts),
         "cores_held": round(cores_held(view), 3) if watch.live else 0.0,
@@ -77,7 +77,7 @@ def quick_parts(watch: Watch) -> dict[str, Any]:
 
 
 def slow_parts(watch: Watch) -> dict[str, Any]:
-    """What takes a look at every attempt."""
+    """Parts that need a pass over every attempt."""
     found: dict[str, Any] = {}
     for step in slow_steps(watch):
         found |= step
@@ -85,8 +85,10 @@ def slow_parts(watch: Watch) -> dict[str, Any]:
 
 
 def slow_steps(watch: Watch) -> Iterator[dict[str, Any]]:
-    """The same in steps, between which a large run may grow: each looks at it anew. A small one is told in one step,
-    since there some parts follow from what others have found."""
+    """The slow parts in steps, between which a large run may grow; each step reads the current model.
+
+    A small run is computed in one step, because there some parts depend on the results of others.
+    """
     view, now = watch.view, watch.now()
     if view.start is None:
         return
@@ -110,14 +112,14 @@ def slow_steps(watch: Watch) -> Iterator[dict[str, Any]]:
 
 
 def _is_small(view: WatchedRun) -> bool:
-    """Whether single dependencies are looked at."""
+    """Whether single dependencies are considered."""
     tasks = max(len(view.attempts), view.highest + 1)
     return bool(view.links) and view.dependencies <= MOST_DEPENDENCIES and tasks <= MOST_LINKED
 
 
 def _categories(view: WatchedRun, place: dict[str, int]) -> dict[str, Any]:
     rows = category_rows(view)[:MOST_CATEGORIES]
-    # One of which nothing was known a moment ago has no colour yet.
+    # A new category has no colour yet.
     return in_pieces(
         "categories", [_rounded(msgspec.structs.asdict(row)) | {"place": place.get(row.name, 0)} for row in rows]
     )
@@ -129,7 +131,7 @@ def _nodes(view: WatchedRun, now: float | None, needs: TaskWaits | None) -> dict
 
 
 def places_of(view: WatchedRun, shown: ShownCategories) -> dict[str, int]:
-    """Which colour each category has."""
+    """The colour index of each category."""
     return {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
 
 
@@ -161,7 +163,7 @@ def _run(watch: Watch) -> dict[str, Any]:
 
 
 def width_of(seconds: float) -> float:
-    """Of the buckets of a run of so many seconds: they double when there would be too many."""
+    """Width of the buckets for a run of this duration: it doubles when there would be too many."""
     width = FINEST
     while seconds > MOST_BUCKETS * width:
         width *= 2
@@ -191,14 +193,14 @@ def _timeline(view: WatchedRun, shown: ShownCategories, needs: TaskWaits | None,
 
 
 def _buckets(over_time: Timeline, begin: int, count: int, part_of_last: float) -> dict[str, Any]:
-    """Some columns; the last bucket is not over yet, and its means are of the part that is."""
+    """Some buckets of the timeline; the means of the last one cover only its elapsed part."""
     end = min(count, begin + BUCKETS_OF_PART)
     scale = np.ones(end - begin)
     if end == count:
         scale[-1] = 1 / max(part_of_last, 1e-3)
 
     def means(values: Any) -> list[float]:
-        """Nothing stands for nothing but zeros."""
+        """Means per bucket; an empty list stands for all zeros."""
         found = values[begin:end] * scale
         return numbers(found.tolist()) if found.any() else []
 
@@ -216,7 +218,7 @@ def _buckets(over_time: Timeline, begin: int, count: int, part_of_last: float) -
 
 
 def _throttle(view: WatchedRun) -> list[dict[str, Any]]:
-    """The curves, and of each the last decision in words."""
+    """Throttle curves with the latest decision of each in words."""
     found = throttle_data(view)
     for curve, record in zip(found, view.throttle, strict=True):
         curve["points"] = curve["points"][-MOST_STEPS:]
@@ -225,7 +227,7 @@ def _throttle(view: WatchedRun) -> list[dict[str, Any]]:
 
 
 def critical_data(view: WatchedRun, needs: TaskWaits | None, place: dict[str, int]) -> dict[str, Any] | None:
-    """The chain of tasks that ended last, and how much of the longest one is done."""
+    """The chain of tasks that ended last, and the completed share of the longest chain."""
     path = critical_path(view, needs) if needs is not None else None
     if path is None:
         return None

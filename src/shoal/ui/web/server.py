@@ -1,8 +1,8 @@
-"""HTTP on the loopback address: who may ask, what is sent, and events as they come.
+"""The HTTP server of the live page: access control, routing, and server-sent events, on the loopback address only.
 
-Every path begins with a secret word, made anew for each server; programs may send it in a header instead. Without it
-nothing is served. The name by which the server was asked for must be that of this machine, so that no page from
-elsewhere can reach it through a name of its own. Nothing is loaded for showing a run before somebody who may asks.
+Every path begins with a secret token, which is new for each server; programs may send it in a header instead. Without
+the token nothing is served. The `Host` header must name this machine, so that no foreign web page can reach the server
+by DNS rebinding. What a page needs is loaded at the first authorised request, not before.
 """
 
 from __future__ import annotations
@@ -32,72 +32,75 @@ if TYPE_CHECKING:
     from shoal.ui.web.board import PageSource, Reply
 
 
-class Visitors:
-    """So many at a time. Where there is no room left somebody goes in favour of the next one: the stranger who came
-    first, or else of those who have shown the token the one who has asked for nothing for the longest time."""
+class ConnectionLimit:
+    """Limits the number of open connections.
+
+    When the limit is reached, a new connection replaces another one: the oldest that has not shown the token, else the
+    authorised one that has been idle longest.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._strangers: dict[socket.socket, None] = {}
-        """In the order in which they came."""
-        self._known: dict[socket.socket, bool] = {}
-        """In the order in which they asked last, and whether they have been answered; others wait or listen."""
+        self._unauthorised: dict[socket.socket, None] = {}
+        """Connections that have not shown the token, oldest first."""
+        self._authorised: dict[socket.socket, bool] = {}
+        """Authorised connections in order of their last request; True if idle, False if waiting or receiving events."""
         self._changing = threading.Lock()
 
     @property
-    def known(self) -> int:
-        """How many are here who have shown the token."""
+    def authorised(self) -> int:
+        """Number of authorised connections."""
         with self._changing:
-            return len(self._known)
+            return len(self._authorised)
 
     @property
     def idle(self) -> int:
-        """How many of those have been answered, and ask for nothing."""
+        """Number of authorised connections that are idle."""
         with self._changing:
-            return sum(self._known.values())
+            return sum(self._authorised.values())
 
-    def admit(self, visitor: socket.socket) -> bool:
-        """Somebody has come; whether there is room."""
+    def admit(self, connection: socket.socket) -> bool:
+        """Registers a new connection; returns whether there is room for it."""
         with self._changing:
-            if len(self._strangers) + len(self._known) >= self._most:
-                first = self._first_to_go()
+            if len(self._unauthorised) + len(self._authorised) >= self._most:
+                first = self._pop_replaceable()
                 if first is None:
                     return False
-                with suppress(OSError):  # it has gone by itself
-                    first.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, and closes it
-            self._strangers[visitor] = None
+                with suppress(OSError):  # already closed by the client
+                    first.shutdown(socket.SHUT_RDWR)  # its handler thread reads end-of-file and closes it
+            self._unauthorised[connection] = None
             return True
 
-    def _first_to_go(self) -> socket.socket | None:
-        """Takes somebody off; None: all are known, and wait for an answer or listen."""
-        for stranger in self._strangers:
-            del self._strangers[stranger]
-            return stranger
-        for visitor, is_answered in self._known.items():
+    def _pop_replaceable(self) -> socket.socket | None:
+        """Removes and returns the connection to replace; None if all are authorised and busy."""
+        for candidate in self._unauthorised:
+            del self._unauthorised[candidate]
+            return candidate
+        for connection, is_answered in self._authorised.items():
             if is_answered:
-                del self._known[visitor]
-                return visitor
+                del self._authorised[connection]
+                return connection
         return None
 
-    def know(self, visitor: socket.socket) -> None:
-        """One who is here has shown the token, and asks for something."""
+    def mark_busy(self, connection: socket.socket) -> None:
+        """Marks a connection as authorised and busy."""
         with self._changing:
-            if visitor in self._strangers or visitor in self._known:
-                self._strangers.pop(visitor, None)
-                self._known.pop(visitor, None)
-                self._known[visitor] = False
+            if connection in self._unauthorised or connection in self._authorised:
+                self._unauthorised.pop(connection, None)
+                self._authorised.pop(connection, None)
+                self._authorised[connection] = False
 
-    def rest(self, visitor: socket.socket) -> None:
-        """One has been answered, and may ask again."""
+    def mark_idle(self, connection: socket.socket) -> None:
+        """Marks a connection as idle: its request has been answered."""
         with self._changing:
-            if visitor in self._known:
-                self._known[visitor] = True
+            if connection in self._authorised:
+                self._authorised[connection] = True
 
-    def leave(self, visitor: socket.socket) -> None:
-        """One has gone."""
+    def remove(self, connection: socket.socket) -> None:
+        """Removes a closed connection."""
         with self._changing:
-            self._known.pop(visitor, None)
-            self._strangers.pop(visitor, None)
+            self._authorised.pop(connection, None)
+            self._unauthorised.pop(connection, None)
 
 
 _Found = TypeVar("_Found")
@@ -105,15 +108,15 @@ HOSTS = ("127.0.0.1", "localhost", "[::1]")
 STYLES = ("page.css", "live.css")
 SCRIPTS = ("quantities.js", "plots.js", "nodes.js", "frame.js", "course.js", "graphs.js", "task.js")
 RUN, CLUSTER = "live.js", "cluster.js"
-"""The scripts that draw the page of a run, and that of a cluster."""
+"""Scripts that draw the page of a run and of a cluster."""
 ASSETS = {**dict.fromkeys(STYLES, "text/css"), **dict.fromkeys((*SCRIPTS, RUN, CLUSTER), "text/javascript")}
 EVENT_SECONDS, BEAT_SECONDS = 0.4, 15.0
-STRANGER_SECONDS, KNOWN_SECONDS = 3.0, 60.0
-"""How long a connection may take for a request before it has shown the token, and afterwards."""
+UNAUTHORISED_SECONDS, AUTHORISED_SECONDS = 3.0, 60.0
+"""Time limits for receiving a request, before and after a connection has shown the token."""
 ARRIVED_SECONDS = 0.001
-"""How long a read waits when the time is over: long enough to get what has arrived already."""
+"""Timeout of a read after the deadline: long enough to get bytes that have already arrived."""
 GRACE_SECONDS = 2.0
-"""How long those who look may still ask for the end of what they were shown."""
+"""How long clients may still fetch the final state after the end of what is shown."""
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -127,7 +130,7 @@ _HEADERS = {
 
 
 def page(script: str) -> bytes:
-    """The page that this script draws."""
+    """The HTML page that loads this script."""
     text = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -143,12 +146,12 @@ def page(script: str) -> bytes:
 
 @cache
 def asset(name: str) -> bytes:
-    """A file of the page."""
+    """Content of a file of the page."""
     return (resources.files("shoal.ui.web") / "assets" / name).read_bytes()
 
 
 def of_run(workspace: Workspace, number: int | None = None) -> Callable[[], PageSource]:
-    """How a run is shown: its last one, or the one of a number."""
+    """Returns a function that opens a run: the latest one, or the one with this number."""
 
     def make() -> PageSource:
         from shoal.ui.web.api import Api
@@ -159,7 +162,7 @@ def of_run(workspace: Workspace, number: int | None = None) -> Callable[[], Page
 
 
 def of_cluster(cluster: str) -> Callable[[], PageSource]:
-    """How a cluster is shown, by its name or the path of an access file."""
+    """Returns a function that opens a cluster, by its name or the path of an access file."""
 
     def make() -> PageSource:
         from shoal.ui.web.cluster_watch import ClusterApi
@@ -170,12 +173,12 @@ def of_cluster(cluster: str) -> Callable[[], PageSource]:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Shows one run, or one cluster, to those who know the token."""
+    """Serves one run or one cluster to clients that know the token."""
 
     daemon_threads = True
 
     def __init__(self, listening: socket.socket, token: str, make: Callable[[], PageSource], script: str = RUN) -> None:
-        """What is shown is made when somebody asks for it."""
+        """`make` opens what is shown, at the first authorised request."""
         super().__init__(listening.getsockname(), Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -184,7 +187,7 @@ class PageServer(ThreadingHTTPServer):
         self._make = make
         self._api: PageSource | None = None
         self._making = threading.Lock()
-        self.visitors = Visitors(MOST_CONNECTIONS)
+        self.connections = ConnectionLimit(MOST_CONNECTIONS)
 
     @property
     def api(self) -> PageSource:
@@ -194,12 +197,12 @@ class PageServer(ThreadingHTTPServer):
             return self._api
 
     @property
-    def was_asked(self) -> bool:
-        """Whether anybody has looked."""
+    def was_opened(self) -> bool:
+        """Whether any authorised request has arrived."""
         return self._api is not None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.visitors.admit(request):
+        if not self.connections.admit(request):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -208,20 +211,20 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.visitors.leave(request)
+            self.connections.remove(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Somebody who has gone is no trouble; anything else is a defect of ours."""
+        """Ignores closed connections; reports anything else as an internal error."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             traceback.print_exc()
 
 
-class _Hearing(io.RawIOBase):
-    """Reads from a connection until a deadline, so that a client cannot stay by sending a byte now and then.
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a connection until a deadline, so that a client cannot hold it open by sending single bytes.
 
-    Bytes that have arrived are read after the deadline, too. On a busy machine this thread may be stopped for longer
-    than the deadline allows, and a client whose request is complete must not pay for that. Limits on the size of a
-    request bound how long this can go on.
+    Bytes that have already arrived are read after the deadline, too. On a busy machine this thread may be suspended for
+    longer than the deadline allows, and a client whose request is complete must not suffer from that. The limits on the
+    size of a request bound how long this can continue.
     """
 
     def __init__(self, line: socket.socket) -> None:
@@ -237,44 +240,46 @@ class _Hearing(io.RawIOBase):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handles one connection."""
 
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"
     server: PageServer
-    _is_known = False
+    _is_authorised = False
 
     def setup(self) -> None:
         super().setup()
         self.rfile.close()
-        self._hearing = _Hearing(self.connection)
-        self.rfile = io.BufferedReader(self._hearing)
+        self._deadline_reader = _DeadlineReader(self.connection)
+        self.rfile = io.BufferedReader(self._deadline_reader)
 
     def version_string(self) -> str:
         return "shoal"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged: the paths have the token in them."""
+        """Logs nothing, because the paths contain the token."""
 
     def handle_one_request(self) -> None:
-        self.path, self.headers = "", Message()  # those of the request before are not those of one that cannot be read
-        self._hearing.until = time.monotonic() + (KNOWN_SECONDS if self._is_known else STRANGER_SECONDS)
+        self.path, self.headers = "", Message()  # an unreadable request must not inherit them from the previous one
+        self._deadline_reader.until = time.monotonic() + (
+            AUTHORISED_SECONDS if self._is_authorised else UNAUTHORISED_SECONDS
+        )
         super().handle_one_request()
         if not self.close_connection:
-            self.server.visitors.rest(self.connection)
+            self.server.connections.mark_idle(self.connection)
 
     def parse_request(self) -> bool:
         found = super().parse_request()
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # what follows is no request, and nobody reads it
+            self.close_connection = True  # the rest of the stream is not a valid request
         return found
 
     def handle_expect_100(self) -> bool:
-        """Nobody is told to go on: what would be sent is not read."""
+        """Never sends `100 Continue`, because request bodies are not read."""
         return True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """In words of ours, and without what was asked."""
+        """Sends a message of our own that does not repeat the request."""
         self.close_connection = True
         if self._admitted() is not None:
             self._send(code, b"bad request\n", "text/plain")
@@ -282,18 +287,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self._admitted()
         if path is not None:
-            self._is_known = True
-            self.server.visitors.know(self.connection)
+            self._is_authorised = True
+            self.server.connections.mark_busy(self.connection)
             self._route(path, dict(parse_qsl(urlsplit(self.path).query[:4096])))
 
-    do_HEAD = do_GET  # noqa: N815  the name is given
+    do_HEAD = do_GET  # noqa: N815  the base class calls this name
 
     def _admitted(self) -> str | None:
-        """What is asked for; None from those who have not shown the token or ask for another machine, and are told."""
+        """Returns the requested path; None (after a reply) if the token is missing or another host is named."""
         path = self._behind_token()
         host = _HOST.fullmatch(self.headers.get("Host", ""))
         if path is not None and host is not None and host[1].lower() in HOSTS:
-            self.connection.settimeout(KNOWN_SECONDS)
+            self.connection.settimeout(AUTHORISED_SECONDS)
             return path
         self.close_connection = True
         lacking, elsewhere = "contain the token that 'shoal web' printed", "name this machine"
@@ -309,7 +314,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         first, slash, rest = path.partition("/")
         if self._is_token(unquote(first)):
-            return rest if slash else "/"  # which is no page
+            return rest if slash else "/"  # not found
         bearer = self.headers.get("Authorization", "")
         return path if bearer.startswith("Bearer ") and self._is_token(bearer[7:].strip()) else None
 
@@ -335,7 +340,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(reply.status, reply.body, reply.type)
 
     def _attempt(self, ask: Callable[[], _Found]) -> _Found | Reply:
-        """What is found, or why it cannot be: whoever asks is told that, too, also of a defect of ours."""
+        """Returns the result of `ask`, or an error reply. Internal errors are reported to the client, too."""
         from shoal.ui.web.board import RefusedRequest
 
         try:
@@ -343,11 +348,11 @@ class Handler(BaseHTTPRequestHandler):
         except (ShoalError, OSError) as error:
             return RefusedRequest(f"currently not available: {error}", 503).reply()
         except Exception as error:
-            said = f"internal error in Shoal: {type(error).__name__}: {error}"
-            reply = RefusedRequest(said, 500).reply()
+            message = f"internal error in Shoal: {type(error).__name__}: {error}"
+            reply = RefusedRequest(message, 500).reply()
             self.close_connection = True
             self._send(reply.status, reply.body, reply.type)
-            raise  # to `PageServer.handle_error`
+            raise  # handled by `PageServer.handle_error`
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -362,11 +367,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _events(self) -> None:
-        """Parts as they change, until whoever asked goes away."""
+        """Sends changed parts as server-sent events until the client disconnects."""
         from shoal.ui.web.board import Reply
 
         api = self._attempt(lambda: self.server.api)
-        if isinstance(api, Reply):  # what was to be shown has gone
+        if isinstance(api, Reply):  # an error reply
             self._send(api.status, api.body, api.type)
             return
         self.close_connection = True
@@ -390,7 +395,7 @@ class Handler(BaseHTTPRequestHandler):
         board = api.board
         self.wfile.write(b"retry: 1000\n\n")
         while True:
-            is_last = board.closed  # asked first: what was put up before the end is then sent, too
+            is_last = board.closed  # read first, so that parts published before the end are still sent
             found, parts = board.since(version)
             if found > version:
                 self.wfile.write(b"id: %b\ndata: %b\n\n" % (board.ident(found).encode(), parts))
@@ -401,33 +406,36 @@ class Handler(BaseHTTPRequestHandler):
             if is_last:
                 self.wfile.write(b"event: over\ndata: {}\n\n")
                 return
-            board.pause(EVENT_SECONDS)  # several changes make one event
+            board.pause(EVENT_SECONDS)  # combines several changes into one event
             board.wait(version, BEAT_SECONDS)
 
 
 def _prepare(server: PageServer) -> None:
-    with suppress(ShoalError, OSError):  # whoever asks is told of it
+    with suppress(ShoalError, OSError):  # reported to the client at its request
         server.api.prepare()
 
 
-class Awaited(Protocol):
-    """Something that is waited for, such as an event."""
+class Waitable(Protocol):
+    """Something to wait for, such as an event."""
 
     def wait(self) -> object: ...
 
 
-def serve_until(server: PageServer, is_over: Awaited, *, at_once: bool = False) -> None:
-    """Serves until it is over, and if anybody looks for a moment longer, so that everybody hears how it ended and can
-    ask for the rest; `at_once` is to read the ledger before anybody asks."""
+def serve_until(server: PageServer, is_over: Waitable, *, at_once: bool = False) -> None:
+    """Serves until `is_over`, then a moment longer if there are clients, so that they can fetch the final state.
+
+    `at_once`: read the ledger before the first request.
+    """
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="server", daemon=True)
     thread.start()
     if at_once:
         threading.Thread(target=_prepare, args=(server,), name="preparing", daemon=True).start()
     is_over.wait()
-    if server.was_asked:
-        looking = server.visitors.known
+    if server.was_opened:
+        looking = server.connections.authorised
         server.api.refresher.stop()
         server.api.refresher.join(10.0)
-        time.sleep(GRACE_SECONDS if looking else 0.0)  # a page asks anew, and may have no connection meanwhile
+        # A page reconnects between events, and may have no open connection at this moment.
+        time.sleep(GRACE_SECONDS if looking else 0.0)
     server.shutdown()
     server.server_close()

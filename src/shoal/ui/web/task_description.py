@@ -1,8 +1,8 @@
-"""What the ledger does not have about a task, from the workflow: its command, its files, and why it is where it is.
+"""What only the workflow knows about a task: command, files, and the explanation of its state.
 
-The workflow is loaded in processes of their own, which end with the answer: a rules file is a program, and a large
-graph needs memory that the server must not. `python -m shoal.ui.web.task_description FILE TASK [WORD...]` is the first
-of them, the command `shoal why` the other. If the server ends before they do the kernel ends them: see `Lifeline`.
+The workflow is loaded in separate processes that end with the reply: a rules file is a program, and a large graph needs
+memory that the server should not keep. `python -m shoal.ui.web.task_description FILE TASK [WORD...]` is one of them,
+the command `shoal why` the other. If the server ends first, the kernel kills them: see `Lifeline`.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ from shoal.ledger.workspace import Workspace
 from shoal.ui.web.board import RefusedRequest
 
 PYTHON = [sys.executable, "-P", "-m"]
-"""Starts a module of ours; what lies in the working directory, such as a queue.py, must not get in its way."""
+"""Starts a module of Shoal; -P prevents that a file in the working directory, such as queue.py, shadows a module."""
 PATIENCE = 30.0
 _ENDING_SECONDS = 2.0
-"""How long a process that was killed is waited for."""
+"""How long to wait for a killed process."""
 NO_REASON = "'why' is available for the latest run only"
 _MOST_FILES = 200
 _one_at_a_time = threading.Lock()
 
 
 def ask_workflow(workspace: Workspace, name: str, words: list[str], *, is_last: bool) -> dict[str, Any]:
-    """Command, inputs, outputs and of the last run the reason; `problem` says what went wrong in place of them."""
+    """Command, inputs, outputs, and for the latest run the explanation; `problem` has the error message, if any."""
     with _one_at_a_time:
         described = _start([*PYTHON, "shoal.ui.web.task_description", workspace.workflow, name, *words], workspace.base)
         why_command = [*PYTHON, "shoal", "why", "-w", workspace.workflow, "--", name]
         reason = _start(why_command, workspace.base) if is_last else None
-        told, problem = _answer(described)
+        output, problem = _answer(described)
         why, no_why = _answer(reason) if reason is not None else ("", NO_REASON)
     found: dict[str, Any] = {"why": why.strip() or None, "problem": problem or (None if why else no_why)}
     try:
-        found |= msgspec.json.decode(told, type=dict[str, Any])
+        found |= msgspec.json.decode(output, type=dict[str, Any])
     except msgspec.MsgspecError:
         found["problem"] = problem or "the workflow could not be loaded"
     return found
 
 
 def ask_why(workspace: Workspace, name: str | None) -> dict[str, Any]:
-    """Why a task, or without a name the whole run, is where it is."""
+    """Explains a task, or without a name the whole run."""
     command = [*PYTHON, "shoal", "why", "--json", "-w", workspace.workflow]
-    return ask_apart([*command, "--", name] if name is not None else command, workspace.base)
+    return load_in_process([*command, "--", name] if name is not None else command, workspace.base)
 
 
 def ask_net(workspace: Workspace) -> dict[str, Any]:
     """Places, transitions and arcs of a net."""
-    return ask_apart([*PYTHON, "shoal", "graph", workspace.workflow, "--format", "json"], workspace.base)
+    return load_in_process([*PYTHON, "shoal", "graph", workspace.workflow, "--format", "json"], workspace.base)
 
 
-def ask_apart(command: list[str], directory: str) -> dict[str, Any]:
-    """What a program says of a workflow, as JSON; refused with a sentence if it cannot say."""
+def load_in_process(command: list[str], directory: str) -> dict[str, Any]:
+    """Runs a program that loads the workflow and returns its JSON output; raises `RefusedRequest` if it fails."""
     with _one_at_a_time:
-        told, problem = _answer(_start(command, directory))
-    return _decoded(told, problem)
+        output, problem = _answer(_start(command, directory))
+    return _decoded(output, problem)
 
 
-def follow_apart(command: list[str], directory: str, patience: float) -> dict[str, Any]:
-    """The same of a program that needs the ledger only, and more time."""
+def read_in_process(command: list[str], directory: str, patience: float) -> dict[str, Any]:
+    """The same for a program that needs only the ledger, and more time."""
     return _decoded(*_answer(_start(command, directory), patience, "no answer was found"))
 
 
-def _decoded(told: str, problem: str) -> dict[str, Any]:
+def _decoded(output: str, problem: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(told, type=dict[str, Any])
+        return msgspec.json.decode(output, type=dict[str, Any])
     except msgspec.MsgspecError:
         raise RefusedRequest(problem or "no answer was found", 503) from None
 
@@ -105,7 +105,7 @@ def _start(command: list[str], directory: str) -> subprocess.Popen[bytes]:
 def _answer(
     process: subprocess.Popen[bytes], patience: float = PATIENCE, late: str = "the workflow was not loaded"
 ) -> tuple[str, str]:
-    """What it said, and in one line what it complained of."""
+    """Its output, and its error message in one line."""
     try:
         out, err = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
@@ -114,14 +114,14 @@ def _answer(
     if process.returncode == 0:
         return out.decode("utf-8", "replace"), ""
     lines = err.decode("utf-8", "replace").strip().splitlines() or ["the workflow could not be loaded"]
-    told = [line.removeprefix("shoal: ") for line in lines if line.startswith("shoal: ")]
-    return "", (told or lines[-1:])[0]
+    complaints = [line.removeprefix("shoal: ") for line in lines if line.startswith("shoal: ")]
+    return "", (complaints or lines[-1:])[0]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills it with all that it has started; what has left its group may hold the pipes, and is not waited for."""
+    """Kills the process with its children. Children that have left its group may hold the pipes and are not awaited."""
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+        os.killpg(process.pid, signal.SIGKILL)  # it is the leader of its own session
     with suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=_ENDING_SECONDS)
         return
@@ -133,7 +133,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def describe(path: str, name: str, words: list[str]) -> dict[str, Any]:
-    """One task of a workflow, as the workflow says it."""
+    """Describes one task as its workflow defines it."""
     from shoal.core.graph import lookup_tasks
     from shoal.core.resources import show_amount
     from shoal.core.task import Call
@@ -162,7 +162,7 @@ def main() -> int:
     """Prints the description of one task as JSON."""
     path, name, *words = sys.argv[1:]
     out = sys.stdout.buffer
-    sys.stdout = sys.stderr  # what a rules file prints must not get between
+    sys.stdout = sys.stderr  # output of the rules file must not mix with the JSON
     try:
         out.write(msgspec.json.encode(describe(path, name, words)))
     except ShoalError as error:

@@ -1,4 +1,4 @@
-"""Single tasks: lists of them by state, category and name, and all that the ledger has about one."""
+"""Single tasks for live pages: lists by state, category and name, and details of one task from the ledger."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shoal.ui.web.watch import Watch, WatchedRun
 
 STATES = ("not started", "running", "done", "failed", "cancelled", "cannot run")
 NOT_RUN = "not run"
-"""What is not started or cannot run while a run goes on is not run when it is over."""
+"""In a finished run, this state replaces 'not started' and 'cannot run'."""
 MOST_LISTED, MOST_LINKS, MOST_OUTPUT = 200, 50, 1 << 16
 
 
 def states_of(watch: Watch) -> Array:
-    """By number of a task: its place in `STATES`; 255 for numbers that are no task of the run. What ran when a run was
-    killed does not run any more."""
+    """By task number: its index in `STATES`; 255 for numbers without a task. After a killed run, no task counts as
+    running."""
     view = watch.view
     view.settle()
     rows = view.attempts
@@ -45,12 +45,12 @@ def states_of(watch: Watch) -> Array:
 
 
 def state_names(watch: Watch) -> tuple[str, ...]:
-    """What the states are called: `STATES`, of a run that is over with another word for the first."""
+    """The names of the states: `STATES`, with another first name if the run is over."""
     return STATES if watch.live else (NOT_RUN, *STATES[1:])
 
 
 def list_tasks(watch: Watch, *, state: str, category: str, search: str, after: int, limit: int) -> dict[str, Any]:
-    """Tasks in the order of their numbers, from behind the number `after`; `next` is where to go on, if anywhere."""
+    """Tasks in order of their numbers, after the number `after`; `next` is where the following page begins, if any."""
     view, names = watch.view, state_names(watch)
     states = states_of(watch)
     wanted = states != 255
@@ -84,12 +84,12 @@ def list_tasks(watch: Watch, *, state: str, category: str, search: str, after: i
 
 
 def _matching(search: str, numbers: Ints) -> int | None:
-    """How many there are; None where all names would have to be read for that."""
+    """Number of matching tasks; None if counting would need all names."""
     return None if search else len(numbers)
 
 
 def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
-    """All that the model has about one task; None if it is none of this run."""
+    """Everything that the model knows about one task; None if the run has no such task."""
     view = watch.view
     states = states_of(watch)
     if not 0 <= task < len(states) or states[task] == 255:
@@ -111,7 +111,7 @@ def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
 
 
 def _declared(view: WatchedRun, task: int, code: int) -> dict[str, int]:
-    """What its category asks for, with the cores that it asks for itself."""
+    """Resources that its category declares, with the cores that the task itself declares."""
     found = dict(view.declared.get(view.categories[code], {})) if code >= 0 else {}
     for asked in view.apart.among(np.array([task]))[1].tolist():
         if asked == NONE_ASKED:
@@ -148,7 +148,7 @@ def _running(watch: Watch, task: int) -> dict[str, Any] | None:
 
 
 def _linked(view: WatchedRun, task: int) -> tuple[list[int], list[int]]:
-    """The tasks that it needs, and those that need it."""
+    """The tasks that this task depends on, and its dependents."""
     needs: dict[int, None] = {}
     needed_by: dict[int, None] = {}
     for record in view.links:
@@ -181,7 +181,7 @@ def _named(watch: Watch, states: Array, tasks: list[int]) -> dict[str, Any]:
 
 
 def output_of(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> bytes | None:
-    """The end of what an attempt wrote, the last one unless another is named; None if there is none."""
+    """The end of an attempt's output, by default of the last attempt; None if there is none."""
     with watch.lock:
         running = watch.view.running.get(task) if watch.view.end is None and watch.is_last else None
         run = watch.view.number
@@ -211,27 +211,31 @@ def _tail(path: str, begin: int, size: int) -> bytes | None:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SAME_SECONDS = 1.0
-"""A process that was started at about the moment that is recorded is the one that is meant."""
+"""Tolerance for recognising a process by its recorded start time."""
 
 
-def course_data(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> dict[str, Any]:
-    """The course of an attempt, the last one unless another is named; without points if nothing is known of it."""
+def usage_series(workspace: Workspace, watch: Watch, task: int, attempt: int | None) -> dict[str, Any]:
+    """The usage series of an attempt, by default the last one; without points if nothing is known of it."""
     with watch.lock:
         running = watch.view.running.get(task) if watch.live else None
         run = watch.view.number
     if running is not None and attempt in (None, running.attempt):
-        seen = look_at(running, time.time())
-        return _told(running.attempt, [] if seen is None else [seen], going=True)
+        seen = sample_usage(running, time.time())
+        return _usage_data(running.attempt, [] if seen is None else [seen], going=True)
     found = [record for record in courses_of(workspace.ledger, task, run) if attempt in (None, record.attempt)]
-    return _told(found[-1].attempt, unpack(found[-1].points), going=False) if found else _told(attempt, [], going=False)
+    return (
+        _usage_data(found[-1].attempt, unpack(found[-1].points), going=False)
+        if found
+        else _usage_data(attempt, [], going=False)
+    )
 
 
-def _told(attempt: int | None, points: list[UsagePoint], *, going: bool) -> dict[str, Any]:
+def _usage_data(attempt: int | None, points: list[UsagePoint], *, going: bool) -> dict[str, Any]:
     return {"attempt": attempt, "going": going, "points": [[round(value, 3) for value in point] for point in points]}
 
 
-def look_at(running: TaskStarted, now: float) -> UsagePoint | None:
-    """How the processes of a task are at this moment; None if they are not there to be seen."""
+def sample_usage(running: TaskStarted, now: float) -> UsagePoint | None:
+    """Current resource use of a task's processes; None if they cannot be read."""
     first = read_process(running.pid) if running.pid > 0 else None
     if first is None or abs(first.start / _TICKS - running.boot_time) > _SAME_SECONDS:
         return None
@@ -247,7 +251,7 @@ def look_at(running: TaskStarted, now: float) -> UsagePoint | None:
 
 
 def _tree(first: TreeProcess) -> list[TreeProcess]:
-    """A task has a process group of its own; what has left that is found by descent."""
+    """Processes of a task: its process group, and descendants that have left the group."""
     others = {pid: process for pid in all_pids() if (process := read_process(pid)) is not None}
     found = {first.pid: first}
     size = 0

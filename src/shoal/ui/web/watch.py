@@ -1,6 +1,6 @@
-"""A run that is watched: the model, fed by its ledger as that grows, and whether somebody still writes it.
+"""Follows one run through its ledger: keeps the model up to date as the ledger grows, and detects its writer's end.
 
-Everything here is called under `Watch.lock`, by whoever wants to look at the model or to refresh it.
+All methods are called under `Watch.lock`, by threads that read the model as well as those that refresh it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from shoal.ledger.views.run import RunView
 from shoal.ledger.workspace import Workspace
 
 GROUPS = -1
-"""Stands for the category of tasks that run nothing."""
+"""Category number of groups: tasks that run nothing."""
 
 
 class WatchedRun(RunView):
-    """The model, with what only a live page shows: the graph by category."""
+    """The run model, extended by what only live pages show: the graph by category."""
 
     def _begin(self, start: RunStarted | None) -> None:
         super()._begin(start)
         self.edges: dict[tuple[int, int], int] = {}
-        """From category to category: how often a task of the second needs one of the first."""
+        """By pair of categories: number of dependencies of tasks of the second on tasks of the first."""
         self.highest = -1
-        """The largest number of a planned task."""
+        """Largest number of a planned task."""
 
     def _plan(self, record: TasksPlanned) -> None:
         super()._plan(record)
@@ -52,24 +52,24 @@ class WatchedRun(RunView):
                 self.edges[edge] = self.edges.get(edge, 0) + count
 
 
-class _ToldTail(LedgerTail):
-    """Says after each piece of the ledger how far it is."""
+class _ReportingTail(LedgerTail):
+    """Reports its offset after each piece of the ledger."""
 
-    def __init__(self, path: str, told: Callable[[int], None]) -> None:
+    def __init__(self, path: str, report: Callable[[int], None]) -> None:
         super().__init__(path)
-        self._told = told
+        self._report = report
 
     def stretches(self) -> Iterator[Frames]:
         for found in super().stretches():
             yield found
-            self._told(self.offset)
+            self._report(self.offset)
 
 
 class Watch:
-    """One workflow's last run, or the run of a number."""
+    """One workflow's latest run, or the run with a given number."""
 
     def __init__(self, workspace: Workspace, number: int | None = None, *, passes_idle: bool = False) -> None:
-        """With `passes_idle` the last run that had something to do, if there is one."""
+        """`passes_idle`: show the latest run that had something to do, if there is one."""
         self.workspace = workspace
         self.number = number
         self._passes_idle = passes_idle and number is None
@@ -77,27 +77,30 @@ class Watch:
         self.view = self._new_view()
         self.live = False
         self.version = 0
-        """Counts what has changed, whoever has read it."""
+        """Counts changes of the model, by whichever thread."""
         self.reading: Callable[[int], None] = lambda offset: None
-        """Called while a large ledger is read, with the bytes so far."""
+        """Called with the offset while a large ledger is read."""
         self._tail = self._new_tail()
         self._passed = False
-        """The run of the number is over: whatever comes is of later ones."""
+        """The run with the given number is over: all later records belong to later runs."""
 
     @property
     def name(self) -> str:
-        """As it is shown: a file's name may be no text."""
+        """The workflow's displayed name; a file name need not be valid text."""
         return decodable(os.path.basename(self.workspace.workflow))
 
     def _new_view(self) -> WatchedRun:
         return WatchedRun(passes_idle=self._passes_idle)
 
     def _new_tail(self) -> LedgerTail:
-        return _ToldTail(self.workspace.ledger, lambda offset: self.reading(offset))
+        return _ReportingTail(self.workspace.ledger, lambda offset: self.reading(offset))
 
     def refresh(self) -> None:
-        """Reads what was added. If that fails the ledger is read anew the next time: a part of what was added is in the
-        model, and would be counted twice."""
+        """Reads what was added to the ledger.
+
+        After a failure the next call reads the ledger from the start: the model contains part of what was added, and
+        would count it twice.
+        """
         try:
             self._refresh()
         except Exception:
@@ -106,7 +109,7 @@ class Watch:
             raise
 
     def _refresh(self) -> None:
-        # Who holds the lock is asked first: a run that ends in between is then seen as ended, never as killed.
+        # The lock is checked before the ledger is read: a run that ends in between appears as ended, never as killed.
         holder = self.workspace.holder()
         another, before = self._tail.is_another(), self._tail.offset
         if another:
@@ -122,7 +125,7 @@ class Watch:
         listen(self.view, self.workspace, live)
 
     def _pass_over_earlier_runs(self) -> None:
-        """What somebody sees who looks at a run that goes on shall not wait for those that were before it."""
+        """Skips earlier runs in the ledger, so that a client that looks at an active run need not wait for them."""
         found = last_run(self.workspace.ledger)
         self.view.runs, self._tail.offset = found.earlier, found.offset
         if found.net is not None:
@@ -130,15 +133,15 @@ class Watch:
 
     @property
     def is_last(self) -> bool:
-        """Whether no later run has begun, as far as was read: what lies beside the ledger is of the last one."""
+        """Whether no later run has begun, as far as read: files beside the ledger belong to the latest run."""
         return not self._passed
 
     def now(self) -> float | None:
-        """The moment until which a run that goes on is shown; None for one that is over."""
+        """The current time if the run is active; None if it is over."""
         return time.time() if self.live else None
 
     def has_grown(self) -> bool:
-        """Whether there is anything to read; cheap enough to be asked ten times a second."""
+        """Whether the ledger has grown; cheap enough for ten calls per second."""
         if self._passed:
             return False
         try:
@@ -148,7 +151,7 @@ class Watch:
         return found.st_size != self._tail.offset
 
     def outcome(self) -> str:
-        """What has become of the run."""
+        """State or outcome of the run."""
         if self.view.start is None:
             return "never run"
         if not self.live and self.is_last and self.view.goes_on_elsewhere() and is_brought(self.workspace):

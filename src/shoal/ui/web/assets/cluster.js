@@ -1,5 +1,5 @@
-/* The live page of a cluster: its nodes, what they do, what is wrong, what is run, and which nodes are missing and why.
-   Everything that comes from a cluster is put in as text, never as markup. How parts come is in frame.js. */
+/* The live page of a cluster: nodes and their activity, problems, runs, and missing nodes with the reasons.
+   Data from the cluster is inserted as text, never as markup. frame.js receives the parts. */
 "use strict";
 (() => {
   const P = Plots, make = P.element;
@@ -56,7 +56,7 @@
     };
   });
 
-  /* What a node is doing, in words. */
+  /* The activity of a node in words. */
   function doing(row) {
     const found = [];
     if (row.left) return "";

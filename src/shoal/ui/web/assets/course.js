@@ -1,16 +1,16 @@
-/* The course of an attempt over time: memory against what it was given, and cores. Of one that runs, what is seen of it
-   while somebody looks. */
+/* Resource usage of an attempt over time: memory with its limit, and cores. A running attempt is sampled only while the
+   page shows it. */
 "use strict";
 const Course = (() => {
   const P = Plots, make = P.element, FRACTION = 10000, MOST = 240, PAUSE = 1000, SHORT = 0.1, FAR = 6;
 
-  /* Points are [age, most memory since the point before, CPU seconds, bytes read, bytes written so far]. */
+  /* Points are [age, peak memory since the previous point, total CPU seconds, total bytes read, total bytes written]. */
   function curves(points, first) {
     const memory = [], cores = [];
     let [since, , before] = first;
     for (const [age, bytes, cpu] of points) {
       memory.push([since, bytes]);
-      if (age - since < SHORT && cores.length) continue;  // clock ticks tell no rate over a moment
+      if (age - since < SHORT && cores.length) continue;  // CPU time has the resolution of clock ticks: no rate over a very short time
       cores.push([since, Math.max(0, cpu - before) / Math.max(age - since, 0.01)]);
       [since, before] = [age, cpu];
     }
@@ -23,7 +23,7 @@ const Course = (() => {
   }
   function plots(points, first, given) {
     const begin = first[0], end = points[points.length - 1][0], all = curves(points, first);
-    const near = (curve, amount) => amount && amount < FAR * Math.max(...curve.map((p) => p[1]));  // or nothing else could be seen
+    const near = (curve, amount) => amount && amount < FAR * Math.max(...curve.map((p) => p[1]));  // a much higher limit would flatten the curve
     const limited = (name, curve, amount, colour) => [{ name, points: curve, colour }, ...(near(curve, amount) ? [{ name: "limit", points: [[begin, amount]], colour: "var(--soft)" }] : [])];
     return {
       memory: { begin, end, series: limited("memory", all.memory, given.memory, P.colour(0)), label: "Memory of the attempt over time" },
@@ -31,11 +31,11 @@ const Course = (() => {
     };
   }
 
-  /* A place that fills itself with the course of the task's last attempt, or of one that is chosen, which is told. */
+  /* An element that shows the usage of the task's last attempt, or of a chosen one, and reports the choice. */
   function of(task, chosen) {
     const room = make("div", { id: "task-course" }), told = make("p"), drawn = make("div", { class: "side" });
     const choice = make("select", { "aria-label": "attempt", onchange: () => { load(); chosen(Number(choice.value)); } });
-    /* Whether there is another attempt than before, which is then chosen if the latest was. */
+    /* Returns whether there is a new attempt; it is selected if the previous latest one was. */
     const offer = () => {
       const numbers = [...task.attempts.map((a) => a.attempt), ...(task.running ? [task.running.attempt] : [])].reverse(), latest = !choice.length || choice.selectedIndex === 0, was = choice.length;
       if (numbers.length === was) return false;
@@ -64,7 +64,7 @@ const Course = (() => {
       const points = course.going ? seen : course.points;
       if (!points.length) { told.textContent = course.going ? "The task runs on another machine: no measurements are available here." : "No measurements: the attempt took less than a second, or it was a Python function call."; return; }
       told.textContent = sentence(points, given(course.attempt));
-      if (course.going && points.length < 2) return;  // what was before somebody looked is told when it has ended
+      if (course.going && points.length < 2) return;  // earlier usage is available when the attempt has ended
       const now = course.going ? plots(points.slice(1), points[0], given(course.attempt)) : plots(points, [0, 0, 0], given(course.attempt));
       if (figures) { figures.memory.tell(now.memory); figures.cores.tell(now.cores); return; }
       figures = { memory: P.lines({ ...now.memory, unit: P.bytes, caption: "Memory", high: 150 }), cores: P.lines({ ...now.cores, unit: P.number, caption: "Cores in use", high: 150 }) };

@@ -1,5 +1,5 @@
-/* The frame of a live page: parts come as they change, and each section draws those that it shows. Everything that comes
-   from the server is put in as text, never as markup. What is in the sections is left to the script of each page. */
+/* The framework of live pages: receives changed parts from the server, and lets each section redraw those that it shows.
+   Data from the server is inserted as text, never as markup. The script of each page defines its sections. */
 "use strict";
 const Frame = (() => {
   const P = Plots, make = P.element;
@@ -27,7 +27,7 @@ const Frame = (() => {
     mine.entry.classList.toggle("hidden", !there);
     return there;
   }
-  /* Something that is no section and is told when one of these parts has changed. */
+  /* Registers a listener without a section for changes of these parts. */
   function watch(needs, update) { sections.push({ needs, update }); }
   const text = (sentence, soft) => make("p", { class: soft ? "soft" : "" }, sentence);
   const rowsOf = (name) => {
@@ -36,7 +36,7 @@ const Frame = (() => {
     return found;
   };
   const is = (node) => node.matches(":hover") || node.contains(document.activeElement);
-  /* Seconds since the last figures came. */
+  /* Seconds since the last update arrived. */
   const since = () => (performance.now() - received) / 1000;
 
   const title = make("h1"), about = make("p", { class: "soft" }), status = make("p", { class: "status", role: "status" });
@@ -50,7 +50,7 @@ const Frame = (() => {
     return button;
   }
 
-  /* Screen readers say again whatever is put in, so nothing is if it has not changed. */
+  /* Screen readers repeat every inserted text, so unchanged text is not inserted again. */
   function tell(words, lost) {
     status.className = lost ? "status lost" : "status";
     if (status.textContent !== words) status.textContent = words;
@@ -79,11 +79,11 @@ const Frame = (() => {
     source.onmessage = take;
     source.onerror = () => {
       tell("The server does not respond. Reconnecting …", true);
-      if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);  // after an answer with an error it does not try by itself
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);  // EventSource does not reconnect after an error status
     };
     source.addEventListener("over", () => { source.close(); tell(page.over, false); });
   }
-  /* {head, status, clock: the part whose coming is when the figures are of, over, footer, recolour, more} */
+  /* {head, status, clock: the part whose arrival dates the figures, over, footer, recolour, more} */
   function start(given) {
     page = given;
     document.getElementById("head").append(make("div", { class: "title" }, make("div", {}, title, about, status), make("div", { class: "tools" }, theme())), heard);

@@ -1,14 +1,14 @@
-/* Boxes in layers with lines between them: categories, single tasks, or the places and transitions of a net. While the
-   boxes stay the same only their figures are put in anew, so that live colours take nothing from whoever reads or points. */
+/* Layered graphs: categories, single tasks, or the places and transitions of a net. While the boxes stay the same, only
+   their figures are updated, so that live updates do not disturb reading and pointing. */
 "use strict";
 const Graphs = (() => {
   const P = Plots;
   const LARGE = { least: 124, most: 240, high: 46, gap: 22, rows: 14, between: 40, pad: 10, mark: 0, font: "600 12.5px" };
   const SMALL = { least: 40, most: 200, high: 26, gap: 10, rows: 10, between: 36, pad: 7, mark: 12, font: "600 11.5px" };
-  const LANE = 9, EDGE = 4;  // pixels: between lines that pass a row of boxes, and around the drawing
+  const LANE = 9, EDGE = 4;  // pixels: between lines that pass a row of boxes, and margin of the drawing
   const MARKS = { done: "✓", failed: "✗", running: "▸" };
 
-  /* The nodes by how far they are from the first ones; a way back is left out, or there would be no first layer. */
+  /* The nodes by distance from the first ones. Back edges are ignored, since with a cycle there is no first layer. */
   function layers(count, edges) {
     const into = Array.from({ length: count }, () => []), out = Array.from({ length: count }, () => []);
     for (const [from, to] of edges) if (from !== to) { into[to].push(from); out[from].push(to); }
@@ -35,7 +35,7 @@ const Graphs = (() => {
     settle(rows, (at, k) => near[at][k]);
     return rows;
   }
-  /* Puts the items of each row where those are to which they have lines, so that few of them cross. */
+  /* Orders the items of each row by the positions of their neighbours, which reduces crossings. */
   function settle(rows, near) {
     const place = new Map(), number = (row) => row.forEach((at, i) => place.set(at, (i + 0.5) / row.length));
     rows.forEach(number);
@@ -50,9 +50,9 @@ const Graphs = (() => {
     }
   }
 
-  /* Layers that are too wide stand in several rows. A line that passes rows does so on lanes between their boxes; lines to
-     the same box, or from it, share one. Returns rows of items {at, wide, up, down} (`at` of a lane is -1), and of each edge
-     the items that it goes through, from top to bottom, and whether it goes up. */
+  /* Splits layers that are too wide into several rows. An edge passes rows on lanes between their boxes; edges to or from
+     the same box share a lane. Returns rows of items {at, wide, up, down} (`at` of a lane is -1), and for each edge the
+     items on its way from top to bottom, and whether it goes up. */
   function arranged(wides, edges, room, gap) {
     const first = layers(wides.length, edges), links = edges.filter(([from, to]) => from !== to);
     const degree = (k) => { const found = new Array(wides.length).fill(0); for (const edge of links) found[edge[k]]++; return found; };
@@ -60,7 +60,7 @@ const Graphs = (() => {
     const pack = (usable) => first.flatMap((layer) => {
       const total = layer.reduce((sum, at) => sum + wides[at] + gap, -gap), many = Math.max(1, Math.ceil(total / usable)), packed = [[]];
       let filled = 0;
-      const order = many > 1 ? [...layer.filter((at) => !out[at]), ...layer.filter((at) => out[at])] : layer;  // what others need stands nearest to them
+      const order = many > 1 ? [...layer.filter((at) => !out[at]), ...layer.filter((at) => out[at])] : layer;  // nodes with successors are nearest to them
       for (const at of order) {
         const row = packed[packed.length - 1];
         if (row.length && (filled + wides[at] > usable || (many > 1 && filled >= total / many))) { packed.push([at]); filled = wides[at] + gap; }
@@ -91,7 +91,7 @@ const Graphs = (() => {
     return found;
   }
 
-  /* Where items are along their rows: near those to which they have lines, in their order, with room between them. */
+  /* Positions of items in their rows: near their neighbours, in their order, with minimum distances. */
   function spread(rows, room, gap) {
     for (const row of rows) {
       const lanes = row.filter((item) => item.at < 0).length, boxes = row.reduce((sum, item) => sum + item.wide, 0) + gap * Math.max(0, row.length - lanes - 1);
@@ -105,7 +105,7 @@ const Graphs = (() => {
       row.slack = Math.max(0, room - at - (row[0].wide + row[row.length - 1].wide) / 2);
       row.forEach((item) => { item.x = EDGE + row[0].wide / 2 + row.slack / 2 + item.shift; });
     }
-    const place = (row, near) => {  // the least squares solution that keeps order and distances
+    const place = (row, near) => {  // least-squares solution that keeps order and distances
       const blocks = [];
       for (const item of row) {
         const others = near(item), wanted = (others.length ? others.reduce((sum, other) => sum + other.x, 0) / others.length : item.x) - item.shift;
@@ -126,7 +126,7 @@ const Graphs = (() => {
     const all = rows.flat(), least = Math.min(...all.map((item) => item.x - item.wide / 2)), most = Math.max(...all.map((item) => item.x + item.wide / 2));
     for (const item of all) item.x += EDGE + room / 2 - (least + most) / 2;
   }
-  /* The nodes that lines hold together, the first of each in order; those without any line are together the last. */
+  /* Connected components in order of their first nodes; nodes without edges form the last one. */
   function pieces(count, edges) {
     const whole = Array.from({ length: count }, (_, at) => at), touched = new Set(), found = new Map(), alone = [];
     const root = (at) => { while (whole[at] !== at) { whole[at] = whole[whole[at]]; at = whole[at]; } return at; };
@@ -138,8 +138,8 @@ const Graphs = (() => {
     }
     return [...found.values(), ...(alone.length ? [alone] : [])];
   }
-  /* Each piece is drawn for itself, and they stand side by side, in as many lines as it takes: `rows` of items and `ways` as
-     of `arranged`, with x and y, and how high all of it is. */
+  /* Lays out each component separately and places them side by side in as many lines as necessary: `rows` and `ways` as
+     from `arranged`, with x and y, and the total height. */
   function laid(wides, edges, usable, size) {
     const found = pieces(wides.length, edges), many = found.length > 1, apart = 2 * size.gap;
     const parts = found.map((nodes) => {
@@ -174,7 +174,7 @@ const Graphs = (() => {
     }
     return { rows, ways: parts.flatMap((part) => part.ways), high: y - (many ? size.rows : 0) };
   }
-  /* From the middle of the lower side of one box to the middle of the upper side of another; what goes up stands aside. */
+  /* From the bottom centre of one box to the top centre of another; upward lines are routed at the side. */
   function line({ through, back }, high) {
     const aside = (item) => item.x + (back && item.at >= 0 ? Math.min(16, item.wide / 4) : 0), [first, last] = [through[0], through[through.length - 1]];
     let d = `M${aside(first).toFixed(1)} ${first.y + high}`, [x, y] = [aside(first), first.y + high];
@@ -187,7 +187,7 @@ const Graphs = (() => {
     return [d, back ? `M${aside(first)} ${first.y + high}l4 6h-8Z` : `M${last.x} ${last.y}l4 -6h-8Z`];
   }
 
-  /* One box; `node.tell(now)` puts in other figures. */
+  /* One box; `node.tell(now)` updates its figures. */
   function box(node, [x, y, wide], size) {
     const group = P.shape("g", { class: "node-box" + (node.act ? " tip-able" : ""), tabindex: "-1", role: node.act ? "button" : "img" });
     const pad = node.round ? 16 : size.pad, told = P.shape("title", {}), ground = P.shape("rect", { class: "box", x, y, width: wide, height: size.high, rx: node.round ? size.high / 2 : 7 });
@@ -211,7 +211,7 @@ const Graphs = (() => {
     return { group, tell };
   }
 
-  /* Of all boxes one can be reached with Tab, the others from there with the arrows; Enter does what a click does. */
+  /* Tab reaches one of the boxes, arrow keys the others; Enter works like a click. */
   function walkable(boxes, rows, nodes) {
     const where = new Map();
     rows.forEach((row, r) => row.forEach((item, k) => where.set(item.at, [r, k])));
@@ -227,7 +227,7 @@ const Graphs = (() => {
   }
 
   /* {label, nodes: [{name, note, longest, round, state, parts: [[share, colour]], act}], edges: [[from, to, note]], small};
-     `longest` is what a note may grow to while a run goes on: boxes stay where they are. */
+     `longest` is the longest text that a note may have during the run, so that boxes need not move. */
   function of(o) {
     let boxes = [];
     const draw = (room, wide, label) => {

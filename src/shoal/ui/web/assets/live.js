@@ -1,5 +1,5 @@
-/* The live page of a run: its sections, and what each draws. Everything that comes from a run is put in as text, never as
-   markup. How parts come is in frame.js; drawing is left to plots.js. */
+/* The live page of a run: its sections and their content. Data from the run is inserted as text, never as markup.
+   frame.js receives the parts; plots.js draws. */
 "use strict";
 (() => {
   const P = Plots, make = P.element;
@@ -7,7 +7,7 @@
   const STATES = { done: "var(--good)", failed: "var(--bad)", cancelled: "var(--warn)", running: "var(--accent)", ready: "var(--ready)", waiting: "var(--idle)" };
   const { open: openTask, link: taskLink, mark, or } = TaskPage;
 
-  // ---- the head ------------------------------------------------------------------------------------------------------
+  // ---- page header ----------------------------------------------------------------------------------------------------
 
   function head() {
     const run = parts.run;
@@ -18,10 +18,10 @@
     about.textContent = run.id ? `Run ${run.id}, started ${moment} ${run.cluster ? `on ${run.nodes ? P.many(run.nodes, "node") : "the cluster"}` : "on " + run.host}, ${P.number(run.cores)} ${run.cores === 1 ? "core" : "cores"}` : "This workflow has not been run yet. The page starts when a run does.";
     document.title = (parts.progress && parts.progress.to_run && run.live ? P.shareOf(parts.progress.done, parts.progress.to_run) + " · " : "") + run.workflow;
   }
-  /* Of a net nobody knows how many tasks there will be. */
+  /* The number of tasks of a net is not known in advance. */
   const soFar = (p) => !p.to_run ? `${P.many(p.done, "task")} done so far` : `${P.shareOf(p.done, p.to_run)} of ${P.many(p.to_run, "task")} ${p.to_run === 1 ? "is" : "are"} done`;
 
-  // ---- how far it is -------------------------------------------------------------------------------------------------
+  // ---- progress -----------------------------------------------------------------------------------------------------
 
   section("progress", "Progress", ["progress", "running", "run"], (room) => {
     const bar = make("div"), tiles = make("div", { class: "tiles" }), going = make("div"), list = make("div");
@@ -62,15 +62,15 @@
       names.rate.value.textContent = P.number(p.rate);
       names.left.value.textContent = p.left === null ? "–" : P.estimate(p.left);
       names.left.under.textContent = p.left === null ? "remaining (no estimate yet)" : `remaining (${P.estimate(p.least)} to ${P.estimate(p.most)})`;
-      names.left.tile.classList.toggle("hidden", !live || Boolean(parts.net));  // how many tasks a net will have, nobody knows
+      names.left.tile.classList.toggle("hidden", !live || Boolean(parts.net));  // the number of tasks of a net is not known in advance
       names.running.tile.classList.toggle("hidden", !live);
       asked.classList.toggle("hidden", !live);
       if (!live) reason.classList.add("hidden");
       const running = parts.running || [];
       list.classList.toggle("hidden", !running.length);
       table.tell(running.map((r) => [[r.task, r.name, r.node], r.attempt, Math.max(0, p.elapsed - r.since)]));
-      list.style.minHeight = live ? Math.max(parseFloat(list.style.minHeight) || 0, list.offsetHeight) + "px" : "";  // what stands below shall not jump
-      const tenth = !live ? 11 : p.to_run ? Math.floor(10 * p.done / p.to_run) : -String(p.done).length;  // or ten times as many
+      list.style.minHeight = live ? Math.max(parseFloat(list.style.minHeight) || 0, list.offsetHeight) + "px" : "";  // content below must not jump
+      const tenth = !live ? 11 : p.to_run ? Math.floor(10 * p.done / p.to_run) : -String(p.done).length;  // announced at each tenth, or at each power of ten
       if (tenth !== spoken) {
         spoken = tenth;
         heard.textContent = live ? soFar(p) + (p.left === null ? "" : `, about ${P.estimate(p.left)} remaining`)
@@ -79,7 +79,7 @@
     };
   });
 
-  // ---- over time -----------------------------------------------------------------------------------------------------
+  // ---- over time ----------------------------------------------------------------------------------------------------
 
   function timeline() {
     const t = parts.time;
@@ -130,7 +130,7 @@
     };
   });
 
-  // ---- who ran what when ---------------------------------------------------------------------------------------------
+  // ---- Gantt chart --------------------------------------------------------------------------------------------------
 
   const NOTHING = { kind: "bars", begin: 0, end: 1, rows: [], row: [], start: [], length: [], category: [], bad: [], name: [], attempt: [], task: [] };
   class LiveGantt extends P.Gantt {
@@ -147,7 +147,7 @@
       this.whole = this.to - this.from >= 0.999 * (this.last - this.first);
       this.ask(120);
     }
-    /* The run goes on: there is more to see. */
+    /* Called when the run has progressed. */
     grow(end) {
       if (end === this.last && this.data !== NOTHING) return;
       this.last = Math.max(end, 1e-3);
@@ -191,7 +191,7 @@
     let was = false;
     return (mine) => {
       if (!show(mine, Boolean(parts.time && parts.progress && parts.progress.attempts + parts.progress.running))) return;
-      if (was && !parts.run.live) chart.ask(0);  // the server beside a run goes soon after it
+      if (was && !parts.run.live) chart.ask(0);  // the companion server stops soon after its run
       was = Boolean(parts.run && parts.run.live);
       const known = rowsOf("nodes").map((node) => node.name);
       choose.classList.toggle("hidden", known.length < 2);
@@ -200,11 +200,11 @@
     };
   });
 
-  // ---- the graph, and nets -------------------------------------------------------------------------------------------
+  // ---- task graph, and nets -----------------------------------------------------------------------------------------
 
   const goes = () => Boolean(parts.run && parts.run.live);
   section("graph", "Graph", ["graph", "run"], (room) => {
-    let drawn = null, single = window.innerWidth >= 700;  // in a narrow window lines between single tasks cannot be followed
+    let drawn = null, single = window.innerWidth >= 700;  // in a narrow window, lines between single tasks are too dense
     const tasks = (t) => ({ small: true, label: `Dependency graph of ${P.many(t.nodes.length, "task")}; arrow keys move between tasks`, edges: t.edges,
       nodes: t.nodes.map((n) => ({ name: n.name, state: n.state, note: n.state + (n.category ? `, ${n.category}` : ""), act: () => openTask(n.task) })) });
     const categories = (g) => ({ small: false, label: `Dependencies between the ${g.nodes.length} categories; the category table has the numbers`,
@@ -269,7 +269,7 @@
     };
   });
 
-  // ---- tables --------------------------------------------------------------------------------------------------------
+  // ---- tables -------------------------------------------------------------------------------------------------------
 
   function tabled(id, title, needs, told, columns, rows) {
     section(id, title, needs, (room) => {
@@ -327,7 +327,7 @@
   });
   section("path", "Critical path", ["critical", "run", "progress", "graph"], (room) => (mine) => {
     const c = parts.critical, p = parts.progress;
-    const far = !c && p && p.linked && p.attempts > 0 && parts.graph && !parts.graph.single;  // too many to do it all the time
+    const far = !c && p && p.linked && p.attempts > 0 && parts.graph && !parts.graph.single;  // too many for live updates
     if (!show(mine, Boolean(c) || far)) return;
     if (c) { if (!is(room)) follow(room, c); } else if (!room.firstChild) {
       const button = make("button", { onclick: async () => {
@@ -353,7 +353,7 @@
     { label: "examples", text: true, show: P.examples }],
   () => (parts.failures || []).map((f) => [f.text, f.outcome, f.attempts, f.given_up, f.seconds, f.categories.join(", ") + (f.other_categories ? ` and ${f.other_categories} more` : ""), f.examples]));
 
-  // ---- single tasks --------------------------------------------------------------------------------------------------
+  // ---- single tasks -------------------------------------------------------------------------------------------------
 
   let listCategory = () => {};
   const PAGE = 50, PIECE = 200;
@@ -365,7 +365,7 @@
     const more = make("button", { class: "hidden", onclick: () => load(true) }, "More"), told = make("p", { class: "soft", role: "status" });
     const form = make("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); load(); } }, search, state, category, make("button", {}, "Find"));
     room.append(form, told, table, more);
-    /* `next` is behind which task more can be had; null if all are shown. */
+    /* `next` is the task number after which the list continues; null if it is complete. */
     let rows = [], next = null, loaded = 0, was = false, turn = 0, busy = false, wanted = null, filter = {};
     const ask = (after, limit) => get("tasks?" + new URLSearchParams({ ...filter, limit, after }));
     const tell = (count) => {
@@ -386,7 +386,7 @@
       } catch (error) { told.textContent = said(error); }
       loaded = performance.now();
     }
-    /* The tasks from the row `from` on as they are now; no more of them than are shown. */
+    /* Reloads the visible tasks from the row `from` on. */
     async function renew(from, mine) {
       const found = await ask(from ? rows[from - 1].task : -1, PIECE), last = next === null ? Infinity : next, upTo = found.next === null ? Infinity : found.next;
       if (mine !== turn) return;
@@ -394,7 +394,7 @@
       if (found.next === null && !found.tasks.some((one) => one.task > last)) next = null;
       tell(found.matching === null ? null : found.matching + from);
     }
-    /* What is on the screen, or all of it, in pieces one after the other. */
+    /* Reloads the rows on the screen, or all rows, piece by piece. */
     async function refresh(all) {
       if (busy) { wanted = wanted || Boolean(all); return; }
       busy = true;
@@ -412,7 +412,7 @@
     }
     let scrolled = 0;
     table.addEventListener("scroll", () => { clearTimeout(scrolled); scrolled = setTimeout(() => { if (was) refresh(); }, 300); });
-    /* Of very many categories the graph has others than the table. */
+    /* With very many categories, the graph and the table may show different ones. */
     const chooseCategory = (name) => {
       if (![...category.options].some((one) => one.value === name)) category.append(make("option", { value: name }, name));
       category.value = name;
@@ -437,7 +437,7 @@
       const live = Boolean(parts.run && parts.run.live), box = node.getBoundingClientRect(), seen = box.bottom > 0 && box.top < innerHeight;
       if (first) { first = false; load(); }
       else if (was && !live) refresh(true);
-      else if (live && seen && (!state.value || !is(table)) && performance.now() - loaded > 2000) refresh();  // of one state rows come and go, which shall not move under a pointer
+      else if (live && seen && (!state.value || !is(table)) && performance.now() - loaded > 2000) refresh();  // with a state filter, rows come and go and must not move under the pointer
       was = live;
     };
   });

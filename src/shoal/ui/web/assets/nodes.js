@@ -1,5 +1,5 @@
-/* Machines side by side, each with what it holds, its queues and what it has moved; all bars of one kind have one scale.
-   Knows nothing of where the figures come from. Everything is put in as text, never as markup. */
+/* Node cards side by side: allocated resources, queues and transfers of each node; bars of one kind share one scale.
+   Independent of the source of the figures. Data is inserted as text, never as markup. */
 "use strict";
 const NodeMap = (() => {
   const P = Plots, make = P.element;
@@ -47,13 +47,13 @@ const NodeMap = (() => {
     }
     return { node, tell };
   }
-  /* What a node runs, in words; `doing` says of which categories. */
+  /* The running tasks of a node in words; `doing` has the counts by category. */
   function runs(row) {
     const what = (row.doing || []).map(([name, n]) => `${P.count(n)} ${name}`).join(", ");
     if (!row.running && row.wait && row.cores_held) return "waiting for inputs";
     return `${P.count(row.running)} running` + (what && row.running ? ": " + what : "");
   }
-  /* What a node has got from others, in words. */
+  /* What a node received from others, in words. */
   function told(row) {
     const found = [], reads = (row.hits || 0) + (row.fetched_files || 0);
     if (row.stolen) found.push(plural(row.stolen, "task") + " stolen");
@@ -62,7 +62,7 @@ const NodeMap = (() => {
     if (reads) found.push(`${P.percent(row.hits / reads)} of ${plural(reads, "input")} already on the node`);
     return found;
   }
-  /* `map.tell(rows)`: by name {cores, cores_held, memory_used, running, wait, local, shared, ...}; null is not known. */
+  /* `map.tell(rows)`: by name {cores, cores_held, memory_used, running, wait, local, shared, ...}; null means unknown. */
   function map(label) {
     const cards = new Map(), legend = make("ul", { class: "legend" }), room = make("div", { class: "nodes", role: "list", "aria-label": label });
     const node = make("div", {}, legend, room);

@@ -1,5 +1,5 @@
-/* Drawing for reports and live pages: areas, lines, bars, tables, and who ran what when. Everything that comes from a
-   run is put in as text, never as markup. Knows nothing of where the data comes from. */
+/* Drawings for reports and live pages: areas, lines, bars, tables and Gantt charts. Data from a run is inserted as text,
+   never as markup. Independent of the source of the data. */
 "use strict";
 const Plots = (() => {
   const SVG = "http://www.w3.org/2000/svg";
@@ -8,12 +8,12 @@ const Plots = (() => {
   const RAW = COLOURS.map((hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16));
   const LEFT = 62, RIGHT = 12, TOP = 8, BOTTOM = 26;
 
-  // ---- words ------------------------------------------------------------------------------------------------------
+  // ---- text ---------------------------------------------------------------------------------------------------------
 
   const { count, many, number, range, compact, percent, shareOf, bytes, seconds, estimate } = Quantities;
 
-  /* Controls, marks of direction and what cannot be seen become a replacement character, so that no name can turn around
-     the text that it stands in. All text of a run comes in through these two. */
+  /* Replaces control characters, direction marks and invisible characters, so that no name can disturb the text around it.
+     All text of a run passes through these two functions. */
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
   const known = new Map();
   function printable(words) {
@@ -26,12 +26,12 @@ const Plots = (() => {
       : value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).some((key) => key.search(UNSEEN) >= 0)
         ? Object.fromEntries(Object.entries(value).map(([key, one]) => [printable(key), one])) : value);
   }
-  /* What was written where this is shown, to ask for it. */
+  /* The original of a displayed string, for requests to the server. */
   const original = (shown) => known.has(shown) ? known.get(shown) : shown;
   const pen = document.createElement("canvas").getContext("2d");
   const FONT = 'system-ui, "Noto Sans", "Liberation Sans", sans-serif';
   function width(words, font) { pen.font = `${font} ${FONT}`; return pen.measureText(words).width; }
-  /* As much as there is room for; numbers at the end tell names apart, so the middle is left out. */
+  /* Truncates a name in the middle, because numbers at its end distinguish names. */
   function cut(words, room, font) {
     const all = [...words];
     let found = words;
@@ -39,7 +39,7 @@ const Plots = (() => {
     return found;
   }
 
-  // ---- elements ---------------------------------------------------------------------------------------------------
+  // ---- elements -----------------------------------------------------------------------------------------------------
 
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
@@ -67,7 +67,7 @@ const Plots = (() => {
     return element("ul", { class: "legend" }, ...entries.map(([name, paint]) => element("li", {}, swatch(paint), name)));
   }
 
-  // ---- scales -----------------------------------------------------------------------------------------------------
+  // ---- scales -------------------------------------------------------------------------------------------------------
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
   function timeTicks(begin, end, most) {
@@ -85,9 +85,9 @@ const Plots = (() => {
   }
   function niceBytes(least) {
     const unit = 1024 ** Math.max(0, Math.floor(Math.log(Math.max(1, least)) / Math.log(1024)));
-    return unit * ([1, 2, 5, 10, 20, 50, 128, 256, 512].find((step) => step >= least / unit) || 1024);  // 1,000 MiB are not a round number of GiB
+    return unit * ([1, 2, 5, 10, 20, 50, 128, 256, 512].find((step) => step >= least / unit) || 1024);  // 1,000 MiB is not a round number of GiB
   }
-  /* All of one axis in one unit, which `end` decides. */
+  /* All labels of an axis in one unit, chosen by `end`. */
   function clock(t, step, end) {
     if (t === 0) return "0";
     if (step < 0.001) return +(t * 1000).toFixed(3) + " ms";
@@ -100,7 +100,7 @@ const Plots = (() => {
     return step < 60 ? m + ":" + two(s) + " min" : m + " min";
   }
 
-  // ---- one drawing: its caption, its room, what is told when one points at it, and its figures as a table -----------
+  // ---- one drawing: caption, area, tooltip, and its figures as a table ----------------------------------------------
 
   let shownTip = null;
   function hideTip() { if (shownTip) { shownTip.remove(); shownTip = null; } }
@@ -116,7 +116,7 @@ const Plots = (() => {
     return element("div", {}, element("b", {}, head), element("table", {}, ...pairs.map(([name, value, paint]) =>
       element("tr", {}, element("td", {}, paint ? swatch(paint) : "", name), element("td", {}, value)))));
   }
-  /* `draw` and `extra` look at the figures anew each time, so that `update` need only be told that they have changed. */
+  /* `draw` and `extra` read the figures at each call, so `update` only signals that they have changed. */
   function drawing(caption, label, draw, extra = {}) {
     const room = element("div", { class: "plot" });
     const heard = element("div", { class: "heard", "aria-live": "polite" });
@@ -135,7 +135,7 @@ const Plots = (() => {
     requestAnimationFrame(again);
     figure.redraw = () => { wide = 0; again(); };
     figure.update = () => {
-      if (room.matches(":hover") || room.contains(document.activeElement)) return;  // somebody reads it
+      if (room.matches(":hover") || room.contains(document.activeElement)) return;  // in use: do not rebuild it now
       figure.redraw();
       if (entries) {
         const now = legend(extra.legend());
@@ -163,7 +163,7 @@ const Plots = (() => {
     room.append(svg);
     return { svg, x, y };
   }
-  /* Pointing with the mouse or with the arrow keys tells what is there. */
+  /* Shows the values at the position of the mouse or of the arrow-key cursor. */
   function pointable(room, svg, heard, buckets, xOf, tell) {
     const line = shape("line", { class: "cursor", y1: TOP, y2: svg.viewBox.baseVal.height - BOTTOM, visibility: "hidden" });
     svg.append(line);
@@ -193,7 +193,7 @@ const Plots = (() => {
   }
   const highest = (rows) => rows.reduce((most, row) => row.reduce((m, v) => v > m ? v : m, most), 0);
 
-  // ---- areas on top of each other -----------------------------------------------------------------------------------
+  // ---- stacked areas ------------------------------------------------------------------------------------------------
 
   function stacked(o) {
     const draw = (room, wide, label, heard) => {
@@ -228,9 +228,9 @@ const Plots = (() => {
     const entries = () => o.series.map((s) => [s.name, s.colour]).concat(o.idle ? [["idle", o.idleColour || "var(--idle)"]] : []);
     return updatable(o, drawing(o.caption, () => o.label, draw, { legend: entries, table }));
   }
-  /* Cores of attempts on other nodes, of which is told more when they have ended. */
+  /* Cores of attempts on other nodes, whose categories are known only when they have ended. */
   const underway = (values) => values.some((v) => v > 0) ? [{ name: "running on other nodes", values, colour: "var(--underway)" }] : [];
-  /* `figure.tell(more)` draws it with other figures. */
+  /* `figure.tell(more)` redraws it with new figures. */
   function updatable(o, figure) {
     figure.tell = (more) => { Object.assign(o, more); figure.update(); };
     return figure;
@@ -244,7 +244,7 @@ const Plots = (() => {
     return table([{ label: "from", show: seconds }, ...columns.map(([label]) => ({ label, show: o.unit }))], rows);
   }
 
-  // ---- lines: [{name, colour, points: [[t, v], ...]}], each value holds until the next one ---------------------------
+  // ---- lines: [{name, colour, points: [[t, v], ...]}], each value holds until the next one --------------------------
 
   function lines(o) {
     const draw = (room, wide, label, heard) => {
@@ -270,15 +270,15 @@ const Plots = (() => {
     return updatable(o, drawing(o.caption, () => o.label, draw, { legend: () => o.series.map((s) => [s.name, s.colour]), table: all }));
   }
 
-  // ---- tables and bars ------------------------------------------------------------------------------------------------
+  // ---- tables and bars ----------------------------------------------------------------------------------------------
 
   const kindOf = (column) => column.text ? column.long ? "text long" : "text" : "";
 
-  /* columns: [{label, show, text, long, help}], long for sentences; a click on a head sorts. */
+  /* columns: [{label, show, text, long, help}], `long` for sentences; a click on a column head sorts. */
   function table(columns, rows, options = {}) {
     let sorted = -1, turned = false;
     const body = element("tbody");
-    /* What has not changed stays where it is, with what a reader has opened or marked there. */
+    /* Unchanged rows keep their elements, with everything the user has opened or selected there. */
     const fill = () => {
       rows.forEach((row, r) => {
         const line = body.rows[r] || body.insertRow();
@@ -309,7 +309,7 @@ const Plots = (() => {
         return turned ? -order : order;
       });
     };
-    /* Whether somebody is in a row in which now something else would stand. */
+    /* Whether the focus or pointer is in a row that would now change its content. */
     const takes = (more) => {
       const line = body.contains(document.activeElement) && document.activeElement.closest("tr");
       return line && JSON.stringify((more[line.sectionRowIndex] || [])[0]) !== line.cells[0].told;
@@ -325,9 +325,9 @@ const Plots = (() => {
     };
     return room;
   }
-  /* What is said below a table of nodes that has not all of them. */
+  /* The note below an incomplete table of nodes. */
   const cutOff = (shown, all) => shown < all ? `The first ${count(shown)} of ${many(all, "node")}.` : "";
-  /* Of a cause of failures some [name, sentence]; what is said of several stands there once. */
+  /* Examples of a cause of failure as [name, sentence]; repeated sentences appear once. */
   function examples(list) {
     const by = new Map();
     for (const [name, words] of list) by.set(words, (by.get(words) || new Set()).add(name));
@@ -349,7 +349,7 @@ const Plots = (() => {
       return element("div", { class: "row", role: "listitem" }, element("div", {}, row.name), element("div", { class: "track", "aria-hidden": "true" }, fill), element("div", { class: "value" }, row.text));
     }));
   }
-  /* One bar made of parts: [{name, value, colour, text}] */
+  /* One stacked bar: [{name, value, colour, text}] */
   function whole(parts, label) {
     const total = parts.reduce((sum, part) => sum + part.value, 0) || 1;
     const bar = element("div", { class: "bar", role: "img", "aria-label": label + ": " + parts.map((p) => p.name + " " + p.text).join(", ") });
@@ -362,7 +362,7 @@ const Plots = (() => {
     return element("div", {}, bar, legend(parts.map((part) => [`${part.name}: ${part.text}`, part.colour])));
   }
 
-  // ---- who ran what when ----------------------------------------------------------------------------------------------
+  // ---- Gantt chart --------------------------------------------------------------------------------------------------
 
   class Gantt {
     static enter = "zooms in";
@@ -405,7 +405,7 @@ const Plots = (() => {
       for (const row of rows) row.sort((a, b) => this.data.start[a] - this.data.start[b]);
       return rows;
     }
-    /* As wide as the names of the rows, up to a third of the drawing. */
+    /* Width of the row names, at most a third of the drawing. */
     get left() { return Math.max(40, Math.min(180, this.room.clientWidth * 0.34, this.widest + 10)); }
     listen() {
       const canvas = this.canvas;
@@ -437,7 +437,7 @@ const Plots = (() => {
       canvas.addEventListener("blur", () => this.drop());
     }
 
-    // With the keyboard: from bar to bar, or over the cells of a picture.
+    // Keyboard: moves from bar to bar, or over the cells of a raster image.
 
     pick(down, along) {
       if (this.cells) { this.pickCell(down, along); return; }
@@ -451,7 +451,7 @@ const Plots = (() => {
       if (end < this.from || start > this.to || (start < this.from && end - start < span)) this.show(start - span / 4, start + 3 * span / 4);
       this.soon(() => this.tellPicked());
     }
-    /* Of the rows above or below the first that has any, the bar that was there at about the same time. */
+    /* In the next row above or below that has bars, the bar at about the same time. */
     nearest(down) {
       const middle = this.data.start[this.picked] + this.data.length[this.picked] / 2;
       const away = (i) => Math.max(this.data.start[i] - middle, middle - this.data.start[i] - this.data.length[i], 0);
@@ -478,7 +478,7 @@ const Plots = (() => {
         this.heard.textContent = `${this.data.rows[row]}, after ${seconds(t)}: ${pairs.map(([name, value]) => `${name} ${value}`.trim()).join(", ")}`;
       });
     }
-    /* What Enter does: here it goes nearer. */
+    /* Action of Enter: zoom in. */
     choose() {
       if (this.cells) { if (this.cell) this.zoom(0.25, this.cell.t); }
       else if (this.picked !== undefined) this.show(this.data.start[this.picked] - 2 * this.data.length[this.picked], this.data.start[this.picked] + 3 * this.data.length[this.picked]);
@@ -568,14 +568,14 @@ const Plots = (() => {
           covered = x + width;
         }
       });
-      pen.fillStyle = bad;  // on top of all, or a short one could not be seen
+      pen.fillStyle = bad;  // drawn last, so that short ones remain visible
       for (const i of this.bad) {
         const x = left + (this.data.start[i] - this.from) * scale, mark = Math.max(3, high / 3);
         pen.fillRect(x, this.top + this.data.row[i] * this.pitch + high - mark, Math.max(this.data.length[i] * scale, 3), mark);
       }
       pen.restore();
     }
-    /* One pixel per cell in a small picture, which is then stretched row by row: quick enough for every frame. */
+    /* Draws one pixel per cell into a small image and stretches it row by row: fast enough for every frame. */
     drawCells(pen, left, room, gap) {
       const pixels = this.data.pixels, all = this.data.end - this.data.begin, rows = this.data.rows.length;
       const columns = Math.ceil(room * (window.devicePixelRatio || 1)), per = (this.to - this.from) / all * pixels / columns;

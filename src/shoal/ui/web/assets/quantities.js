@@ -1,5 +1,5 @@
-/* How counts, durations, sizes and shares are written, by the rules of shoal.core.quantities; a test compares both.
-   What is not known is a dash. */
+/* Formatting of counts, durations, sizes and shares, by the rules of shoal.core.quantities; a test compares both.
+   Unknown values are shown as a dash. */
 "use strict";
 const Quantities = (() => {
   const MINUS = "−", UNKNOWN = "–", MINUTE = 60, HOUR = 3600, DAY = 86400, YEAR = 31557600;
@@ -51,7 +51,7 @@ const Quantities = (() => {
     if (hours < 100 * 24) return Math.floor(hours / 24) + " d " + hours % 24 + " h";
     return days < 1000 ? days + " d" : threeDigits(s / YEAR) + " years";
   }
-  /* What is guessed has one number and one unit. */
+  /* Estimates are rounded to one number and one unit. */
   function estimate(s) {
     if (unknown(s)) return UNKNOWN;
     if (s <= 0) return "0 s";

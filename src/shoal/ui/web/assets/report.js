@@ -1,4 +1,4 @@
-/* The page of a report: sections of one run, or two runs held against each other. Drawing is left to plots.js. */
+/* The page of a report: sections of one run, or a comparison of two runs. plots.js draws. */
 "use strict";
 (() => {
   const P = Plots, make = P.element;
@@ -12,7 +12,7 @@
   const change = (by) => Math.abs(by) < 0.0005 ? "same" : by > 4 ? `${P.number(1 + by)} times` : (by > 0 ? "+" : "−") + P.percent(Math.abs(by));
   const moment = (t) => new Date(t * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
-  // ---- the head ------------------------------------------------------------------------------------------------------
+  // ---- page header ----------------------------------------------------------------------------------------------------
 
   function theme() {
     const root = document.documentElement;
@@ -42,7 +42,7 @@
       make("li", {}, make("a", { href: "#" + part.id }, part.querySelector("h2").textContent)))));
   }
 
-  // ---- one run -------------------------------------------------------------------------------------------------------
+  // ---- one run ------------------------------------------------------------------------------------------------------
 
   function tiles(run) {
     const f = run.figures, told = run.progress;
@@ -145,7 +145,7 @@
     const places = run.figures.crowded ? `${P.number(r.cores)} concurrent tasks` : `${P.number(r.cores)} cores`;
     const why = { work: "total work divided by their number", path: "the longest chain of tasks", depth: "work that has to wait for dependencies" }[r.bound_by];
     const rows = [{ name: "lower bound", value: r.bound, text: P.seconds(r.bound), colour: "var(--good)" }];
-    /* The scheduler itself where it was simulated, else the simple arithmetic. */
+    /* The result of the simulated scheduler if there is one, else of list scheduling. */
     const again = r.simulated ? r.simulated.seconds : r.method === "list schedule" ? r.computed : null;
     if (again !== null) rows.push({ name: r.simulated ? "simulated with Shoal's scheduler" : "list schedule", value: again, text: P.seconds(again) });
     if (r.foreseen !== null) rows.push({ name: "predicted from earlier runs", value: r.foreseen, text: P.seconds(r.foreseen), colour: "var(--warn)" });
@@ -220,7 +220,7 @@
     return [story, utilisation, gantt, categories, path, predicted, files, throttle, failures, environment].map((part) => part(run, id)).filter(Boolean);
   }
 
-  // ---- two runs ------------------------------------------------------------------------------------------------------
+  // ---- two runs -----------------------------------------------------------------------------------------------------
 
   function compared([a, b]) {
     const difference = (x, y) => x === y ? "same" : x ? change(y / x - 1) : "–";
@@ -257,7 +257,7 @@
       const which = one !== "ok" && two !== "ok" ? `Neither run completed (${one}, ${two})` : one !== "ok" ? `The first run did not complete (${one})` : `The second run did not complete (${two})`;
       said.push(which + ", so their wall times cannot be compared.");
     }
-    if (x > 0 && y > 0) said.push(`The second run ${how} the first: ${P.seconds(y)} instead of ${P.seconds(x)}.`);  // one may have been killed at once
+    if (x > 0 && y > 0) said.push(`The second run ${how} the first: ${P.seconds(y)} instead of ${P.seconds(x)}.`);  // a run may have been killed at its start
     if (a.figures.cores !== b.figures.cores) said.push(`It used ${P.number(b.figures.cores)} cores, the first run ${P.number(a.figures.cores)}.`);
     const parts = [["successful attempts", a.figures.busy, b.figures.busy], ["idle cores", a.figures.idle, b.figures.idle], ["failed attempts", a.figures.lost, b.figures.lost]];
     const [name, from, to] = parts.reduce((most, part) => Math.abs(part[2] - part[1]) > Math.abs(most[2] - most[1]) ? part : most);
@@ -266,7 +266,7 @@
     return said.join(" ");
   }
 
-  // ---- all of it -----------------------------------------------------------------------------------------------------
+  // ---- whole page ---------------------------------------------------------------------------------------------------
 
   head();
   const main = document.getElementById("content");

@@ -1,6 +1,5 @@
-/* One task in a dialog: what is known of it, its attempts, its use over time, what it wrote, and why it is where it is.
-   While it is open and the task is not over it follows the run. What has not changed stays, with focus, scroll position
-   and whatever a reader has opened. */
+/* The dialog of one task: its data, attempts, resource usage, output, and the explanation of its state. While it is open
+   and the task is not over, it follows the run. Unchanged elements stay, with focus, scroll position and open sections. */
 "use strict";
 const TaskPage = (() => {
   const P = Plots, make = P.element;
@@ -42,7 +41,7 @@ const TaskPage = (() => {
     mine.busy = false;
     if (mine.missed) { mine.missed = false; follow(); }
   }
-  /* Something has changed: it is asked for again, at once if it is the end of the run, otherwise at most every second. */
+  /* The run has changed: reloads the task, at once if the run has ended, otherwise at most every second. */
   function follow() {
     const mine = shown;
     if (!mine || mine.over) return;
@@ -71,7 +70,7 @@ const TaskPage = (() => {
       const end = words !== null && written.scrollTop + written.clientHeight > written.scrollHeight - 8;
       if (words && found.startsWith(words)) written.append(found.slice(words.length)); else written.textContent = found;
       words = found;
-      if (end) written.scrollTop = written.scrollHeight;  // who looks at the end goes on to do so
+      if (end) written.scrollTop = written.scrollHeight;  // keeps showing the end if the user is there
     };
     const tell = (task) => {
       const going = task.running ? ` · attempt ${task.running.attempt} running` + (task.running.pid ? `, process ${task.running.pid}` : "") + (parts.run && parts.run.cluster ? ` on ${task.running.node}` : "") : "";
@@ -81,7 +80,7 @@ const TaskPage = (() => {
       attempts.tell(task.attempts.map((a) => [a.attempt, a.outcome, a.node, a.started, a.ended - a.started, a.cpu, a.memory, a.memory_limit, a.made, a.message]));
       const latest = task.running ? task.running.attempt : task.attempts.length ? task.attempts[task.attempts.length - 1].attempt : 0;
       if (latest && !curves) course.append(make("h3", {}, "Resource usage over time"), curves = Course.of(task, read));
-      else if (curves && curves.tell(task) && chosen) read(latest);  // it shows the latest attempt, which is another now
+      else if (curves && curves.tell(task) && chosen) read(latest);  // it shows the latest attempt, and there is a new one
       needs.tell(task.needs);
       needed.tell(task.needed_by);
       if (!chosen || (task.running && chosen === task.running.attempt) || chosen === latest) read(chosen);
@@ -101,7 +100,7 @@ const TaskPage = (() => {
     } };
   }
 
-  /* The workflow is loaded for this, in a process: once, and again when the task's state has changed. */
+  /* Needs a process that loads the workflow, so it is requested once, and again when the task's state has changed. */
   function why(mine, room) {
     const total = parts.progress ? parts.progress.to_run + parts.progress.up_to_date : 0, first = !room.firstChild;
     if (total <= MANY) { askWorkflow(mine, room); return; }
