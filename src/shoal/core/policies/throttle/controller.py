@@ -59,7 +59,21 @@ class Controller(Protocol):
         """What was learned of the categories, to be kept and shared."""
 
 
-class SlotsController:
+class _FixedController:
+    """A controller that learns nothing and starts no category with fewer tasks than it allows."""
+
+    def know(self, category: str, profile: UsageProfile, start: int) -> None:
+        """Nothing follows from it."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """There is no beginning."""
+        return False
+
+    def profiles(self) -> dict[str, UsageProfile]:
+        return {}
+
+
+class SlotsController(_FixedController):
     """A fixed number of places for tasks of all categories, first come first served."""
 
     def __init__(self, count: int) -> None:
@@ -77,18 +91,8 @@ class SlotsController:
             left -= min(cap, round(turnout.running) + turnout.waiting)
         return verdicts
 
-    def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it."""
 
-    def widen(self, category: str, level: int) -> bool:
-        """There is no beginning."""
-        return False
-
-    def profiles(self) -> dict[str, UsageProfile]:
-        return {}
-
-
-class ContractOnly:
+class ContractOnly(_FixedController):
     """No throttle: what the contract admits runs."""
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
@@ -97,16 +101,6 @@ class ContractOnly:
             category: ThrottleVerdict(None, ControllerState.FIXED, reason, rate=rate_of(period, category))
             for category in period.turnout
         }
-
-    def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it."""
-
-    def widen(self, category: str, level: int) -> bool:
-        """There is no beginning."""
-        return False
-
-    def profiles(self) -> dict[str, UsageProfile]:
-        return {}
 
 
 def rate_of(period: Period, category: str) -> float:
