@@ -76,12 +76,8 @@ SMALL_MODULES: set[str] = {
 MANY_PARAMETERS: set[str] = {
     "shoal.cluster.agent.run_share.RunShare",
     "shoal.cluster.agent.task_files.TaskFiles",
-    "shoal.cluster.remote_run.RemoteRun",
-    "shoal.cluster.session.ClusterSession",
     "shoal.core.explain.scheduler_source.SingleNodeSource",
     "shoal.core.peer_scheduler.PeerScheduler",
-    "shoal.execution.local_run.LocalRun",
-    "shoal.execution.nets.run.NetRun",
 }
 MANY_ATTRIBUTES: set[str] = {
     "shoal.cluster.agent.agent.Agent",

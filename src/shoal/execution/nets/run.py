@@ -12,6 +12,8 @@ from concurrent.futures import TimeoutError as Late
 from types import CodeType, FunctionType
 from typing import Any
 
+import msgspec
+
 from shoal.errors import InputError, RunError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.options import CallOptionValues
@@ -100,6 +102,17 @@ class NetFailed(RunError):  # noqa: N818  # what happened, in the words users se
     """A net ended without a result because something in it failed."""
 
 
+class NetBegin(msgspec.Struct, frozen=True):
+    """How a run of a net begins."""
+
+    seed: int | None = None
+    """The seed of random choices; None draws one."""
+    afresh: bool = False
+    """Begin anew where an earlier run was cut short."""
+    words: Sequence[str] = ()
+    """The parameters with which the net was made."""
+
+
 class NetRun:
     """One run of a net. All methods may be called from any thread."""
 
@@ -107,18 +120,16 @@ class NetRun:
         self,
         net: Net,
         client: ExecutorClient,
+        begin: NetBegin,
         *,
         workspace: Workspace | None = None,
-        seed: int | None = None,
-        afresh: bool = False,
         directory: str | None = None,
-        words: Sequence[str] = (),
         listener: NetListener | None = None,
         wishes: CallOptionValues | None = None,
     ) -> None:
-        """With a workspace its ledger is kept there, and a run that was cut short is gone on with unless `afresh`.
+        """With a workspace the run writes its ledger there, and resumes a run that was cut short.
 
-        `words` are the parameters with which the net was made, `wishes` what tasks ask for that do not say so.
+        `wishes` are the options of tasks that do not set their own.
         """
         self.net = net
         self.resumed = False
@@ -127,7 +138,7 @@ class NetRun:
         """The cluster where tasks of a client that was killed were ended first."""
         self._client = client
         self._workspace = workspace
-        self._words = list(words)
+        words = self._words = list(begin.words)
         sender = NetTaskSender(net, client, directory, wishes)
         identity = os.urandom(6).hex()
         journal = None
@@ -137,14 +148,14 @@ class NetRun:
         try:
             if workspace is not None:
                 self.ended_on = self._end_others(workspace)
-                past = PastNetRun() if afresh else past_of(net, workspace, words)
+                past = PastNetRun() if begin.afresh else past_of(net, workspace, words)
                 self.resumed = past.begun is not None
-                begin = run_started(identity, words, client.node.amounts)
-                journal = NetJournal(workspace, net.name, begin, past.done)
-                flow = self._gone_on(past, journal) if self.resumed else self._begun(seed, journal)
+                started = run_started(identity, words, client.node.amounts)
+                journal = NetJournal(workspace, net.name, started, past.done)
+                flow = self._gone_on(past, journal) if self.resumed else self._begun(begin.seed, journal)
                 self._note_where(workspace)
             else:
-                flow = NetFlow(net, seed)
+                flow = NetFlow(net, begin.seed)
         except BaseException as error:
             if journal is not None:
                 journal.give_up(str(error), 0)
@@ -340,7 +351,7 @@ def start(
     if name is not None and (not isinstance(name, str) or not name or name[0] == "." or {os.sep, "\0"} & set(name)):
         raise InputError(f"{name!r} cannot be the name of a ledger", remedy="use a plain file name")
     workspace = Workspace(name) if name is not None else None
-    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, wishes=wishes)
+    return NetRun(net, client, NetBegin(seed, afresh), workspace=workspace, wishes=wishes)
 
 
 def problems_in_words(problems: Sequence[str]) -> list[str]:

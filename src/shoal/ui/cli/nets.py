@@ -22,7 +22,7 @@ from shoal.errors import InputError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.executor import cluster_client
 from shoal.execution.nets.journal import read_past
-from shoal.execution.nets.run import NetRun, digest_of, problems_in_words, replayed
+from shoal.execution.nets.run import NetBegin, NetRun, digest_of, problems_in_words, replayed
 from shoal.execution.processes.shell import NO_BASH, program
 from shoal.execution.processes.wakeup import heeded
 from shoal.execution.requests import answer, names_to_cancel, take_puts, why_stopped
@@ -404,10 +404,9 @@ def run_net(
             run = NetRun(
                 net,
                 client,
+                NetBegin(afresh=arguments.force, words=words),
                 workspace=workspace,
-                afresh=arguments.force,
                 directory=workspace.base,
-                words=words,
                 listener=display,
             )
             display.begin(net.name, run.resumed, client.node.get("cores") / FRACTION)
