@@ -73,12 +73,7 @@ SMALL_MODULES: set[str] = {
     "shoal.ui.web.critical_process",  # runs in a process of its own
 }
 """Modules below 60 lines with one importer at most, each with its reason."""
-MANY_PARAMETERS: set[str] = {
-    "shoal.cluster.agent.run_share.RunShare",
-    "shoal.cluster.agent.task_files.TaskFiles",
-    "shoal.core.explain.scheduler_source.SingleNodeSource",
-    "shoal.core.peer_scheduler.PeerScheduler",
-}
+MANY_PARAMETERS: set[str] = set()
 MANY_ATTRIBUTES: set[str] = {
     "shoal.cluster.agent.agent.Agent",
     "shoal.cluster.agent.run_share.RunShare",

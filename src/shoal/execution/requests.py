@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from shoal.core.explain.answer import Answer, RunAnswer
-from shoal.core.explain.scheduler_source import SingleNodeSource
+from shoal.core.explain.scheduler_source import DriverFacts, SingleNodeSource
 from shoal.core.graph import Graph, find_task, lookup_tasks
 from shoal.core.scheduler import Scheduler
 from shoal.errors import InputError
@@ -278,7 +278,7 @@ def answer_questions(
             question = msgspec.json.decode(request, type=ExplainQuestion)
             since = {task: moment for task, moment in question.since.items() if task in broker.running}
             known = (graph, statuses, broker, now, unbegun)
-            source = SingleNodeSource(*known, since=since, reasons=reasons, order=order, stopping=stopping)
+            source = SingleNodeSource(*known, driver=DriverFacts(since, reasons, order, stopping))
             told = msgspec.json.encode(_told(source, graph, question.task))
         except _NO_ANSWER:
             told = msgspec.json.encode(ExplainReply())  # a question must not harm the run

@@ -28,7 +28,7 @@ from shoal.core.peer_messages import (
     TasksPlaced,
     TaskTransfer,
 )
-from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
+from shoal.core.peer_scheduler import Event, MemberCommand, PeerOptions, PeerScheduler
 from shoal.core.policies.order import DEFAULT_ORDER, ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import Gathering, is_of_use
 from shoal.core.policies.retry import AttemptOutcome
@@ -131,13 +131,15 @@ class ClusterRun:
             node,
             broker,
             self.roster,
-            policy=options.policy,
+            PeerOptions(
+                policy=options.policy,
+                threshold=options.threshold,
+                patience=options.patience,
+                stealing=options.stealing,
+                look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
+                seed=options.seed,
+            ),
             bandwidth=kind.link,
-            threshold=options.threshold,
-            patience=options.patience,
-            stealing=options.stealing,
-            look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
-            seed=options.seed,
             gathering=self._gathering(node),
         )
         self.kinds[node] = kind
