@@ -236,7 +236,6 @@ class RunShare:
         self.mark = f"{here}.{run}"
         """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
         self.chores = TaskSetup(run, about, work.profiles, stored.specs)
-        self._depot = depot
         self.goods = self._make_goods(depot, spool) if depot is not None else None
         self._places: dict[int, int] = {}
         """Of tasks that wait for their inputs: in whose place they will run."""
@@ -664,9 +663,6 @@ class RunShare:
             about = show_seconds(round(expected))
             why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
             self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=why)))
-
-    def why_stranded(self, task: int) -> str:
-        return self.stranded.why(task, self._capacities())
 
     def has(self, task: int) -> bool:
         return task in self.member.broker.state or task in self.stranded or task in self._ended

@@ -43,7 +43,7 @@ _KILLED_BY = 5.0  # how long a killed process may take to end before `close` giv
 
 
 def _ignore(descriptor: int) -> None:
-    """Do nothing: for callers that ask `filenos` instead."""
+    """Does nothing: for callers that do not poll."""
 
 
 class WorkerPool:
@@ -146,10 +146,6 @@ class WorkerPool:
         """Results of calls that no worker has; `enforce` tells them."""
         self._settled += results
         self._due = time.monotonic()
-
-    def filenos(self) -> list[int]:
-        """What to poll for reading."""
-        return list(self._by_descriptor)
 
     def pids(self) -> list[int]:
         """The worker processes, each the leader of its own process group."""
