@@ -88,7 +88,6 @@ MANY_ATTRIBUTES: set[str] = {
     "shoal.ledger.run_fold.RunFold",
     "shoal.ledger.statistics.Statistics",
     "shoal.ledger.workspace.Workspace",
-    "shoal.sim.cluster.run.ClusterRun",
     # Records: a field is a column of a file, of a message or of a table.
     "shoal.cluster.agent.messages.ClusterNodeFacts",
     "shoal.cluster.agent.run_description.LogEntry",
