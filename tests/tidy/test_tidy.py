@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
+
+
+def python_files(folder: str) -> list[Path]:
+    """The Python files below a folder of the repository.
+
+    A ledger names a directory after each workflow file, so a path that ends in `.py` may be a directory.
+    """
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if path.is_file())
+
+
+SOURCES = python_files("src")
+EVERYTHING = [*SOURCES, *python_files("tests"), *python_files("bench")]
 
 LONG_FUNCTIONS: set[str] = set()
 BROAD_HANDLERS: set[str] = {
@@ -49,8 +59,118 @@ BROAD_HANDLERS: set[str] = {
     "shoal.execution.executor.future.unpickled_error",
 }
 LONG_FILES: set[str] = set()
+SMALL_MODULES: set[str] = {
+    "shoal.__main__",  # an entry point: python -m shoal
+    "shoal.monitor",  # public: what users import
+    "shoal.runtime",  # public: what users import
+    "shoal.schedulers",  # public: what users import
+    "shoal.former_names",  # loaded with every import of shoal, so it stays apart from what takes time to load
+    "shoal.compat.resource_monitor.plot",  # loaded only where a plot is asked for
+    "shoal.ui.cli.convert",  # an entry point: loaded by its name, one module per command
+    "shoal.ui.cli.monitor",  # the same
+    "shoal.ui.cli.put",  # the same
+    "shoal.ui.report.page",  # the same page for each kind of report
+    "shoal.ui.web.critical_process",  # runs in a process of its own
+}
+"""Modules below 60 lines with one importer at most, each with its reason."""
+MANY_PARAMETERS: set[str] = set()
+MANY_ATTRIBUTES: set[str] = {
+    "shoal.cluster.agent.agent.Agent",
+    "shoal.cluster.agent.run_share.RunShare",
+    "shoal.cluster.call_client.ClusterCallPool",
+    "shoal.cluster.messaging.messenger.Messenger",
+    "shoal.cluster.remote_run.RemoteRun",
+    "shoal.core.peer_scheduler.PeerScheduler",
+    "shoal.core.policies.throttle.hill_climber.Climber",
+    "shoal.core.scheduler.Scheduler",
+    "shoal.execution.local_run.LocalRun",
+    "shoal.execution.processes.process.ProcessRunner",
+    "shoal.ledger.run_fold.RunFold",
+    "shoal.ledger.statistics.Statistics",
+    "shoal.ledger.workspace.Workspace",
+    # Records: a field is a column of a file, of a message or of a table.
+    "shoal.cluster.agent.messages.ClusterNodeFacts",
+    "shoal.cluster.agent.run_description.LogEntry",
+    "shoal.core.explain.answer.Answer",
+    "shoal.formats.rocrate.facts.RunFacts",
+    "shoal.ledger.records.TaskEnded",
+    "shoal.ledger.views.attempts.End",
+    "shoal.ledger.views.tables.CategoryRow",
+    "shoal.ledger.views.tables.NodeRow",
+}
+OTHER_MESSAGES: set[str] = {
+    "shoal.cluster.agent.messages.PeerSchedulerMessage",
+    "shoal.cluster.agent.messages.SubmissionPiece",
+    "shoal.cluster.agent.messages.SourcePart",
+    "shoal.cluster.agent.messages.StagedFileFacts",
+    "shoal.cluster.agent.messages.ClusterRunFacts",
+    "shoal.cluster.agent.messages.ClusterNodeFacts",
+    "shoal.cluster.agent.messages.AgentClock",
+    "shoal.cluster.agent.messages.MessageSender",
+    "shoal.cluster.call_protocol.StreamPart",
+    "shoal.cluster.call_protocol.CallStream",
+    "shoal.cluster.call_protocol.SessionOpened",
+    "shoal.cluster.call_protocol.FunctionGiven",
+    "shoal.cluster.call_protocol.FunctionDropped",
+    "shoal.cluster.call_protocol.CallsGiven",
+    "shoal.cluster.call_protocol.CallCancelled",
+    "shoal.cluster.call_protocol.SessionClosed",
+    "shoal.cluster.call_protocol.CallServerStatus",
+    "shoal.cluster.call_protocol.CallsEnded",
+    "shoal.core.peer_messages.ReadyTask",
+    "shoal.core.peer_messages.TaskTransfer",
+    "shoal.core.peer_messages.Roster",
+    "shoal.core.peer_messages.TasksPlaced",
+    "shoal.core.peer_messages.PeerMessageReceived",
+    "shoal.core.peer_messages.PeersChanged",
+    "shoal.core.peer_messages.QueueNearlyEmpty",
+    "shoal.core.peer_messages.PolicyChanged",
+    "shoal.core.peer_messages.Send",
+    "shoal.core.peer_messages.Prefetch",
+    "shoal.core.peer_messages.HandBack",
+    "shoal.core.peer_messages.UnacknowledgedTransfer",
+    "shoal.core.peer_messages.Transfers",
+    "shoal.core.scheduler_messages.Cramped",
+    "shoal.core.scheduler_messages.TaskResult",
+    "shoal.core.scheduler_messages.TasksReady",
+    "shoal.core.scheduler_messages.TasksEnded",
+    "shoal.core.scheduler_messages.TaskGrew",
+    "shoal.core.scheduler_messages.CancelRequested",
+    "shoal.core.scheduler_messages.CapacityChanged",
+    "shoal.core.scheduler_messages.CapsChanged",
+    "shoal.core.scheduler_messages.DrainRequested",
+    "shoal.core.scheduler_messages.DrainEnded",
+    "shoal.core.scheduler_messages.TimePassed",
+    "shoal.core.scheduler_messages.Start",
+    "shoal.core.scheduler_messages.Accept",
+    "shoal.core.scheduler_messages.Retry",
+    "shoal.core.scheduler_messages.GiveUp",
+    "shoal.core.scheduler_messages.Kill",
+    "shoal.core.scheduler_messages.WakeAt",
+    "shoal.data.memory.protocol.MemoryNode",
+    "shoal.data.memory.protocol.MemoryOperationRefused",
+    "shoal.data.memory.protocol.Peers",
+    "shoal.data.memory.protocol.DescriptorLine",
+    "shoal.data.transfer_messages.BadMessageError",
+    "shoal.data.transfer_messages.RefusedError",
+    "shoal.data.transfer_messages.DataGrant",
+    "shoal.execution.calls.messages.CallResult",
+    "shoal.execution.calls.protocol.Page",
+    "shoal.execution.calls.protocol.ValueOf",
+    "shoal.execution.processes.launcher_messages.MessageLink",
+}
+"""Classes of message modules that are not messages, or whose names are those of the scheduler's inputs and outputs.
+
+The class names of tagged structs are on the wire or in files, so they stay.
+"""
 FUNCTION_LINES = 60
 FILE_LINES = 800
+SMALL_MODULE_LINES = 60
+CLASS_ATTRIBUTES = 20
+CONSTRUCTOR_PARAMETERS = 8
+PACKAGES = 12
+MODULES = 400
+MESSAGE_ENDINGS = ("Request", "Reply", "Event", "Command")
 
 
 def module_name(path: Path) -> str:
@@ -118,6 +238,98 @@ def test_broad_handlers_stand_only_at_the_top_of_a_process() -> None:
 
 def test_files_have_one_subject() -> None:
     assert {module_name(path) for path in SOURCES if len(path.read_text().splitlines()) > FILE_LINES} == LONG_FILES
+
+
+def classes(path: Path) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class at the top of a module with its dotted name."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            yield f"{module_name(path)}.{node.name}", node
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """What an object of the class carries: fields that the body declares, and what methods assign on self."""
+    declared = {
+        each.target.id
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        if "ClassVar" not in ast.unparse(each.annotation)
+    }
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assigned = {
+        each.attr
+        for method in methods
+        for each in ast.walk(method)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        if isinstance(each.value, ast.Name) and each.value.id == "self"
+    }
+    return declared | assigned
+
+
+def constructor_parameters(node: ast.ClassDef) -> int:
+    """The number of parameters of `__init__` without self; 0 for a class that has none of its own."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            return len(each.args.posonlyargs + each.args.args + each.args.kwonlyargs) - 1
+    return 0
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names that a module imports, at its top or inside a function.
+
+    For `from a import b` both `a` and `a.b` are named, because b may be a module. A relative import counts from the
+    package of the module.
+    """
+    package = path.relative_to(ROOT / "src").parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def test_a_public_class_name_stands_for_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for name, node in classes(path):
+            if not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_small_modules_with_one_importer_have_a_reason() -> None:
+    importers: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for name in set(imports(path)) - {module_name(path)}:
+            importers.setdefault(name, set()).add(module_name(path))
+    modules = [path for path in SOURCES if path.name != "__init__.py"]
+    small = [module_name(path) for path in modules if len(path.read_text().splitlines()) < SMALL_MODULE_LINES]
+    assert {name for name in small if len(importers.get(name, ())) <= 1} == SMALL_MODULES
+
+
+def test_constructors_take_few_parameters() -> None:
+    every = [each for path in SOURCES for each in classes(path)]
+    assert {name for name, node in every if constructor_parameters(node) > CONSTRUCTOR_PARAMETERS} == MANY_PARAMETERS
+
+
+def test_objects_carry_few_attributes() -> None:
+    every = [each for path in SOURCES for each in classes(path)]
+    assert {name for name, node in every if len(attributes(node)) > CLASS_ATTRIBUTES} == MANY_ATTRIBUTES
+
+
+def test_the_tree_can_be_looked_over() -> None:
+    packages = [path for path in (ROOT / "src" / "shoal").iterdir() if (path / "__init__.py").exists()]
+    assert len(packages) <= PACKAGES
+    assert len(SOURCES) <= MODULES
+
+
+def test_messages_say_which_kind_they_are() -> None:
+    named = [path for path in SOURCES if path.stem.rpartition("_")[2] in ("messages", "protocol")]
+    found = {name for path in named for name, node in classes(path) if not node.name.endswith(MESSAGE_ENDINGS)}
+    assert found == OTHER_MESSAGES
 
 
 def test_every_module_says_what_it_is_for() -> None:

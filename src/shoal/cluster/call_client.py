@@ -50,7 +50,7 @@ from shoal.cluster.call_protocol import (
     encode_item,
 )
 from shoal.cluster.messaging.access import Access, Role, access_path, read
-from shoal.cluster.messaging.authenticator import Context, Socket, client_socket
+from shoal.cluster.messaging.authenticator import Context, Socket, client_socket, connect
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.messaging.envelope import BadFrame, Codec
 from shoal.core.resources import Resources
@@ -98,11 +98,7 @@ class Wire:
         # side goes while so much has arrived that was not read; our thread may wait for the interpreter lock for long.
         socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
         for address in addresses:
-            try:
-                socket.connect(address)
-            except zmq.ZMQError as error:
-                socket.close()
-                raise InputError(f"{address!r} is not the address of an agent: {error.strerror}") from None
+            connect(socket, address)
         return socket
 
     def send(self, socket: Socket, message: Said) -> bool:

@@ -41,23 +41,19 @@ from shoal.core.scheduler_messages import Accept, GiveUp, Retry
 from shoal.core.store.memory import MemoryStore
 from shoal.core.store.packed_columns import ColumnsSummary, pack, summarize
 from shoal.errors import InputError, RunError
-from shoal.execution.attempt_recorder import AttemptRecorder, EndedAttempt, RunListener
+from shoal.execution.attempt_recorder import AttemptRecorder, EndedAttempt
 from shoal.execution.calls.graph_calls import Values
 from shoal.execution.files.backups import Backups
 from shoal.execution.files.files import Preparer
 from shoal.execution.processes.output import OutputStream
 from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
 from shoal.execution.requests import cancelled_summary, take_requests, why_stopped
-from shoal.execution.run_options import RunOptions
+from shoal.execution.run_options import PlannedRun, RunOptions
 from shoal.ledger.cluster_notes import ARRIVING
-from shoal.ledger.file import LedgerWriter
-from shoal.ledger.history import History
-from shoal.ledger.identity import Versions, place_of
+from shoal.ledger.identity import place_of
 from shoal.ledger.ownership import Listing, decode_listings, encode_listings
 from shoal.ledger.records import OutputsCollected, TaskCourse, TaskEnded, Usage, decodable
 from shoal.ledger.statistics import Statistics
-from shoal.ledger.up_to_date import Plan
-from shoal.ledger.workspace import Workspace
 
 PIECE_BYTES = 4 << 20
 LEAST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
@@ -116,18 +112,10 @@ class RemoteRun:
     """Brings a plan to a cluster and follows it to its end. `execute` may be called once."""
 
     def __init__(
-        self,
-        run: str,
-        plan: Plan,
-        versions: Versions,
-        workspace: Workspace,
-        ledger: LedgerWriter,
-        listener: RunListener,
-        caller: Caller[WireMessage],
-        about: RunDescription,
-        options: RemoteOptions,
-        history: History,
+        self, planned: PlannedRun, caller: Caller[WireMessage], about: RunDescription, options: RemoteOptions
     ) -> None:
+        run, plan, versions, workspace = planned.identity, planned.plan, planned.versions, planned.workspace
+        ledger, listener, history = planned.ledger, planned.listener, planned.history
         graph = plan.graph
         self.run, self.plan, self.graph, self.versions = run, plan, graph, versions
         self.listener, self.ledger, self.caller, self.workspace = listener, ledger, caller, workspace

@@ -100,6 +100,22 @@ def refuse_unknown_label(label: str, nodes: dict[int, NodeInfo]) -> None:
         raise InputError(f"no node of the cluster has the label {label}", remedy=f"there are {listed}")
 
 
+class SubmissionOptions(msgspec.Struct, frozen=True):
+    """How a run is submitted to a cluster."""
+
+    words: Sequence[str] = ()
+    """The arguments of the workflow on the command line."""
+    policy: str = DEFAULT_POLICY
+    """How ready tasks are placed on the nodes."""
+    to: str = ONE
+    """The nodes that get the first tasks: one, all, or those with a label."""
+    managed: bool = False
+    """Nodes share no files, so the cluster transfers them."""
+    detach: bool = False
+    attach: SubmissionNote | None = None
+    """The note of a run that the cluster has already: the session follows it and submits nothing."""
+
+
 class ClusterSession(Session):
     """One run on a cluster."""
 
@@ -111,22 +127,19 @@ class ClusterSession(Session):
         listener: RunListener,
         cluster: str,
         caller: Caller[WireMessage],
+        submission: SubmissionOptions,
         *,
-        words: Sequence[str] = (),
-        policy: str = DEFAULT_POLICY,
-        to: str = ONE,
-        managed: bool = False,
-        detach: bool = False,
-        attach: SubmissionNote | None = None,
         force: bool = False,
     ) -> None:
-        self.cluster, self.caller, self.policy, self.detach, self.attach = cluster, caller, policy, detach, attach
+        attach, to = submission.attach, submission.to
+        self.cluster, self.caller, self.attach = cluster, caller, attach
+        self.policy, self.detach = submission.policy, submission.detach
         self.attaches = attach is not None
         self._run: RemoteRun | None = None
         self._selection: Selection | None = None
         """What is to be brought."""
-        self.words = list(words)
-        self.managed = managed if attach is None else attach.managed
+        self.words = list(submission.words)
+        self.managed = submission.managed if attach is None else attach.managed
         nodes = self.nodes = told(caller).nodes
         end_given_up(workspace, cluster, caller)
         self.to = to
@@ -229,18 +242,7 @@ class ClusterSession(Session):
             throttle=self.options.throttle.name,
             workflow=self.workspace.workflow,
         )
-        run = RemoteRun(
-            self.identity,
-            self.plan,
-            self.versions,
-            self.workspace,
-            ledger,
-            self.listener,
-            self.caller,
-            about,
-            remote,
-            self.history,
-        )
+        run = RemoteRun(self._planned(ledger), self.caller, about, remote)
         self._note(run)
         self._run = run
         return run

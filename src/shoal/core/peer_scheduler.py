@@ -160,6 +160,19 @@ Event: TypeAlias = BrokerEvent | TasksPlaced | PeerMessageReceived | PeersChange
 MemberCommand: TypeAlias = Command | Send | Prefetch | HandBack
 
 
+class PeerOptions(msgspec.Struct, frozen=True):
+    """How a node shares tasks with its peers."""
+
+    policy: str = DEFAULT_POLICY
+    threshold: float = THRESHOLD
+    patience: float | None = None
+    """Seconds that a task may wait for the node that has its data; None: as the policy says."""
+    stealing: Stealing | None = None
+    look_ahead: int = 0
+    """Number of queued tasks whose inputs are fetched before they start."""
+    seed: int = 0
+
+
 class PeerScheduler:
     """The scheduler of one node in a cluster."""
 
@@ -168,34 +181,25 @@ class PeerScheduler:
         here: int,
         broker: Scheduler,
         roster: Roster,
+        options: PeerOptions | None = None,
         *,
-        policy: str = DEFAULT_POLICY,
         bandwidth: float = 125e6,
-        threshold: float = THRESHOLD,
-        patience: float | None = None,
-        stealing: Stealing | None = None,
-        look_ahead: int = 0,
-        seed: int = 0,
         gathering: Gathering | None = None,
     ) -> None:
-        """`patience`: seconds that work may wait for the node with its data; None: the value of the policy.
-
-        `gathering`: the files of this node; None if files are visible everywhere or there are none.
-
-        `look_ahead`: number of queued tasks whose inputs are fetched in advance.
-        """
+        """`gathering`: the files that the node has; None: all nodes have the same files, or there are none."""
+        options = options or PeerOptions()
         assert isinstance(broker.queue, TwoLevelQueue), "a member's broker has a Local and a Shared queue"
         self.here = here
         self.broker = broker
         broker.has_peers = True
         self.tiers = broker.queue
         self.roster = roster
-        self.stealing = stealing or Stealing()
-        self.rounds = StealRounds(here, broker, self.stealing, Random(seed * 1_000_003 + here))
+        self.stealing = options.stealing or Stealing()
+        self.rounds = StealRounds(here, broker, self.stealing, Random(options.seed * 1_000_003 + here))
         self.gathering = gathering
         self._nearness = DataAffinity(here, broker, gathering) if gathering is not None else None
-        self._bandwidth, self._threshold, self._patience = bandwidth, threshold, patience
-        self._set_policy(policy)
+        self._bandwidth, self._threshold, self._patience = bandwidth, options.threshold, options.patience
+        self._set_policy(options.policy)
         self.dealer = Distributor(here, broker.lanes, roster)
         self.parcels = Transfers()
         self.parked: dict[int, tuple[int, ...]] = {}
@@ -204,7 +208,7 @@ class PeerScheduler:
         self.unwanted: dict[int, None] = {}
         """Cancelled tasks; one that is still in transit to this node ends when it arrives."""
         self.little_left = False
-        self.look_ahead = look_ahead
+        self.look_ahead = options.look_ahead
         self._ahead: dict[int, None] = {}
         """The latest tasks whose inputs were prefetched."""
         self.timer = inf

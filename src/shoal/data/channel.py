@@ -105,13 +105,7 @@ class PlainChannel:
             view = view[self._socket.send(view, socket.MSG_MORE if more else 0) :]
 
     def receive(self, length: int) -> bytes:
-        parts = self._socket.recv(length, socket.MSG_WAITALL)
-        while len(parts) < length:
-            more = self._socket.recv(length - len(parts), socket.MSG_WAITALL)
-            if not more:
-                raise ConnectionResetError("the other side has closed the connection")
-            parts += more
-        return parts
+        return _received(self._socket, length, socket.MSG_WAITALL)
 
     def send_file(self, descriptor: int, offset: int, length: int) -> None:
         end = offset + length
@@ -188,13 +182,7 @@ class TlsChannel:
         self._socket.sendall(data)
 
     def receive(self, length: int) -> bytes:
-        parts = b""
-        while len(parts) < length:
-            more = self._socket.recv(length - len(parts))
-            if not more:
-                raise ConnectionResetError("the other side has closed the connection")
-            parts += more
-        return parts
+        return _received(self._socket, length)
 
     def send_file(self, descriptor: int, offset: int, length: int) -> None:
         end = offset + length
@@ -343,6 +331,17 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _received(connection: socket.socket, length: int, flags: int = 0) -> bytes:
+    """Exactly `length` bytes from a connection."""
+    parts = b""
+    while len(parts) < length:
+        more = connection.recv(length - len(parts), flags)
+        if not more:
+            raise ConnectionResetError("the other side has closed the connection")
+        parts += more
+    return parts
 
 
 def _through_memory(

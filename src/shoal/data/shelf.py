@@ -58,10 +58,6 @@ def pack_chunks(chunks: list[int]) -> bytes:
     return b"".join(one.to_bytes(4, "little") for one in chunks)
 
 
-def unpack_chunks(chunks: bytes) -> list[int]:
-    return [int.from_bytes(chunks[start : start + 4], "little") for start in range(0, len(chunks), 4)]
-
-
 def read_chunks(descriptor: int, size: int, count: int | None = None) -> list[int]:
     """The checksums of the first chunks of a file of that size, all of them unless told otherwise."""
     if count is None:

@@ -39,7 +39,7 @@ from shoal.core.scheduler_messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.execution.attempt_recorder import AttemptRecorder, EndedAttempt, RunListener
+from shoal.execution.attempt_recorder import AttemptRecorder, EndedAttempt
 from shoal.execution.calls.graph_calls import GraphCalls, Values
 from shoal.execution.files.backups import Backups
 from shoal.execution.files.files import Preparer
@@ -62,15 +62,10 @@ from shoal.execution.processes.process_table import become_subreaper, children_o
 from shoal.execution.processes.time_series import header
 from shoal.execution.processes.wakeup import USER_SIGNALS, Wakeup
 from shoal.execution.requests import cancelled_summary, take_requests, why_stopped
-from shoal.execution.run_options import RunOptions
+from shoal.execution.run_options import PlannedRun, RunOptions
 from shoal.execution.throttle import MachineThrottle, cores_needed
-from shoal.ledger.file import LedgerWriter
-from shoal.ledger.history import History
-from shoal.ledger.identity import Versions
 from shoal.ledger.records import OutputsCollected, TaskCourse, TaskStarted, Usage
 from shoal.ledger.statistics import Statistics
-from shoal.ledger.up_to_date import Plan
-from shoal.ledger.workspace import Workspace
 
 TICK_SECONDS = 0.1
 LOW_DISK_BYTES = 1 << 20
@@ -80,18 +75,9 @@ OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
 class LocalRun:
     """Runs a plan to its end. `execute` may be called once."""
 
-    def __init__(
-        self,
-        run: str,
-        plan: Plan,
-        versions: Versions,
-        workspace: Workspace,
-        ledger: LedgerWriter,
-        options: RunOptions,
-        listener: RunListener,
-        past: History,
-        launcher: LauncherClient,
-    ) -> None:
+    def __init__(self, planned: PlannedRun, options: RunOptions, launcher: LauncherClient) -> None:
+        plan, versions, workspace, ledger = planned.plan, planned.versions, planned.workspace, planned.ledger
+        listener, past = planned.listener, planned.history
         graph: Graph = plan.graph
         self.graph = graph
         self.plan = plan
@@ -121,7 +107,7 @@ class LocalRun:
         self.recorder = AttemptRecorder(graph, versions, ledger, self.statistics, listener)
         self.output = OutputStream(workspace.output)
         self.launcher = launcher
-        self.calls = GraphCalls(run, graph, Values(graph, workspace, past), self.output, self.clock)
+        self.calls = GraphCalls(planned.identity, graph, Values(graph, workspace, past), self.output, self.clock)
         self.preparer = Preparer(graph, versions, make_parents=not options.as_found)
         self.backups = Backups(workspace, plan, versions, past, options, listener.note)
         self.orders = Orders(graph, enforced=options.enforced)

@@ -145,7 +145,7 @@ def replay_graph(trace: WorkflowTrace, source: str, scales: Scales) -> Graph:
         writes = tuple((names[file], sizes[file]) for file in task.outputs)
         builder.task(
             task.id,
-            _call(reads, writes, *_effort(task, scales, resources)),
+            _call(reads, writes, _effort(task, scales, resources)),
             inputs=reads,
             outputs=outputs,
             after=parents_without_files(task, makers),
@@ -156,7 +156,7 @@ def replay_graph(trace: WorkflowTrace, source: str, scales: Scales) -> Graph:
     profile = Profile(SOURCE_CATEGORY)
     for number, chunk in enumerate(_chunks(sources, sizes), 1):
         writes = tuple((names[file], sizes[file]) for file in chunk)
-        call = _call((), writes, 0.0, 0.0, 1, 0)
+        call = _call((), writes, (0.0, 0.0, 1, 0))
         builder.task(f"source files {number}", call, outputs=[name for name, _ in writes], profile=profile)
     return builder.build()
 
@@ -173,14 +173,8 @@ def _effort(task: TraceTask, scales: Scales, resources: Resources) -> tuple[floa
     return seconds, seconds * min(share, threads), threads, resources.get("memory")
 
 
-def _call(
-    reads: tuple[str, ...],
-    writes: tuple[tuple[str, int], ...],
-    seconds: float,
-    cpu_seconds: float,
-    threads: int,
-    memory: int,
-) -> Call:
+def _call(reads: tuple[str, ...], writes: tuple[tuple[str, int], ...], effort: tuple[float, float, int, int]) -> Call:
+    seconds, cpu_seconds, threads, memory = effort
     sizes = ",".join(str(size) for _, size in writes)
     fingerprint = f"replay {seconds!r} {cpu_seconds!r} {threads} {memory} {sizes}"
     return Call(replay_task, fingerprint, arguments=(reads, writes, seconds, cpu_seconds, threads, memory))

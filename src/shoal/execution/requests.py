@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.core.explain.answer import Answer, RunAnswer
-from shoal.core.explain.scheduler_source import SingleNodeSource
+from shoal.core.explain.scheduler_source import DriverFacts, SingleNodeSource
 from shoal.core.graph import Graph, find_task, lookup_tasks
 from shoal.core.scheduler import Scheduler
 from shoal.errors import InputError
@@ -280,7 +280,7 @@ def answer_questions(
             question = msgspec.json.decode(request, type=ExplainQuestion)
             since = {task: moment for task, moment in question.since.items() if task in scheduler.running}
             known = (graph, statuses, scheduler, now, unbegun)
-            source = SingleNodeSource(*known, since=since, reasons=reasons, order=order, stopping=stopping)
+            source = SingleNodeSource(*known, driver=DriverFacts(since, reasons, order, stopping))
             reply = msgspec.json.encode(_reply_to(source, graph, question.task))
         except _NO_ANSWER:
             reply = msgspec.json.encode(ExplainReply())  # a question must not harm the run

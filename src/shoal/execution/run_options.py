@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,10 +15,31 @@ from shoal.core.resources import FRACTION, Resources, parse_amount
 from shoal.execution.attempt_recorder import AttemptHooks
 from shoal.execution.learned_sizes import DEFAULT_MODE
 
+if TYPE_CHECKING:
+    from shoal.execution.attempt_recorder import RunListener
+    from shoal.ledger.file import LedgerWriter
+    from shoal.ledger.history import History
+    from shoal.ledger.identity import Versions
+    from shoal.ledger.up_to_date import Plan
+    from shoal.ledger.workspace import Workspace
+
 MORE = "--resource {name}=N"
 """The option with which a user declares that a machine has more of a resource."""
 LARGER_NODE = "add a larger node"
 """Replaces `MORE` on a cluster, where each node declares its own resources."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True):
+    """What a run executes, and where its records and notes go. Local runs and runs on a cluster begin with the same."""
+
+    identity: str
+    plan: Plan
+    versions: Versions
+    workspace: Workspace
+    ledger: LedgerWriter
+    listener: RunListener
+    history: History
+    """What earlier runs left in the ledger."""
 
 
 class RunOptions(msgspec.Struct):

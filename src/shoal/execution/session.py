@@ -29,7 +29,7 @@ from shoal.execution.processes.launcher_client import LauncherClient
 from shoal.execution.processes.orders import notes_on
 from shoal.execution.processes.process_table import boot_identity, start_ticks
 from shoal.execution.recovery import end_leftovers
-from shoal.execution.run_options import LARGER_NODE, MORE, RunOptions
+from shoal.execution.run_options import LARGER_NODE, MORE, PlannedRun, RunOptions
 from shoal.execution.workflow_loader import Workflow, load_workflow
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.history import History, mend, read_history
@@ -440,17 +440,10 @@ class Session:
         recover(self.workspace, self.history, self.listener.note)
 
     def _make_run(self, ledger: LedgerWriter) -> RunDriver:
-        return LocalRun(
-            self.identity,
-            self.plan,
-            self.versions,
-            self.workspace,
-            ledger,
-            self.options,
-            self.listener,
-            self.history,
-            self.launcher,
-        )
+        return LocalRun(self._planned(ledger), self.options, self.launcher)
+
+    def _planned(self, ledger: LedgerWriter) -> PlannedRun:
+        return PlannedRun(self.identity, self.plan, self.versions, self.workspace, ledger, self.listener, self.history)
 
     def _finish(self) -> None:
         self.launcher.close()

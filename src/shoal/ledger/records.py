@@ -17,7 +17,6 @@ import msgspec
 MARK = b"\xf5SHL"
 _HEADER = struct.Struct("<4sII")
 HEADER_BYTES = _HEADER.size
-LARGEST_RECORD = 1 << 28
 
 
 UNSAID, BY_TIME, BY_CONTENT = range(3)
@@ -500,24 +499,3 @@ def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> It
         at = size if following < 0 else following
     if broken_since >= 0:
         damage.append(Damage(broken_since, size - broken_since))
-
-
-def frames_in_bulk(data: bytes, damage: list[Damage]) -> tuple[list[bytes], int]:
-    """All payloads of whole frames and where the last one ends: the same as `frames`, in half the time if nothing is
-    damaged."""
-    found: list[bytes] = []
-    header_size, unpack, last = _HEADER.size, _HEADER.unpack_from, len(data) - _HEADER.size
-    at = 0
-    while at <= last:
-        mark, length, checksum = unpack(data, at)
-        begin = at + header_size
-        payload = data[begin : begin + length]
-        if mark != MARK or not length or len(payload) != length or crc32(payload) != checksum:
-            break
-        found.append(payload)
-        at = begin + length
-    end = at
-    if at < len(data):
-        for end, payload in frames(data, damage, at):  # noqa: B007  the last `end` is used below
-            found.append(payload)
-    return found, end

@@ -238,9 +238,6 @@ class Reservation:
         for each in claims:
             self.collect(each.root)
 
-    def stands_on(self, root: ResourceUnit) -> bool:
-        return any(each.root is root for each in self.claims)
-
     def collect(self, root: ResourceUnit) -> None:
         """Takes claimed units that have become free on a machine."""
         waiting = self._targets.get(root.number)

@@ -6,7 +6,8 @@ the broker believes. It draws no faults by itself; `Fates` and the driver decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -195,3 +196,13 @@ class EventHeap(Generic[Item]):
     def items(self) -> list[Item]:
         """All that is to come, in no order."""
         return [item for _, _, item in self._heap]
+
+
+def trace_digest(lines: Iterable[bytes], outcome: tuple[object, ...]) -> str:
+    """The SHA-256 of a trace. Two runs have the same digest only if they took the same decisions."""
+    whole = sha256()
+    for line in lines:
+        whole.update(line)
+        whole.update(b"\n")
+    whole.update(repr(outcome).encode())
+    return whole.hexdigest()

@@ -15,7 +15,7 @@ import msgspec
 
 from shoal.core.dependencies import TaskStatus
 from shoal.core.explain.answer import Answer, RunAnswer, Shortage, WaitCause
-from shoal.core.explain.scheduler_source import SingleNodeSource
+from shoal.core.explain.scheduler_source import DriverFacts, SingleNodeSource
 from shoal.core.explain.sentences import SentenceWriter, paragraph
 from shoal.core.graph import Graph, topological_order
 from shoal.core.policies.retry import LONGEST_DELAY, MOST_LOSSES, AttemptOutcome
@@ -305,7 +305,7 @@ def check_one_node(
         check_held(answer, broker, now, order)
         expect(answer.cause is not WaitCause.ARRIVING or answer.task in coming, answer, "it is not on its way")
 
-    source = SingleNodeSource(graph, statuses, broker, now, since=since)
+    source = SingleNodeSource(graph, statuses, broker, now, driver=DriverFacts(since))
     answers: Counter[WaitCause] = Counter()
     told: dict[int, Answer] = {}
     for task, status in enumerate(statuses):

@@ -8,7 +8,6 @@ performs commands and reports what became of them; a decision about scheduling i
 from __future__ import annotations
 
 from collections import Counter
-from hashlib import sha256
 from random import Random
 
 import msgspec
@@ -37,7 +36,7 @@ from shoal.core.scheduler_messages import (
     TimePassed,
     WakeAt,
 )
-from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode
+from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode, trace_digest
 from shoal.sim.oracle import Oracle, check_one_node
 from shoal.sim.scenario import CALM, Fates, SimulationScenario, draw_scenario
 
@@ -64,12 +63,7 @@ class SimulationTrace(msgspec.Struct):
         return [encode(entry) for entry in self.entries]
 
     def digest(self) -> str:
-        whole = sha256()
-        for line in self.lines():
-            whole.update(line)
-            whole.update(b"\n")
-        whole.update(repr((self.makespan, self.next_random)).encode())
-        return whole.hexdigest()
+        return trace_digest(self.lines(), (self.makespan, self.next_random))
 
 
 MOST_EVENTS_PER_TASK = 400

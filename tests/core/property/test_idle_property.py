@@ -22,7 +22,7 @@ from shoal.core.peer_messages import (
     TransferReceivedReply,
     WorkAvailableEvent,
 )
-from shoal.core.peer_scheduler import Alarm, Event, PeerScheduler
+from shoal.core.peer_scheduler import Alarm, Event, PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
@@ -43,7 +43,7 @@ class Driver:
         tiers = TwoLevelQueue(lambda: ORDERS["fifo"](columns, 1, Random(0)), ())
         lanes = [Lane(Resources.of({"cores": FRACTION}), retries=3)]
         broker = Scheduler(Resources.of({"cores": FRACTION}), columns, lanes, queue=tiers, retry_pause=0.1)
-        self.member = PeerScheduler(0, broker, Roster(range(PEERS)), seed=seed)
+        self.member = PeerScheduler(0, broker, Roster(range(PEERS)), PeerOptions(seed=seed))
         self.alarm, self.now = Alarm(), 0.0
         self.running: list[tuple[int, int]] = []
         self.asked: set[int] = set()

@@ -26,7 +26,7 @@ from shoal.core.peer_messages import (
     TasksPlaced,
     TaskTransfer,
 )
-from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
+from shoal.core.peer_scheduler import Event, MemberCommand, PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import ANYWHERE
 from shoal.core.resources import FRACTION, Resources, carrying, requiring
@@ -58,7 +58,8 @@ def member(
     capacity = carrying(Resources.of({"cores": cores * FRACTION}), sites[here])
     tiers = TwoLevelQueue(lambda: ORDERS["fifo"](columns, cores, Random(0)), ())
     lanes = [Lane(lane.resources, prefers=lane.prefers) for lane in LANES]
-    return PeerScheduler(here, Scheduler(capacity, columns, lanes, queue=tiers), roster(sites, cores), policy=policy)
+    broker = Scheduler(capacity, columns, lanes, queue=tiers)
+    return PeerScheduler(here, broker, roster(sites, cores), PeerOptions(policy))
 
 
 def tell(member: PeerScheduler, event: Event, now: float = 0.0) -> list[MemberCommand]:

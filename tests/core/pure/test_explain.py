@@ -9,7 +9,7 @@ from shoal.core.explain.answer import Answer, WaitCause
 from shoal.core.explain.scheduler_source import among_others, explain_held, groups_of
 from shoal.core.explain.sentences import SentenceWriter, paragraph
 from shoal.core.peer_messages import PeerMessageReceived, ReadyTask, Roster, TasksPlaced, TaskTransfer
-from shoal.core.peer_scheduler import PeerScheduler
+from shoal.core.peer_scheduler import PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
@@ -278,7 +278,7 @@ def member(cores: int = 1) -> PeerScheduler:
     columns = TaskColumns(array("i", [0] * 100))
     tiers = TwoLevelQueue(lambda: ORDERS["fifo"](columns, cores, Random(0)), ())
     broker = Scheduler(node(cores=cores), columns, [lane(retries=1)], queue=tiers)
-    return PeerScheduler(0, broker, Roster(range(3)), policy="mdl")
+    return PeerScheduler(0, broker, Roster(range(3)), PeerOptions("mdl"))
 
 
 def beside(one: PeerScheduler) -> Answer:

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core.dependencies import DagFlow, TaskStatus
 from shoal.core.explain.answer import Answer, RunAnswer, WaitCause, WaitingGroup
-from shoal.core.explain.scheduler_source import SingleNodeSource
+from shoal.core.explain.scheduler_source import DriverFacts, SingleNodeSource
 from shoal.core.explain.sentences import SentenceWriter, paragraph, run_lines
 from shoal.core.explain.store_source import ClusterSource, SilentError, explain_placed
 from shoal.core.graph import Graph
@@ -72,7 +72,7 @@ class Play:
     @property
     def source(self) -> SingleNodeSource:
         known = (self.graph, self.flow.status, self.broker, self.now)
-        return SingleNodeSource(*known, since=self.since, order=self.order, stopping=self.stopping)
+        return SingleNodeSource(*known, driver=DriverFacts(self.since, order=self.order, stopping=self.stopping))
 
     def why(self, name: str) -> Answer:
         return self.source.explain(self.number(name))

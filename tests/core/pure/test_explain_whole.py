@@ -20,7 +20,7 @@ from shoal.core.explain.store_source import (
     whole_member,
 )
 from shoal.core.peer_messages import PeerMessageReceived, ReadyTask, Roster, TasksPlaced, TaskTransfer
-from shoal.core.peer_scheduler import PeerScheduler
+from shoal.core.peer_scheduler import PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import Resources, requiring
@@ -337,7 +337,8 @@ def test_of_many_nodes_some_are_asked() -> None:
 def member() -> PeerScheduler:
     columns = TaskColumns(array("i", [0] * 100))
     tiers = TwoLevelQueue(lambda: ORDERS["fifo"](columns, 1, Random(0)), ())
-    return PeerScheduler(0, Scheduler(node(cores=1), columns, [lane()], queue=tiers), Roster(range(3)), policy="mdl")
+    broker = Scheduler(node(cores=1), columns, [lane()], queue=tiers)
+    return PeerScheduler(0, broker, Roster(range(3)), PeerOptions("mdl"))
 
 
 def test_tasks_beside_their_data_are_told_apart_from_others_that_ask_for_the_same() -> None:

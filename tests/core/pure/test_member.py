@@ -24,7 +24,7 @@ from shoal.core.peer_messages import (
     TransferReceivedReply,
     WorkAvailableEvent,
 )
-from shoal.core.peer_scheduler import MOST_UNWANTED, Alarm, Event, MemberCommand, PeerScheduler
+from shoal.core.peer_scheduler import MOST_UNWANTED, Alarm, Event, MemberCommand, PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.resources import FRACTION, Resources
@@ -60,7 +60,7 @@ def member(
     columns = TaskColumns(array("i", [0] * WIDE + [1] * (TASKS - WIDE)), input_bytes=weight)
     tiers = TwoLevelQueue(lambda: ORDERS["fifo"](columns, cores, Random(0)), weight)
     broker = Scheduler(Resources.of({"cores": cores * FRACTION}), columns, lanes, queue=tiers)
-    return PeerScheduler(here, broker, Roster(range(peers)), policy=policy, patience=patience)
+    return PeerScheduler(here, broker, Roster(range(peers)), PeerOptions(policy, patience=patience))
 
 
 def tell(member: PeerScheduler, event: Event, now: float = 0.0) -> list[MemberCommand]:

@@ -37,7 +37,7 @@ from shoal.cluster.agent.messages import (
 from shoal.cluster.agent.node_cache import NodeCache
 from shoal.cluster.agent.request_handler import RequestHandler, memory_places
 from shoal.cluster.agent.run_description import LogEntry, TaskSpecs, decode_about, encode
-from shoal.cluster.agent.run_share import RunShare
+from shoal.cluster.agent.run_share import RunShare, StoredRun
 from shoal.cluster.agent.run_store import ClusterStores
 from shoal.cluster.agent.task_setup import GivenUpError, why_ended
 from shoal.cluster.home import remove_spool
@@ -479,11 +479,7 @@ class Agent:
             return
         self.depot.origin_address = about.origin
         self.share = RunShare(
-            run.run,
-            about,
-            work,
-            store,
-            TaskSpecs(store.get_piece),
+            StoredRun(run.run, about, work, store, TaskSpecs(store.get_piece)),
             self.number,
             self.nodes,
             self.spool,

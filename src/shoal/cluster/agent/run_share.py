@@ -31,6 +31,8 @@ from shoal.cluster.agent.node_throttle import NodeThrottle
 from shoal.cluster.agent.run_description import JOINED, LEFT, ONE, LogEntry, RunDescription, Seen, TaskSpecs, encode
 from shoal.cluster.agent.task_files import (
     SOURCES,
+    FileOrigins,
+    NodeStorage,
     NoRoomError,
     TaskFiles,
     checksums_of,
@@ -53,7 +55,7 @@ from shoal.core.peer_messages import (
     TaskTransfer,
     WorkAvailableEvent,
 )
-from shoal.core.peer_scheduler import Alarm, Event, MemberCommand, PeerScheduler
+from shoal.core.peer_scheduler import Alarm, Event, MemberCommand, PeerOptions, PeerScheduler
 from shoal.core.policies.order import ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import Gathering, is_of_use
 from shoal.core.policies.retry import NOTICE, AttemptOutcome, can_finish, typical_duration
@@ -101,9 +103,7 @@ def make_member(here: int, about: RunDescription, work: Work, capacity: Resource
         here,
         broker,
         roster,
-        policy=about.policy,
-        look_ahead=cores if about.managed else 0,
-        seed=here,
+        PeerOptions(policy=about.policy, look_ahead=cores if about.managed else 0, seed=here),
         gathering=Gathering(work) if about.managed and is_of_use(work) else None,
     )
 
@@ -201,16 +201,23 @@ LOOK_SECONDS = 5.0
 """Who has had nothing to do for so long asks the books whether there is something that nobody has."""
 
 
+class StoredRun(msgspec.Struct, frozen=True):
+    """A run as its store describes it, the same for all nodes."""
+
+    identity: str
+    about: RunDescription
+    work: Work
+    store: Store
+    specs: TaskSpecs
+    """The commands and calls of its tasks."""
+
+
 class RunShare:
     """What one node does for one run."""
 
     def __init__(
         self,
-        run: str,
-        about: RunDescription,
-        work: Work,
-        store: Store,
-        deeds: TaskSpecs,
+        stored: StoredRun,
         here: int,
         nodes: dict[int, NodeInfo],
         spool: str,
@@ -221,14 +228,14 @@ class RunShare:
     ) -> None:
         """With a `depot` the nodes share no files. What the launcher says wakes whoever waits with `wakeup`."""
         self._watch, self._unwatch = wakeup.add, wakeup.discard
+        run, about, work, store = stored.identity, stored.about, stored.work, stored.store
         self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
         self.post, self.clock = post, clock
         self.nodes = nodes
         self.name = nodes[here].name
         self.mark = f"{here}.{run}"
         """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
-        self.chores = TaskSetup(run, about, work.profiles, deeds)
-        self._depot = depot
+        self.chores = TaskSetup(run, about, work.profiles, stored.specs)
         self.goods = self._make_goods(depot, spool) if depot is not None else None
         self._places: dict[int, int] = {}
         """Of tasks that wait for their inputs: in whose place they will run."""
@@ -271,12 +278,10 @@ class RunShare:
             self.here,
             self.work,
             self.store,
-            depot.cache,
-            depot.fetcher,
-            sandboxes,
-            lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None,
-            sources,
-            depot.origin,
+            NodeStorage(depot.cache, depot.fetcher, sandboxes),
+            FileOrigins(
+                lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None, sources, depot.origin
+            ),
             self.clock,
         )
 
@@ -658,9 +663,6 @@ class RunShare:
             about = show_seconds(round(expected))
             why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
             self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=why)))
-
-    def why_stranded(self, task: int) -> str:
-        return self.stranded.why(task, self._capacities())
 
     def has(self, task: int) -> bool:
         return task in self.member.broker.state or task in self.stranded or task in self._ended

@@ -149,6 +149,26 @@ class _Wanted(msgspec.Struct):
     """Bytes of all that it reads."""
 
 
+class NodeStorage(msgspec.Struct, frozen=True):
+    """Where a node keeps the files of tasks, and how it gets more."""
+
+    cache: Cache
+    fetcher: Fetcher
+    sandboxes: str
+    """The directory that holds a working directory for each attempt."""
+
+
+class FileOrigins(msgspec.Struct, frozen=True):
+    """Where files are fetched from."""
+
+    grant_of: Callable[[int], DataGrant | None]
+    """How to read the files of a node; None: the node is unknown."""
+    sources: Mapping[int, FileVersion]
+    """Files that no task makes: the head node has them."""
+    origin: Callable[[], DataGrant | None]
+    """How to read the files of the head node."""
+
+
 class TaskFiles:
     """The files of one run on one node."""
 
@@ -158,19 +178,14 @@ class TaskFiles:
         here: int,
         work: Work,
         store: Store,
-        cache: Cache,
-        fetcher: Fetcher,
-        sandboxes: str,
-        grant_of: Callable[[int], DataGrant | None],
-        sources: Mapping[int, FileVersion],
-        origin: Callable[[], DataGrant | None],
+        storage: NodeStorage,
+        origins: FileOrigins,
         clock: Callable[[], float],
     ) -> None:
-        """`grant_of` says how to get at what a node has; `origin` likewise for the `sources`, which the head has."""
         self._run, self._here, self._work, self._store = run, here, work, store
-        self._cache, self._fetcher = cache, fetcher
-        self._sandboxes = sandboxes
-        self._grant_of, self._sources, self._origin = grant_of, sources, origin
+        self._cache, self._fetcher = storage.cache, storage.fetcher
+        self._sandboxes = storage.sandboxes
+        self._grant_of, self._sources, self._origin = origins.grant_of, origins.sources, origins.origin
         self._wanted: dict[int, _Wanted] = {}
         """By task."""
         self._waiting: dict[str, list[int]] = {}

@@ -53,10 +53,6 @@ class UnplaceableTasks:
         for task in tasks:
             self._tickets.pop(task, None)
 
-    def why(self, task: int, nodes: Iterable[Resources]) -> str:
-        reason = unmet(self._work.profiles[self._work.category[task]].resources, nodes)
-        return f"{reason}; it waits for one" if reason else "a node that can run it has just come"
-
 
 def waiting_sentence(profile: Profile, nodes: Iterable[Resources]) -> str | None:
     """What is said of a kind of task that none of these nodes can run; the client says the same beforehand."""

@@ -14,6 +14,7 @@ import zmq
 from zmq.utils import z85
 
 from shoal.cluster.messaging.access import Access, Role
+from shoal.errors import InputError
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -83,6 +84,15 @@ def client_socket(context: Context, access: Access, role: Role, limit_bytes: int
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
     return socket
+
+
+def connect(socket: Socket, address: str) -> None:
+    """Connects a client socket to an agent. A wrong address closes the socket and raises `InputError`."""
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise InputError(f"{address!r} is not the address of an agent: {error.strerror}") from None
 
 
 def _configure(socket: Socket, limit_bytes: int) -> None:

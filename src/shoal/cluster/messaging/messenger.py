@@ -25,7 +25,7 @@ from typing import Generic, NamedTuple, TypeAlias
 import zmq
 
 from shoal.cluster.messaging.access import Access, Role
-from shoal.cluster.messaging.authenticator import Authenticator, Context, Socket, client_socket, server_socket
+from shoal.cluster.messaging.authenticator import Authenticator, Context, Socket, client_socket, connect, server_socket
 from shoal.cluster.messaging.envelope import (
     HEADER_BYTES,
     NAME_LENGTH,
@@ -427,11 +427,7 @@ class Messenger(Generic[M]):
             if error.errno in OUT_OF_DESCRIPTORS:
                 return None
             raise
-        try:
-            socket.connect(address)
-        except zmq.ZMQError as error:
-            socket.close()
-            raise InputError(f"{address!r} is not the address of an agent: {error.strerror}") from None
+        connect(socket, address)
         return socket
 
     def _watch(self, peer: _Peer) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from shoal.core.dependencies import TaskStatus
 from shoal.core.explain.answer import Answer, Cap, Kind, ResourceHolder, RunAnswer, Shortage, WaitCause, WaitingGroup
 from shoal.core.explain.dependency_chain import (
@@ -177,6 +179,18 @@ def groups_of(
     return sorted(found.values(), key=lambda group: -group.count)
 
 
+class DriverFacts(msgspec.Struct, frozen=True):
+    """What the driver of a scheduler knows, but the scheduler does not."""
+
+    since: Mapping[int, float] | None = None
+    """By running task, the time of its start."""
+    reasons: Mapping[str, str] | None = None
+    """By category, a sentence about its cap."""
+    order: str = ""
+    stopping: str = ""
+    """Why no more tasks are started; empty while tasks are started."""
+
+
 class SingleNodeSource:
     """A snapshot of graph and scheduler of a run on one node."""
 
@@ -189,18 +203,14 @@ class SingleNodeSource:
         broker: Scheduler,
         now: float,
         unbegun: Mapping[int, int] | None = None,
-        *,
-        since: Mapping[int, float] | None = None,
-        reasons: Mapping[str, str] | None = None,
-        order: str = "",
-        stopping: str = "",
+        driver: DriverFacts | None = None,
     ) -> None:
-        """`unbegun`: how many numbered attempts of a task were handed back before they began; `since`: when running
-        tasks were started; `reasons`: a sentence for each cap; `stopping`: why nothing more is started, if so."""
+        """`unbegun`: by task, the number of attempts that were handed back before they began."""
+        driver = driver or DriverFacts()
         self.now = now
         self._graph, self._statuses, self._broker = graph, statuses, broker
-        self._unbegun, self._since, self._reasons = unbegun or {}, since or {}, reasons or {}
-        self._order, self._stopping = order, stopping
+        self._unbegun, self._since, self._reasons = unbegun or {}, driver.since or {}, driver.reasons or {}
+        self._order, self._stopping = driver.order, driver.stopping
         self._turns: dict[int, float] | None = None
 
     def status(self, task: int) -> TaskStatus:

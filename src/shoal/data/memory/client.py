@@ -12,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shoal.data.memory.allocation_table import bytes_of, check_data, checked_ranges, wished
-from shoal.data.memory.handle import Ahead, Allocation, ClosingHandle, Memory
+from shoal.data.memory.allocation_table import AllocationRequest, bytes_of, checked_ranges
+from shoal.data.memory.handle import Ahead, AllocatingHandle, Allocation, Memory
 from shoal.data.memory.protocol import (
     HEAD_BYTES,
     AllocateRequest,
@@ -39,7 +39,7 @@ from shoal.data.memory.protocol import (
 )
 from shoal.data.memory.segments import buffer_of, file_name, mapped, view_of, write_all
 from shoal.errors import InputError
-from shoal.resources.memory_layout import EVEN, AllocationRecord, Range, check_range, parts_of
+from shoal.resources.memory_layout import AllocationRecord, Range, check_range, parts_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -48,7 +48,7 @@ VARIABLE = "SHOAL_MEMORY"
 TASK = "SHOAL_TASK"
 
 
-class Attached(ClosingHandle):
+class Attached(AllocatingHandle):
     """The memory as a task of a node sees it. Every thread has a connection of its own while it asks."""
 
     def __init__(self, door: str, run: str = "") -> None:
@@ -59,31 +59,10 @@ class Attached(ClosingHandle):
         assert isinstance(told, WelcomeReply)
         self.number, self._folder, self.run = told.number, told.folder, told.run
 
-    def alloc(
-        self,
-        size: int,
-        data: ReadableBuffer | None = None,
-        *,
-        replicas: int = 1,
-        spread: str = EVEN,
-        block_bytes: int | None = None,
-        name: str = "",
-        run: str = "",
-        instead: str = "",
-    ) -> Allocation:
-        """So many bytes over the nodes, zeros or `data`."""
-        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
-        view = check_data(wish, data)
+    def _allocate(self, wish: AllocationRequest, instead: str) -> Allocation:
         told, _ = self._ask(AllocateRequest(wish, instead))
         assert isinstance(told, ObjectsReply)
-        allocation = told.records[0]
-        if view is not None:
-            try:
-                self.put(allocation, 0, view)
-            except BaseException:
-                self.free(allocation)
-                raise
-        return allocation
+        return told.records[0]
 
     def get(self, allocation: AllocationRecord, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
         """Bytes to be read; what lies on this node in one piece is not copied, and shows what is written later."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from shoal.resources.memory_layout import AllocationRecord, Range
+from shoal.data.memory.allocation_table import AllocationRequest, check_data, wished
+from shoal.resources.memory_layout import EVEN, AllocationRecord, Range
 
 if TYPE_CHECKING:
     import numpy
@@ -66,6 +67,48 @@ class ClosingHandle:
 
     def close(self) -> None:
         """Gives back what it holds."""
+        raise NotImplementedError
+
+
+class AllocatingHandle(ClosingHandle):
+    """Allocates memory with initial data; how the memory is found is left to the subclass."""
+
+    run: str
+
+    def alloc(
+        self,
+        size: int,
+        data: ReadableBuffer | None = None,
+        *,
+        replicas: int = 1,
+        spread: str = EVEN,
+        block_bytes: int | None = None,
+        name: str = "",
+        run: str = "",
+        instead: str = "",
+    ) -> Allocation:
+        """So many bytes over the nodes, zeros or `data`."""
+        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        view = check_data(wish, data)
+        allocation = self._allocate(wish, instead)
+        if view is not None:
+            try:
+                self.put(allocation, 0, view)
+            except BaseException:
+                self.free(allocation)
+                raise
+        return allocation
+
+    def _allocate(self, wish: AllocationRequest, instead: str) -> Allocation:
+        """Allocates zeros."""
+        raise NotImplementedError
+
+    def put(self, allocation: AllocationRecord, begin: int, data: ReadableBuffer) -> None:
+        """Writes `data` at offset `begin`."""
+        raise NotImplementedError
+
+    def free(self, allocation: AllocationRecord) -> None:
+        """Frees the memory."""
         raise NotImplementedError
 
 

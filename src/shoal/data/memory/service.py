@@ -25,12 +25,10 @@ from shoal.data.memory.allocation_table import (
     FreedError,
     UnknownError,
     bytes_of,
-    check_data,
     check_handle,
     checked_ranges,
-    wished,
 )
-from shoal.data.memory.handle import Ahead, Allocation, ClosingHandle
+from shoal.data.memory.handle import Ahead, AllocatingHandle, Allocation
 from shoal.data.memory.protocol import (
     DropRequest,
     MemoryNode,
@@ -50,7 +48,6 @@ from shoal.data.memory.protocol import (
 from shoal.data.memory.segments import NodeExtents, buffer_of, copy_range, mapped, view_of, write_all
 from shoal.errors import InputError
 from shoal.resources.memory_layout import (
-    EVEN,
     TURNS,
     AllocationRecord,
     ExtentPart,
@@ -338,7 +335,7 @@ TRIES = 3
 """How often an allocation is laid out anew when somebody else took the room."""
 
 
-class MemoryService(ExtentLocations, ClosingHandle):
+class MemoryService(ExtentLocations, AllocatingHandle):
     """Memory over nodes."""
 
     def __init__(
@@ -376,29 +373,9 @@ class MemoryService(ExtentLocations, ClosingHandle):
 
     # ---- making and freeing --------------------------------------------------------------------------------------
 
-    def alloc(
-        self,
-        size: int,
-        data: ReadableBuffer | None = None,
-        *,
-        replicas: int = 1,
-        spread: str = EVEN,
-        block_bytes: int | None = None,
-        name: str = "",
-        run: str = "",
-        instead: str = "",
-    ) -> Allocation:
-        """So many bytes over the nodes, zeros or `data`."""
-        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
-        view = check_data(wish, data)
+    def _allocate(self, wish: AllocationRequest, instead: str) -> Allocation:
         allocation = self._reserved(wish, self._keeping_of(wish.name, wish.run, instead))
         self.allocated(allocation)
-        if view is not None:
-            try:
-                self.put(allocation, 0, view)
-            except BaseException:
-                self.free(allocation)
-                raise
         return allocation
 
     def _reserved(self, wish: AllocationRequest, kept: str) -> Allocation:

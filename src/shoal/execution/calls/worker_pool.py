@@ -43,7 +43,7 @@ _KILLED_BY = 5.0  # how long `close` waits for a killed process before it leaves
 
 
 def _ignore(descriptor: int) -> None:
-    """Does nothing: for callers that use `filenos` instead."""
+    """Does nothing: for callers that do not poll."""
 
 
 class WorkerPool:
@@ -146,10 +146,6 @@ class WorkerPool:
         """Stores results of calls that no worker has; `enforce` returns them."""
         self._settled += results
         self._due = time.monotonic()
-
-    def filenos(self) -> list[int]:
-        """Returns the descriptors to poll for reading."""
-        return list(self._by_descriptor)
 
     def pids(self) -> list[int]:
         """Returns the pids of the workers, each the leader of its own process group."""

@@ -12,6 +12,8 @@ from concurrent.futures import TimeoutError as Late
 from types import CodeType, FunctionType
 from typing import Any
 
+import msgspec
+
 from shoal.errors import InputError, RunError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.options import CallOptionValues
@@ -101,6 +103,17 @@ class NetFailed(RunError):  # noqa: N818  # what happened, in the words users se
     """A net ended without a result because something in it failed."""
 
 
+class NetBegin(msgspec.Struct, frozen=True):
+    """How a run of a net begins."""
+
+    seed: int | None = None
+    """The seed of random choices; None draws one."""
+    afresh: bool = False
+    """Begin anew where an earlier run was cut short."""
+    words: Sequence[str] = ()
+    """The parameters with which the net was made."""
+
+
 class NetRun:
     """One run of a net. All methods may be called from any thread."""
 
@@ -108,18 +121,16 @@ class NetRun:
         self,
         net: Net,
         client: ExecutorClient,
+        begin: NetBegin,
         *,
         workspace: Workspace | None = None,
-        seed: int | None = None,
-        afresh: bool = False,
         directory: str | None = None,
-        words: Sequence[str] = (),
         listener: NetListener | None = None,
         defaults: CallOptionValues | None = None,
     ) -> None:
-        """With a workspace the ledger is kept there, and an interrupted run is resumed unless `afresh`.
+        """With a workspace the run writes its ledger there, and resumes a run that was cut short.
 
-        `words` are the parameters with which the net was made, `defaults` the options of tasks without their own.
+        `defaults` are the options of tasks that do not set their own.
         """
         self.net = net
         self.resumed = False
@@ -128,7 +139,7 @@ class NetRun:
         """The cluster where tasks of a killed client were cancelled first."""
         self._client = client
         self._workspace = workspace
-        self._words = list(words)
+        words = self._words = list(begin.words)
         sender = NetTaskSender(net, client, directory, defaults)
         identity = os.urandom(6).hex()
         journal = None
@@ -138,14 +149,14 @@ class NetRun:
         try:
             if workspace is not None:
                 self.ended_on = self._cancel_former_tasks(workspace)
-                past = PastNetRun() if afresh else past_of(net, workspace, words)
+                past = PastNetRun() if begin.afresh else past_of(net, workspace, words)
                 self.resumed = past.begun is not None
-                begin = run_started(identity, words, client.node.amounts)
-                journal = NetJournal(workspace, net.name, begin, past.done)
-                flow = self._resume(past, journal) if self.resumed else self._begun(seed, journal)
+                started = run_started(identity, words, client.node.amounts)
+                journal = NetJournal(workspace, net.name, started, past.done)
+                flow = self._resume(past, journal) if self.resumed else self._begun(begin.seed, journal)
                 self._record_cluster(workspace)
             else:
-                flow = NetFlow(net, seed)
+                flow = NetFlow(net, begin.seed)
         except BaseException as error:
             if journal is not None:
                 journal.give_up(str(error), 0)
@@ -343,7 +354,7 @@ def start(
     if name is not None and (not isinstance(name, str) or not name or name[0] == "." or {os.sep, "\0"} & set(name)):
         raise InputError(f"{name!r} cannot be the name of a ledger", remedy="use a plain file name")
     workspace = Workspace(name) if name is not None else None
-    return NetRun(net, client, workspace=workspace, seed=seed, afresh=afresh, defaults=defaults)
+    return NetRun(net, client, NetBegin(seed, afresh), workspace=workspace, defaults=defaults)
 
 
 def problem_summary(problems: Sequence[str]) -> list[str]:

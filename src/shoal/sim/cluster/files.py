@@ -66,11 +66,6 @@ class Pipe(Generic[Item]):
         self._flows = sorted(flow for flow in self._flows if id(flow[2]) not in items)
         self.version += 1
 
-    def set_rate(self, now: float, rate: float) -> None:
-        self._advance(now)
-        self.rate = rate
-        self.version += 1
-
 
 class Leg(msgspec.Struct):
     """Bytes that go through one pipe."""

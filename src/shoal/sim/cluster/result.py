@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from shoal.core.resources import FRACTION
 from shoal.core.work import Work, upward_lengths
 from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.specification import ClusterSpec
+from shoal.sim.node import trace_digest
 
 if TYPE_CHECKING:
     from shoal.sim.cluster.run import ClusterRun
@@ -244,12 +244,7 @@ class ClusterTrace(msgspec.Struct):
         return [encode(entry) for entry in self.entries]
 
     def digest(self) -> str:
-        whole = sha256()
-        for line in self.lines():
-            whole.update(line)
-            whole.update(b"\n")
-        whole.update(repr((self.makespan, sorted(self.ends.items()), self.next_random)).encode())
-        return whole.hexdigest()
+        return trace_digest(self.lines(), (self.makespan, sorted(self.ends.items()), self.next_random))
 
 
 def _encode(value: Any) -> Any:

@@ -28,7 +28,7 @@ from shoal.core.peer_messages import (
     TasksPlaced,
     TaskTransfer,
 )
-from shoal.core.peer_scheduler import Event, MemberCommand, PeerScheduler
+from shoal.core.peer_scheduler import Event, MemberCommand, PeerOptions, PeerScheduler
 from shoal.core.policies.order import DEFAULT_ORDER, ORDERS, TaskColumns, TwoLevelQueue
 from shoal.core.policies.placement import Gathering, is_of_use
 from shoal.core.policies.retry import AttemptOutcome
@@ -99,13 +99,13 @@ class ClusterRun:
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
-        self._gathers = self.files.is_distributed and is_of_use(work)
-        self._at_home: dict[int, list[int]] = {}
-        """By node: the files that it has in the beginning."""
-        if self._gathers:
+        self._at_home: dict[int, list[int]] | None = None
+        """By node: the files that it has in the beginning. None: nodes need not know which files they have."""
+        if self.files.is_distributed and is_of_use(work):
+            at_home = self._at_home = {}
             for file, home in enumerate(work.file_home):
                 if home >= 0:
-                    self._at_home.setdefault(home % spec.nodes, []).append(file)
+                    at_home.setdefault(home % spec.nodes, []).append(file)
         self.roster = Roster(range(spec.nodes), self._capacities())
         for node in range(spec.nodes):
             self.join(node, spec.kind(node))
@@ -131,13 +131,15 @@ class ClusterRun:
             node,
             broker,
             self.roster,
-            policy=options.policy,
+            PeerOptions(
+                policy=options.policy,
+                threshold=options.threshold,
+                patience=options.patience,
+                stealing=options.stealing,
+                look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
+                seed=options.seed,
+            ),
             bandwidth=kind.link,
-            threshold=options.threshold,
-            patience=options.patience,
-            stealing=options.stealing,
-            look_ahead=options.look_ahead * kind.cores if self.files.is_distributed else 0,
-            seed=options.seed,
             gathering=self._gathering(node),
         )
         self.kinds[node] = kind
@@ -146,7 +148,7 @@ class ClusterRun:
 
     def _gathering(self, node: int) -> Gathering | None:
         """What a node has of the files in the beginning."""
-        return Gathering(self.work, self._at_home.get(node, ())) if self._gathers else None
+        return Gathering(self.work, self._at_home.get(node, ())) if self._at_home is not None else None
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 

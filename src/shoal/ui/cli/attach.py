@@ -25,7 +25,7 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     need_cluster_libraries()
     from shoal.cluster.selection import forget_note, read_plan
-    from shoal.cluster.session import ClusterSession, call, is_there, reach
+    from shoal.cluster.session import ClusterSession, SubmissionOptions, call, is_there, reach
     from shoal.execution.run_options import RunOptions, this_node
     from shoal.execution.session import enter, load
     from shoal.execution.workflow_loader import find_workflow
@@ -60,9 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
         display,
         note.cluster,
         caller,
-        words=note.words,
-        managed=note.managed,
-        attach=note if there else None,
+        SubmissionOptions(words=note.words, managed=note.managed, attach=note if there else None),
     )
     session.report_all = display.report_all
     display.begin(session)

@@ -22,7 +22,7 @@ from shoal.errors import InputError
 from shoal.execution.executor.client import ExecutorClient
 from shoal.execution.executor.executor import cluster_client
 from shoal.execution.nets.journal import read_past
-from shoal.execution.nets.run import NetRun, digest_of, problem_summary, replayed
+from shoal.execution.nets.run import NetBegin, NetRun, digest_of, problem_summary, replayed
 from shoal.execution.processes.shell import NO_BASH, program
 from shoal.execution.processes.wakeup import catchable
 from shoal.execution.requests import answer, names_to_cancel, take_puts, why_stopped
@@ -33,7 +33,7 @@ from shoal.petri import Net
 from shoal.petri.net import Arc, NetShown, TransitionShown
 from shoal.petri.records import Task
 from shoal.ui.cli.screen import Screen
-from shoal.ui.cli.status_tables import damage_line, show_moment
+from shoal.ui.cli.status_tables import damage_line, run_as_data, show_moment
 from shoal.ui.cli.text import cut, printable, printable_lines, table
 
 REDRAW_SECONDS = 0.2
@@ -272,18 +272,13 @@ def describe_net(follower: Follower, phase: RunPhase, now: float, *, every: bool
 def net_as_data(follower: Follower, phase: RunPhase) -> dict[str, Any]:
     """The same as data; times are seconds since the epoch."""
     state = follower.state
-    mark, start, end = state.mark or NO_MARK, state.start, state.end
+    mark = state.mark or NO_MARK
     return {
         "workflow": follower.workspace.workflow,
         "net": state.net.name if state.net is not None else None,
         "state": phase.value,
-        "run": start.run if start else None,
-        "pid": start.pid if start else None,
-        "host": start.host if start else None,
-        "started": start.time if start else None,
-        "ended": state.last_time if end else None,
-        "outcome": end.outcome if end else None,
-        "targets": decodable_parts(start.targets) if start else [],
+        **run_as_data(state),
+        "targets": decodable_parts(state.start.targets) if state.start else [],
         "damaged_bytes": follower.damaged_bytes(),
         "marked": mark.time,
         "tokens": mark.tokens,
@@ -409,10 +404,9 @@ def run_net(
             run = NetRun(
                 net,
                 client,
+                NetBegin(afresh=arguments.force, words=words),
                 workspace=workspace,
-                afresh=arguments.force,
                 directory=workspace.base,
-                words=words,
                 listener=display,
             )
             display.begin(net.name, run.resumed, client.node.get("cores") / FRACTION)

@@ -237,7 +237,7 @@ def _session(
 
     if caller is None:
         return Session(workspace, lambda: load(workspace, words), options, display, force=arguments.force)
-    from shoal.cluster.session import ClusterSession
+    from shoal.cluster.session import ClusterSession, SubmissionOptions
 
     return ClusterSession(
         workspace,
@@ -246,11 +246,13 @@ def _session(
         display,
         arguments.cluster,
         caller,
-        words=words,
-        policy=arguments.policy,
-        to=arguments.to,
-        managed=arguments.files == "managed",
-        detach=arguments.detach,
+        SubmissionOptions(
+            words=words,
+            policy=arguments.policy,
+            to=arguments.to,
+            managed=arguments.files == "managed",
+            detach=arguments.detach,
+        ),
         force=arguments.force,
     )
 

@@ -502,6 +502,19 @@ def _failed(state: RunStatus, most: int) -> list[str]:
     return lines
 
 
+def run_as_data(state: RunStatus) -> dict[str, Any]:
+    """Which run it is, where it runs, when it began and how it ended."""
+    start, end = state.start, state.end
+    return {
+        "run": start.run if start else None,
+        "pid": start.pid if start else None,
+        "host": start.host if start else None,
+        "started": start.time if start else None,
+        "ended": state.last_time if end else None,
+        "outcome": end.outcome if end else None,
+    }
+
+
 def state_as_data(
     follower: Follower,
     phase: RunPhase,
@@ -518,12 +531,7 @@ def state_as_data(
     return {
         "workflow": follower.workspace.workflow,
         "state": phase.value,
-        "run": start.run if start else None,
-        "pid": start.pid if start else None,
-        "host": start.host if start else None,
-        "started": start.time if start else None,
-        "ended": state.last_time if end else None,
-        "outcome": end.outcome if end else None,
+        **run_as_data(state),
         "took": state.last_time - start.time if start and end else None,
         "predicted": predicted,
         "nothing_to_do": {"run": state.idle.run, "started": state.idle.time} if state.idle else None,

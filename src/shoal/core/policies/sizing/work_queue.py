@@ -333,7 +333,6 @@ class WorkQueueAdviser:
 
 
 BUCKETING_MODES = ("greedy", "det-greedy", "exhaustive", "det-exhaustive", "quantized")
-DEFAULT_SIZES = {"cores": 1.0, "memory": 1000.0, "disk": 1000.0, "gpus": 0.0}
 SAMPLING_POINTS = 10
 GROWTH = 2.0
 MOST_BUCKETS = 10

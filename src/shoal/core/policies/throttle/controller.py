@@ -60,8 +60,22 @@ class Controller(Protocol):
         """Learned profiles of the categories, to be stored and shared."""
 
 
-class SlotsController:
-    """A fixed number of slots for tasks of all categories, first come, first served."""
+class _FixedController:
+    """A controller that learns nothing and starts no category with fewer tasks than it allows."""
+
+    def know(self, category: str, profile: UsageProfile, start: int) -> None:
+        """Nothing follows from it."""
+
+    def widen(self, category: str, level: int) -> bool:
+        """There is no beginning."""
+        return False
+
+    def profiles(self) -> dict[str, UsageProfile]:
+        return {}
+
+
+class SlotsController(_FixedController):
+    """A fixed number of places for tasks of all categories, first come first served."""
 
     def __init__(self, count: int) -> None:
         assert count > 0
@@ -78,19 +92,9 @@ class SlotsController:
             left -= min(cap, round(turnout.running) + turnout.waiting)
         return verdicts
 
-    def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """No effect."""
 
-    def widen(self, category: str, level: int) -> bool:
-        """No effect: there is no initial level."""
-        return False
-
-    def profiles(self) -> dict[str, UsageProfile]:
-        return {}
-
-
-class ContractOnly:
-    """No throttle: everything that the contract admits runs."""
+class ContractOnly(_FixedController):
+    """No throttle: what the contract admits runs."""
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
         reason = "only the contract limits how many run"
@@ -98,16 +102,6 @@ class ContractOnly:
             category: ThrottleVerdict(None, ControllerState.FIXED, reason, rate=rate_of(period, category))
             for category in period.turnout
         }
-
-    def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """No effect."""
-
-    def widen(self, category: str, level: int) -> bool:
-        """No effect: there is no initial level."""
-        return False
-
-    def profiles(self) -> dict[str, UsageProfile]:
-        return {}
 
 
 def rate_of(period: Period, category: str) -> float:

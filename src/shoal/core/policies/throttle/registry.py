@@ -73,7 +73,6 @@ class Throttle:
         return self.controller.profiles()
 
 
-DEFAULT = "adaptive"
 FORMS = "adaptive, weasel, contract or slots=N"
 
 
