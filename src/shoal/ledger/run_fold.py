@@ -1,9 +1,9 @@
-"""The one fold of a run's records: what each kind of record means for the run, for every command that shows a run.
+"""The one fold of a run's records: computes the state of a run from its ledger, for every command that shows a run.
 
-`RunFold` interprets the records. What it keeps of single tasks and attempts is left to two subclasses, because their
-users need opposite things. `shoal.ledger.status.RunStatus` answers `shoal status` at once: dictionaries and sums, no
-numpy. `shoal.ledger.views.run.RunView` draws pages and reports of a million attempts: columns, which are also filled in
-bulk from the bytes of a ledger, without an object for each record. Everything else is here, and needs no numpy.
+`RunFold` interprets the records. Two subclasses store tasks and attempts, because their users need opposite things.
+`shoal.ledger.status.RunStatus` serves `shoal status`, which must start fast: dictionaries and sums, no numpy.
+`shoal.ledger.views.run.RunView` serves pages and reports of a million attempts: columns, which are also filled in bulk
+from the bytes of a ledger, without an object for each record. This module needs no numpy.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ if TYPE_CHECKING:
     from shoal.ledger.views.failures import Doomed
 
 UNKNOWN = "unknown"
-"""Category of tasks that were not planned."""
+"""Category of tasks that are not in the plan."""
 LOCAL = 0
 """Number of the machine that writes the ledger."""
 _NUMBER_BYTES = 4
-"""Of a task in a column of a record."""
+"""Size of a task number in a column of a record."""
 
 Span = tuple[float, float | None]
-"""From when until when a machine was there; None: until the end."""
+"""From when until when a node was present; None: until the end."""
 There = tuple[int, float, float, float]
-"""A machine, its cores, and from when until when it was there."""
+"""A node, its cores, and from when until when it was present."""
 
 
 class RunNode(msgspec.Struct):
-    """A machine that took part."""
+    """A node that took part in the run."""
 
     name: str
     resources: dict[str, int] = {}
     present: list[Span] = []
     told: NodeTold | None = None
-    """What it said last, in a cluster; this counts all that it has done."""
+    """Its last report in a cluster; the counters are totals of the whole run."""
     stands: NodeTold | None = None
-    """The same while it is there; None after it has left."""
+    """The same while the node is present; None after it has left."""
 
     @property
     def is_there(self) -> bool:
@@ -88,67 +88,68 @@ class RunNode(msgspec.Struct):
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """What attempts add up to at one moment, in whatever form they are kept. Of a run that is over, `going`, `widths`,
-    `rate` and `chain` say nothing."""
+    """Sums over all attempts at one moment, independent of how attempts are stored. For a run that has ended, `going`,
+    `widths`, `rate` and `chain` have no meaning."""
 
     tallies: Sequence[CategoryPace]
     going: Sequence[tuple[CategoryPace, float]]
-    """Running tasks: of which category, and what seconds each has behind it."""
+    """Running tasks: the category and the elapsed seconds of each."""
     widths: Sequence[float]
     """See `KnownProgress`."""
     rate: float
     held: float
-    """Core seconds of all attempts, those under way included."""
+    """Core seconds of all attempts, including the running ones."""
     last_end: float
-    """When an attempt ended last."""
+    """When the last attempt ended."""
     chain: Chain | None
 
 
 class RunFold(ABC):
-    """The last run in what was taken; a record that begins another run begins anew here, too."""
+    """State of the last run in the records so far; a RunStarted record resets it."""
 
     def __init__(self, *, passes_idle: bool = False) -> None:
-        """With `passes_idle` a run that had nothing to do does not take the place of the one before it."""
+        """With `passes_idle` a run that had nothing to do does not replace the one before it."""
         self.passes_idle = passes_idle
         self.runs = 0
-        """How many runs have begun in what was taken."""
+        """How many runs have started in the records so far."""
         self.idle: RunStarted | None = None
-        """A later run that had nothing to do, and that is passed over."""
+        """A later run that had nothing to do and is skipped."""
         self._net_before: NetBegun | None = None
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
         self.start = start
         self.number = self.runs
-        """Which run of the ledger it is, from 1."""
+        """Number of the run in the ledger, counted from 1."""
         self.end: RunEnded | None = None
         self.running: dict[int, TaskStarted] = {}
         self.unwanted: set[int] = set()
-        """Tasks that somebody cancelled, and that are not over otherwise."""
+        """Tasks that a user cancelled and that have not ended otherwise."""
         self._gone: dict[int, None] = {}
-        """Tasks that somebody cancelled, whatever became of them: what needs them is given up at that moment."""
+        """All tasks that a user cancelled, whatever their end: their dependents cannot run from that moment on. A
+        dictionary, because the order matters."""
         self.declared: dict[str, dict[str, int]] = {}
-        """By category, the most that a task of it asks for."""
+        """By category, the declared resources (the maximum of its tasks)."""
         self.apart = SpecialCores()
-        """Tasks that ask for other cores than that."""
+        """Tasks that request another number of cores than their category declares."""
         self.links: list[TasksLinked] = []
         self.dependencies = 0
-        """How many they have."""
+        """Number of dependencies in `links`."""
         self._doomed: Doomed | None = None
         self._found: list[Ints] = []
-        """Tasks that need one that failed or was cancelled, in the order in which that was found."""
+        """Tasks that depend on a failed or cancelled one, in the order of discovery."""
         self.sources = 0
         self.source_bytes = 0
         self.throttle = ThrottleDecisions()
         self.net: NetBegun | None = None
-        """Of a run of a net: which one."""
+        """The net that this run executes, if any."""
         self.mark: NetMarked | None = None
-        """Of a run of a net: how it stood last."""
+        """The last reported state of that net."""
         self.nodes: dict[int, RunNode] = {}
-        """By number. Of a run on a cluster, its nodes; otherwise the machine that writes the ledger."""
+        """By number: the nodes of a cluster run, otherwise the machine that writes the ledger."""
         self.underway = Underway()
         self.moment: LiveCounters | None = None
-        """What the run itself says of this moment: of short tasks the ledger tells when they have ended."""
+        """Live counters that the run publishes: the ledger records short tasks only when they have ended."""
         self.last_time = start.time if start else 0.0
         if start is not None:
             self.nodes[LOCAL] = RunNode(start.host, dict(start.node), [(start.time, None)])
@@ -192,7 +193,7 @@ class RunFold(ABC):
             case NetBegun():
                 self.net = self._net_before = record
             case NetMarked():
-                self.net, self.mark = self._net_before, record  # a run that goes on does not say again of which net
+                self.net, self.mark = self._net_before, record  # a run that continues a net does not repeat NetBegun
                 self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self.settle()
@@ -203,14 +204,14 @@ class RunFold(ABC):
             case RunEnded():
                 self.settle()
                 self.end = record
-                self.last_time = max(self.last_time, record.time)  # clocks of nodes may be ahead of ours
+                self.last_time = max(self.last_time, record.time)  # clocks of other nodes may be ahead
 
     def take_all(self, records: Iterable[Record]) -> None:
         for record in records:
             self.take(record)
 
     def _stop_attempt(self, task: int, attempt: int) -> None:
-        """An attempt runs no more, nor do those before it; a later one may have been told of already."""
+        """Marks an attempt and earlier ones as ended. The record of a later attempt may have come before this one."""
         started = self.running.get(task)
         if started is not None and started.attempt <= attempt:
             self._stop(task)
@@ -222,13 +223,13 @@ class RunFold(ABC):
     def _note_node(self, record: NodeSeen | NodeLeft | NodeTold) -> None:
         self.last_time = max(self.last_time, record.time)
         if isinstance(record, NodeSeen):
-            self.nodes.pop(LOCAL, None)  # the machine that writes the ledger runs nothing itself
+            self.nodes.pop(LOCAL, None)  # in a cluster run the machine that writes the ledger runs no tasks
             seen = self.nodes.setdefault(record.node, RunNode(record.name, present=[]))
             seen.resources = dict(record.resources) or seen.resources
             seen.enter(record.time)
             return
         node = self.nodes.get(record.node)
-        if node is None:  # the record in which it came is damaged
+        if node is None:  # its NodeSeen record is damaged
             return
         if isinstance(record, NodeTold):
             node.told = node.stands = record
@@ -237,35 +238,35 @@ class RunFold(ABC):
             node.leave(record.time)
             self.underway.leave(record.time, record.node)
 
-    # ---- what is kept of tasks and attempts, in one form or another ------------------------------------------------
+    # ---- storage of tasks and attempts, implemented by the subclasses ----------------------------------------------
 
     @abstractmethod
     def _plan(self, record: TasksPlanned) -> None:
-        """Notes names and categories of tasks."""
+        """Stores names and categories of tasks."""
 
     @abstractmethod
     def _attempt_ended(self, record: TaskEnded) -> None:
-        """Notes the end of an attempt. With the last word on a task it is not `unwanted` any more."""
+        """Stores the end of an attempt. A final attempt also removes its task from `unwanted`."""
 
     @abstractmethod
     def is_planned(self, task: int) -> bool:
-        """Whether it is a task that runs something in this run."""
+        """Whether it is a task with an action in this run."""
 
     @abstractmethod
     def is_over(self, task: int) -> bool:
-        """Whether it is done or has failed."""
+        """Whether it is done or failed."""
 
     @abstractmethod
     def ended(self) -> int:
-        """How many tasks are done or have failed."""
+        """How many tasks are done or failed."""
 
     @abstractmethod
     def cannot_run(self) -> int:
-        """How many tasks need one that failed or was cancelled, as far as the ledger says what tasks wait for."""
+        """How many tasks depend on a failed or cancelled one, as far as the ledger records dependencies."""
 
     @abstractmethod
     def _ended_together(self) -> Crowding:
-        """The cores that attempts held together, of those that have ended."""
+        """The overlap of core use among the attempts that have ended."""
 
     def _start_attempt(self, record: TaskStarted) -> None:
         self.running[record.task] = record
@@ -279,37 +280,37 @@ class RunFold(ABC):
     def _ask_cores(self, record: CoresAsked) -> None:
         self.apart.add(record)
 
-    def settle(self) -> None:  # noqa: B027  nothing to do where each record is counted at once
-        """Counts what was taken; who computes something calls this first."""
+    def settle(self) -> None:  # noqa: B027  a fold that counts each record at once has nothing to do
+        """Processes the records that are still buffered. Every query calls this first."""
 
-    # ---- what others ask -------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def origin(self) -> float:
-        """The moment that times are counted from."""
+        """The time that all times of the run are relative to."""
         return self.start.time if self.start else 0.0
 
     def is_cluster(self) -> bool:
         return LOCAL not in self.nodes and bool(self.nodes)
 
     def total_cores(self) -> float:
-        """Of all machines that took part."""
+        """Sum over all nodes that took part."""
         return sum(node.cores for node in self.nodes.values())
 
     def total_memory(self) -> int:
-        """The same in bytes."""
+        """Sum over all nodes that took part, in bytes."""
         return sum(node.resources.get("memory", 0) for node in self.nodes.values())
 
     def there(self, last: float) -> list[There]:
-        """When machines were there."""
+        """When which node was present."""
         if self.start is None:
             return []
         spans = [(number, node.cores, span) for number, node in self.nodes.items() for span in node.present]
         return there(spans, self.origin, last)
 
     def running_now(self) -> int:
-        """How many tasks run: by what was started here, or by what run or nodes say. What they said a moment ago may be
-        behind the ledger: of a task that is over none runs."""
+        """How many tasks run: the maximum of what the ledger, the live counters and the nodes report. Reports may be
+        older than the ledger, so the number is limited to tasks that have not ended."""
         if self.end is not None:
             return 0
         if self.mark is not None or self.net is not None:
@@ -320,8 +321,8 @@ class RunFold(ABC):
         return max(0, min(found, total - self.over())) if total else found
 
     def to_run(self) -> int:
-        """Tasks of the run; 0 of a net, of which nobody knows it. A ledger that was mended has results of earlier runs
-        behind the head of the last one."""
+        """Number of tasks of the run; 0 for a net, whose tasks are not known in advance. A repaired ledger has results
+        of earlier runs after the last RunStarted record, therefore the maximum."""
         if self.start is None or not self.start.total:
             return 0
         return max(self.start.to_run, self.ended())
@@ -330,28 +331,28 @@ class RunFold(ABC):
         return max(0, self.start.total - self.to_run()) if self.start else 0
 
     def over(self) -> int:
-        """Tasks that will not run any more: done, failed, cancelled, or in need of one that failed or was cancelled."""
+        """Tasks that will not run any more: done, failed, cancelled, or dependent on a failed or cancelled one."""
         return self.ended() + self.cancelled() + self.cannot_run()
 
     def waiting(self) -> int:
-        """Tasks that are neither over nor running."""
+        """Tasks that have neither ended nor started."""
         return max(0, self.to_run() - self.over() - self.running_now())
 
     def cancelled(self) -> int:
-        """How many tasks were cancelled, and do not run any more."""
+        """How many tasks were cancelled and will not run any more."""
         self.settle()
         found = len(self._cancelled())
         return found if self.end is None else max(found, self.end.cancelled)
 
     def _cancelled(self) -> set[int]:
         tasks = self.unwanted if self.end is not None else self.unwanted.difference(self.running)
-        return {task for task in tasks if self.is_planned(task)}  # groups can be cancelled, too
+        return {task for task in tasks if self.is_planned(task)}  # groups can be cancelled, too, but are no tasks
 
     def _find_doomed(self, failed: Collection[int] | Ints) -> list[Ints]:
-        """Tasks that need one of these, or one that was cancelled; some of them may have come to another end."""
+        """Tasks that depend on one of `failed` or on a cancelled one; some of them may have ended otherwise."""
         if not self.links or not (len(failed) or self._gone):
             return []
-        import numpy as np  # only once something has failed
+        import numpy as np  # imported only after a failure, so that 'shoal status' starts fast
 
         from shoal.ledger.views.failures import Doomed
 
@@ -364,14 +365,14 @@ class RunFold(ABC):
         return self._found
 
     def is_crowded(self) -> bool:
-        """Whether attempts together held more cores than there are, as a throttle may allow. Those that declare no
-        cores then share them, and count with the processor time that they used. The run itself knows it best."""
+        """Whether attempts together were allocated more cores than exist, as a throttle may allow. Attempts without
+        declared cores then share them and count with their CPU time. The live counters of the run have priority."""
         if self.moment is not None:
             return self.moment.crowded
         return bool(self.throttle) and self._ended_together().is_crowded(self.total_cores())
 
     def progress_with(self, sums: Sums, now: float | None) -> Progress:
-        """How far the run is at this moment, and when it will be over if it goes on as it does."""
+        """Progress of the run at this moment, with an estimate of its end at the present rate."""
         over, last = not self.goes_on(now), self.until(now)
         return progress_of(
             KnownProgress(
@@ -394,51 +395,53 @@ class RunFold(ABC):
         )
 
     def _utilisation(self, held: float, last: float, over: bool) -> float | None:
-        """The share of all cores; None if nobody knows how many there were."""
+        """Fraction of all cores; None if the number of cores is unknown."""
         capacity = sum(cores * (end - begin) for _, cores, begin, end in self.there(last))
         if capacity <= 0:
             return None
-        if self.is_cluster() and not over:  # what is short and has not ended there is in no record
+        if self.is_cluster() and not over:  # running short tasks of a cluster are not in the ledger
             held = max(held, self.underway.core_seconds(last))
         return min(1.0, held / capacity)
 
     def goes_on(self, now: float | None) -> bool:
-        """Whether anybody still writes it. `now` is given for a run that somebody has: without it, one that has not
-        ended was killed, and nothing of it runs."""
+        """Whether the run is still in progress. `now` is given if a process holds the run's lock. Without it, a run
+        without RunEnded record was killed and none of its tasks run."""
         return self.end is None and now is not None
 
     def goes_on_elsewhere(self) -> bool:
-        """Whether a cluster may go on with it: nobody has written its end here."""
+        """Whether a cluster may continue the run: its end is not recorded here."""
         return self.end is None or self.end.outcome == DETACHED
 
     def until(self, now: float | None = None) -> float:
-        """The end of the run; of one that goes on, now; of one that was killed, the last moment that is known."""
+        """The end of the run; `now` while it is in progress; the last known time of a run that was killed."""
         return self.last_time if self.end is not None or now is None else max(now, self.last_time)
 
 
 def has_nothing_to_do(start: RunStarted) -> bool:
-    """Everything is up to date; a net, of which nobody knows how many tasks it will have, counts none at all."""
+    """Whether everything is up to date. A net counts no tasks in advance, so this is false for it."""
     return start.total > 0 and start.to_run == 0
 
 
 def passes(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -> bool:
-    """Whether a run had nothing to do while the one before it came to its own end: then that one is shown. What goes on
-    with a run that did not come to its end is a part of it."""
+    """Whether a run had nothing to do and the one before it ended in an orderly way: then the one before is shown. A
+    run that continues an unfinished one is part of it."""
     if before is None or end is None or end.outcome == DETACHED or before.run == start.run:
         return False
     return has_nothing_to_do(start)
 
 
 def since_before(start: RunStarted, before: RunStarted | None, last: float) -> RunStarted:
-    """The same, beginning where its story begins. A run that is attached to again goes on under its old name, and what
-    has ended meanwhile is recorded now: it goes on from the last moment that is known of it, not from now."""
+    """Returns `start` with the time from which the run is to be shown. A run that a client attaches to again keeps its
+    name, and what has ended meanwhile is recorded now. So it continues from its last known moment, not from the time of
+    attaching."""
     if before is None or before.run != start.run:
         return start
     return msgspec.structs.replace(start, time=min(start.time, max(before.time, last)))
 
 
 def there(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) -> list[There]:
-    """When machines were there within a run. Those that were seen first had been there before anybody looked."""
+    """When which node was present within a run. Nodes that were seen first count from the start of the run, because
+    they were present before they were first queried."""
     known = list(spans)
     first = min((begin for *_, (begin, _) in known), default=origin)
     found = []
@@ -449,5 +452,6 @@ def there(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) 
 
 
 def within(begin: float, end: float, origin: float) -> float:
-    """Seconds of an attempt that lie in its run: what is attached to began before its record, and clocks differ."""
+    """Seconds of an attempt that lie within its run. An attempt may begin before the record of its run: the client
+    attached later, or clocks differ."""
     return max(0.0, end - max(begin, origin))

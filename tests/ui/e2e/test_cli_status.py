@@ -129,7 +129,7 @@ def test_a_damaged_ledger_is_told_of(made: Path) -> None:
     ledger.write_bytes(b"garbage" * 100)
     assert "700 bytes of the ledger are damaged" in status(made)
     assert json.loads(status(made, "--json"))["damaged_bytes"] == 700
-    assert "what the others made counts as unknown" in shoal(made, "run", "flow.py", "--quiet", expect=2).stderr
+    assert "outputs of the other tasks count as unknown" in shoal(made, "run", "flow.py", "--quiet", expect=2).stderr
     shoal(made, "run", "flow.py", "--quiet", "--overwrite")
     assert "damaged" not in status(made) and json.loads(status(made, "--json"))["damaged_bytes"] == 0
 

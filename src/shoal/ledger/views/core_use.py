@@ -1,7 +1,8 @@
-"""Tasks that ask for other cores than their category is declared with: sparse, since most runs have none of them.
+"""Core use over time: tasks with a special core request, cores allocated on cluster nodes, and detection of shared
+cores.
 
-What all the others hold follows from their category; `RunView.cores_of` puts both together. Who asks for single tasks
-needs no numpy.
+Tasks that request other cores than their category declares are stored sparsely, since most runs have none. For all
+others the category decides; `RunView.cores_of` combines both. Queries for single tasks need no numpy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SpecialCores:
-    """These tasks, and what each asks for. Of what is recorded twice of a task, the last counts."""
+    """Tasks with a core request of their own. If a task is recorded twice, the last record is valid."""
 
     def __init__(self) -> None:
         self._records: list[CoresAsked] = []
@@ -35,7 +36,7 @@ class SpecialCores:
         self._asked = self._sorted = None
 
     def of(self, task: int, otherwise: int) -> int:
-        """What a task asks for, or what others of its category do."""
+        """Cores that a task requests, or `otherwise`, the request of its category."""
         return self._by_task().get(task, otherwise) if self._records else otherwise
 
     def _by_task(self) -> dict[int, int]:
@@ -45,7 +46,7 @@ class SpecialCores:
         return self._asked
 
     def _columns(self) -> tuple[Ints, Ints]:
-        """The numbers of the tasks in their order, and what each asks for."""
+        """The sorted task numbers, and the request of each."""
         if self._sorted is None:
             import numpy as np
 
@@ -64,11 +65,11 @@ class SpecialCores:
 
     @property
     def asked(self) -> Ints:
-        """In parts of 10,000; `NONE_ASKED` for those that ask for nothing."""
+        """In units of 1/10,000 core; `NONE_ASKED` for tasks that request none."""
         return self._columns()[1]
 
     def among(self, tasks: Ints) -> tuple[Ints, Ints]:
-        """Which of some tasks are such, as places among them, and what those ask for."""
+        """Indices of those of the given tasks that are stored here, and their requests."""
         import numpy as np
 
         known, asked = self._columns()
@@ -80,7 +81,7 @@ class SpecialCores:
 
 
 def as_cores(asked: Ints) -> Floats:
-    """Who asks for nothing is given one."""
+    """Converts requests to cores; a task without a request is allocated one."""
     import numpy as np
 
     found: Floats = np.where(asked == NONE_ASKED, 1.0, asked / FRACTION)
@@ -88,7 +89,7 @@ def as_cores(asked: Ints) -> Floats:
 
 
 def are_declared(asked: Ints) -> Array:
-    """Whether somebody asked."""
+    """Whether each request declares cores."""
     found: Array = asked != NONE_ASKED
     return found
 
@@ -96,11 +97,12 @@ def are_declared(asked: Ints) -> Array:
 MOST_MOMENTS = 2048
 _APART = 0.5
 _LITTLE = 0.05
-"""Up to this part of what there is, what nodes say and what has ended may differ: they speak only now and then."""
+"""Maximum relative difference between node reports and ended attempts that counts as equal: nodes report at intervals
+only."""
 
 
 class Underway:
-    """Tasks that run and cores that they hold, as all nodes said."""
+    """Running tasks and allocated cores over time, as reported by all nodes."""
 
     def __init__(self) -> None:
         self._said: dict[int, tuple[int, float]] = {}
@@ -109,12 +111,12 @@ class Underway:
         self._apart = _APART
 
     def take(self, told: NodeTold) -> None:
-        """A node has said how it stands."""
+        """Takes the report of a node."""
         if told.running is not None:
             self._note(told.time, told.node, (told.running, told.cores / FRACTION))
 
     def leave(self, time: float, node: int) -> None:
-        """A node is gone, and what ran there with it."""
+        """A node has left, and its tasks with it."""
         self._note(time, node, (0, 0.0))
 
     def _note(self, time: float, node: int, stands: tuple[int, float]) -> None:
@@ -130,13 +132,13 @@ class Underway:
             self._moments, self._apart = self._moments[::2], 2 * self._apart
 
     def core_seconds(self, until: float) -> float:
-        """Held up to a moment of the clock."""
+        """Core seconds allocated up to this time."""
         ends = [moment for moment, _, _ in self._moments[1:]] + [until]
         return sum(cores * max(0.0, end - began) for (began, _, cores), end in zip(self._moments, ends, strict=False))
 
     def over(self, edges: Floats, origin: float, until: float) -> tuple[Floats, Floats]:
-        """Tasks that ran and cores that were held, on average in each bucket up to a moment of the clock."""
-        import numpy as np  # seldom needed by those who only add up
+        """Mean number of running tasks and allocated cores in each bucket, up to this time."""
+        import numpy as np  # here, because sums do not need it
 
         from shoal.ledger.views.timeline import total_over
 
@@ -147,12 +149,13 @@ class Underway:
 
 
 def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
-    """What is missing of what nodes said in the last buckets: further back everything has ended and is known."""
+    """The part of the node reports in the last buckets that attempts do not explain yet. In earlier buckets all
+    attempts have ended and are known."""
     import numpy as np
 
     missing = said - known
     enough = missing <= _LITTLE * np.maximum(there, 1.0)
-    enough[-1:] = False  # what began a moment ago
+    enough[-1:] = False  # attempts that have just started
     settled = np.flatnonzero(enough)
     found: Floats = np.maximum(0.0, missing)
     found[: settled[-1] + 1 if len(settled) else 0] = 0.0
@@ -160,19 +163,19 @@ def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
 
 
 CROWDED = 1.02
-"""From so many times what there was on, tasks share cores."""
+"""Tasks share cores if they were allocated at least this multiple of the available cores."""
 _PIECES, _FINEST = 256, 1 / 64
 
 
 class Crowding:
-    """What attempts held over time; O(1) for each, and of a fixed size."""
+    """Overlap of attempts: their allocated cores over time. O(1) per attempt, constant size."""
 
     def __init__(self) -> None:
         self._width = _FINEST
         self._steps: dict[int, float] = {}
-        """By piece: how much more is held after it than before."""
+        """By interval: the change of the allocated cores in it."""
         self._inside: dict[int, float] = {}
-        """Core seconds of these steps within the piece."""
+        """Core seconds of these changes within the interval."""
         self._first = self._last = 0
 
     def copy(self) -> Crowding:
@@ -182,7 +185,7 @@ class Crowding:
         return other
 
     def add(self, begin: float, end: float, cores: float) -> None:
-        """An attempt."""
+        """Adds an attempt."""
         if end <= begin or not cores:
             return
         self._reach(begin, end)
@@ -191,7 +194,7 @@ class Crowding:
             self._change(at, change, change * ((at + 1) * self._width - moment))
 
     def add_all(self, begins: Floats, ends: Floats, cores: Floats) -> None:
-        """Many of them."""
+        """Adds many attempts."""
         import numpy as np
 
         count = (ends > begins) & (cores != 0)
@@ -211,7 +214,7 @@ class Crowding:
         held = fits = running = 0.0
         there, before = cores * self._width, self._first
         for at in sorted(self._steps):
-            between = running * self._width  # in each of the pieces in which nothing began or ended
+            between = running * self._width  # in each interval without a start or an end
             held += between * (at - before)
             fits += min(between, there) * (at - before)
             here = between + self._inside[at]

@@ -1,7 +1,7 @@
-"""What messages about different failures have in common. Needs no numpy, since the display of a run counts them too.
+"""Failures of a run: groups their messages by cause, and finds the tasks that cannot run because of a failure.
 
-Messages are grouped by what is left of them without names in quotes and numbers. A name or number that is the same in
-all messages of a group is shown: it is often the one word that says what to do ("No module named 'numpy'").
+Messages have the same cause if they are equal except for quoted names and numbers. A name or number that is the same in
+all messages of a group is shown, because it often is the important word ("No module named 'numpy'").
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from shoal.ledger.records import TasksLinked
 from shoal.ledger.views.attempts import Array, Ints
 
 _PART = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!status )(?<!signal )\b\d+(?:\.\d+)?")
-"""A name in quotes, or a number other than an exit status or signal."""
+"""A quoted name, or a number other than an exit status or signal."""
 _KEPT = re.compile(r"; what it had made is kept as .*", re.DOTALL)
-"""Where half-made outputs of one task are; that is not why it failed."""
+"""The location of a task's incomplete outputs, which is not part of the cause."""
 _NAME, _NUMBER = "'…'", "N"
 _MOST, _END = 300, 120
-"""Characters of a shown message, and how many of them are kept of the end of a longer one."""
+"""Maximum length of a shown message, and the number of characters kept from the end of a longer one."""
 
 
 def cause_of(message: str) -> str:
-    """What messages about different tasks have in common: without numbers (other than exit status and signal) and names
-    in quotes."""
+    """The part of a message that is the same for different tasks: without quoted names and without numbers other than
+    exit status and signal."""
     return shortened(_PART.sub(lambda found: _general(found[0]), _KEPT.sub("", message)).strip())
 
 
@@ -40,7 +40,7 @@ def shortened(text: str) -> str:
 
 
 class CommonText:
-    """The text of one group of messages: those for which `cause_of` says the same."""
+    """The common text of one group of messages, those with the same `cause_of`."""
 
     def __init__(self, message: str) -> None:
         message = _KEPT.sub("", message)
@@ -49,13 +49,13 @@ class CommonText:
         self._same = [True] * len(self._first)
 
     def add(self, message: str) -> None:
-        """Names and numbers that another message of the group has in common with the others stay."""
+        """Adds a message of the group: names and numbers that differ will be replaced by placeholders."""
         parts = _PART.findall(_KEPT.sub("", message))
         for at, part in enumerate(self._first):
             self._same[at] &= at < len(parts) and parts[at] == part
 
     def text(self) -> str:
-        """What all messages say; `'…'` and `N` stand for names and numbers in which they differ."""
+        """The common text; `'…'` and `N` replace names and numbers that differ."""
         shown = [part if same else _general(part) for part, same in zip(self._first, self._same, strict=True)]
         pieces = [self._between[0]]
         for part, following in zip(shown, self._between[1:], strict=True):
@@ -63,7 +63,7 @@ class CommonText:
         return shortened("".join(pieces).strip())
 
     def such_as(self) -> str:
-        """A name in which the messages differ, as one of them has it; empty if they differ in none."""
+        """An example of a name that differs between the messages; empty if none does."""
         names = (part for part, same in zip(self._first, self._same, strict=True) if not same and part[0] in "'\"")
         return next(names, "")
 
@@ -102,20 +102,20 @@ class Causes:
         return self._texts[key].text()
 
     def most_common(self, most: int) -> list[tuple[str, int]]:
-        """Text and number of messages of the most frequent causes."""
+        """Text and count of the most frequent causes."""
         ranked = sorted(self._counts.items(), key=lambda pair: -pair[1])[:most]
         return [(self.text(key), number) for key, number in ranked]
 
 
 _PIECE = 1 << 15
-"""Dependencies that are looked at together."""
+"""Number of dependencies processed at once."""
 _NARROW = 32
-"""Up to so many tasks are passed one by one: in a long chain numpy would not pay."""
+"""Up to this number, tasks are processed one by one: in a long chain numpy would be slower."""
 _LOW = (1 << 32) - 1
 
 
 class Doomed:
-    """Follows one run; `links` may grow until something has failed."""
+    """Finds the transitive dependents of failed tasks in one run; `links` may grow until the first failure."""
 
     def __init__(self, links: Sequence[TasksLinked]) -> None:
         self.links = len(links)
@@ -125,14 +125,14 @@ class Doomed:
         for needed, _ in pieces(links):
             np.add.at(counts, needed + 1, 1)
         self._start: Ints = np.cumsum(counts)
-        """Where those that need a task begin in `_needing`."""
+        """Where the dependents of each task begin in `_needing`."""
         self._needing: Array = np.empty(int(self._start[-1]), np.int32)
         self._sort(links, self._start[:-1].copy())
         self._over = bytearray(self._size)
-        """1 for those that failed or are doomed, and were passed."""
+        """1 for tasks that failed or are doomed and have been processed."""
 
     def _sort(self, links: Sequence[TasksLinked], free: Ints) -> None:
-        """Puts all dependencies where they belong; `free` is the next place for each task that is needed."""
+        """Fills `_needing`; `free` is the next free index for each task that others depend on."""
         for needed, needing in pieces(links):
             pairs = (needed << 32) | needing
             pairs.sort()
@@ -144,7 +144,8 @@ class Doomed:
             free[needed[first]] += many
 
     def follow(self, tasks: Ints) -> Ints:
-        """These have failed; says which others cannot run any more and could until now, groups of tasks included."""
+        """Marks these tasks as failed; returns the tasks that cannot run because of them and were not returned before,
+        including groups."""
         over = np.frombuffer(self._over, np.uint8)
         fresh = tasks[tasks < self._size]
         front: Ints = np.unique(fresh[over[fresh] == 0]).astype(np.int64)
@@ -156,7 +157,8 @@ class Doomed:
         return np.concatenate(found)
 
     def _one_by_one(self, front: Ints) -> tuple[Ints, Ints]:
-        """Goes on from a few tasks until there are many or none; those that were found, and those to go on from."""
+        """Advances from a few tasks until there are many or none; returns the tasks found, and those to continue
+        from."""
         over, start, needing = self._over, self._start.data, self._needing.data
         found: list[int] = []
         open_ones: list[int] = front.tolist()
@@ -172,7 +174,7 @@ class Doomed:
         return np.array(found, np.int64), np.array(open_ones, np.int64)
 
     def _together(self, front: Ints, over: Array) -> tuple[Ints, Ints]:
-        """One step from many tasks: those that were found are those to go on from."""
+        """Advances one step from many tasks; the tasks found are those to continue from."""
         begins = self._start[front]
         counts = self._start[front + 1] - begins
         ends = np.cumsum(counts)
@@ -189,7 +191,7 @@ class Doomed:
 
 
 def pieces(links: Sequence[TasksLinked]) -> Iterator[tuple[Ints, Ints]]:
-    """Who is needed and by whom, a limited number at a time."""
+    """Yields dependencies as (needed, needing) columns, a limited number at a time."""
     for record in links:
         children = np.repeat(np.frombuffer(record.tasks, "<i4"), np.frombuffer(record.counts, "<i4"))
         parents = np.frombuffer(record.needs, "<i4")
