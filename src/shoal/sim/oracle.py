@@ -1,8 +1,9 @@
-"""The onlooker: follows events and commands with bookkeeping of its own and knows what must never happen.
+"""The oracle of single-node simulations: checks every command of the scheduler, and the answers of `why`, against its
+own record of the run.
 
-`check_broker` asks whether the broker agrees with itself; the oracle asks whether what it does is right (design §5):
-inputs exist before a start, one accepted result per task, attempts rise by one, no end without a cause, nothing about
-a task that is over, and in the end every task is accounted for.
+`check_broker` checks the internal consistency of the scheduler; the oracle checks its decisions. Inputs exist before a
+start; a task has one accepted result; attempt numbers increase by one; no task ends without a cause; no command refers
+to a finished task; at the end every task is accounted for.
 """
 
 from __future__ import annotations
@@ -44,29 +45,30 @@ from shoal.sim.node import Violation
 
 
 class TaskHistory(msgspec.Struct):
-    """What the onlooker has seen of one task."""
+    """What the oracle knows of one task."""
 
     announced: bool = False
     attempt: int = 0
     running: bool = False
     unwanted: bool = False
-    """Cancelled while it ran."""
+    """Cancelled while it was running."""
     failures: int = 0
     losses: int = 0
     sizes: dict[str, int] = {}
-    """What the last attempt was given of what is learned, or has come to use."""
+    """Allocated learned resources of the last attempt, or what it has grown to use."""
     exhausted: dict[str, int] = {}
-    """The most that was too little, by resource."""
+    """The largest amount that was too small, by resource."""
     not_before: float = 0.0
     end: str = ""
-    """`accepted`, the outcome it was given up for, or empty while it is not over."""
+    """`accepted`, the outcome with which it was given up, or empty while it is not finished."""
 
 
 class Oracle:
-    """`before` and `after` every event, `cancelled_waiting` beside the broker, `finish` in the end."""
+    """Call `before` and `after` for every event, `cancelled_waiting` for cancels that bypass the scheduler, and
+    `finish` at the end."""
 
     def __init__(self, graph: Graph, capacity: Resources, learned: Sequence[tuple[str, ...]] = ()) -> None:
-        """`learned`: for each profile of the graph the resources whose sizes the broker decides."""
+        """`learned`: for each profile the resources whose sizes the scheduler decides."""
         self.graph = graph
         self.learned = learned
         self.capacity = capacity
@@ -74,12 +76,12 @@ class Oracle:
         self.lives = [TaskHistory() for _ in range(len(graph))]
         self.needs = direct_needs(graph)
         self.fresh: dict[int, TaskResult] = {}
-        """Results of this event that are the first word about a current attempt."""
+        """Results of this event that are the first ones of a current attempt."""
         self.to_kill: dict[int, int] = {}
         self.grown: dict[int, tuple[int, str]] = {}
-        """Tasks that use more than was expected of them: in which attempt, and of what."""
+        """Tasks that use more than expected: the attempt and the resource."""
         self.doomed_by: dict[int, str] = {}
-        """The resource that a task used too much of when it was last told to end for that."""
+        """The resource that a task exceeded when the scheduler last killed it for that."""
         self.asked: set[int] = set()
         self._watch: dict[type, Callable[..., None]] = {
             Start: self._on_start,
@@ -128,23 +130,23 @@ class Oracle:
             if not isinstance(command, WakeAt):
                 self._watch[type(command)](now, command)
         if self.fresh:
-            raise Violation(f"results that nothing came of: {self.fresh}")
+            raise Violation(f"results without any command: {self.fresh}")
         if self.to_kill:
-            raise Violation(f"cancelled tasks that run on: {self.to_kill}")
+            raise Violation(f"cancelled tasks without a kill: {self.to_kill}")
 
     def _on_start(self, now: float, command: Start) -> None:
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
             life = self.lives[task]
             self._expect_open(task, "started")
             if self.draining or not life.announced or life.running:
-                raise Violation(f"task {task} starts while draining, before it is ready, or twice at once")
+                raise Violation(f"task {task} starts while draining, before it is ready, or twice at the same time")
             if attempt != life.attempt + 1:
                 raise Violation(f"task {task}: attempt {attempt} follows attempt {life.attempt}")
             if now < life.not_before:
-                raise Violation(f"task {task} starts at {now}, before its rest is over at {life.not_before}")
+                raise Violation(f"task {task} starts at {now}, before its retry delay ends at {life.not_before}")
             missing = [other for other in self.needs[task] if self.lives[other].end != "accepted"]
             if missing:
-                raise Violation(f"task {task} starts before {missing} are made")
+                raise Violation(f"task {task} starts before its dependencies {missing} are done")
             life.attempt, life.running = attempt, True
             life.sizes = dict(zip(SIZED, command.sizes, strict=True))
 
@@ -171,7 +173,7 @@ class Oracle:
             raise Violation(f"{command} while attempt {life.attempt} is current, running: {life.running}")
         if command.outcome is AttemptOutcome.CANCELLED:
             if task not in self.asked:
-                raise Violation(f"{command} although nobody cancelled it")
+                raise Violation(f"{command} without a request to cancel it")
             self.fresh.pop(task, None)
         elif task in self.fresh:
             if not self._is_charged_off(task, command.attempt, command.outcome):
@@ -187,17 +189,18 @@ class Oracle:
                 raise Violation(f"{command} of a task that did not grow")
             self.doomed_by[command.task] = name
         elif self.to_kill.pop(command.task, None) != command.attempt:
-            raise Violation(f"{command} that nobody asked for")
+            raise Violation(f"{command} without a request to cancel it")
 
     def _is_charged_off(self, task: int, attempt: int, outcome: AttemptOutcome) -> bool:
-        """Takes the fresh result of the task into account; says whether that was its last attempt."""
+        """Applies the fresh result of the task; returns whether that was its last attempt."""
         life, result = self.lives[task], self.fresh.pop(task, None)
         if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is AttemptOutcome.OK:
             raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
         if outcome is AttemptOutcome.UNBEGUN:
             spent = False
         elif outcome is AttemptOutcome.EXHAUSTED:
-            # The size was the broker's own choice: only who had all the node has of something has had enough.
+            # The scheduler chose the size: the task is out of attempts only if it was allocated the node's whole
+            # capacity.
             name = self.doomed_by[task]
             life.exhausted[name] = max(life.exhausted.get(name, 0), life.sizes[name])
             spent = any(size >= self.capacity.get(name) for name, size in life.exhausted.items())
@@ -210,7 +213,7 @@ class Oracle:
         return spent or self._too_large(task)
 
     def _too_large(self, task: int) -> bool:
-        """What is learned needs a node that has any of it."""
+        """Whether the node cannot run the task; learned resources need a node with a non-zero capacity."""
         profile = self.graph.profile[task]
         learned = self.learned[profile] if self.learned else ()
         lacking = self.graph.profiles[profile].resources.lacking_in(self.capacity)
@@ -218,18 +221,19 @@ class Oracle:
 
     def _expect_open(self, task: int, verb: str) -> None:
         if self.lives[task].end:
-            raise Violation(f"task {task} is {verb} although it is over: {self.lives[task].end}")
+            raise Violation(f"task {task} is {verb} after its end: {self.lives[task].end}")
 
     def cancelled_waiting(self, task: int) -> None:
-        """The user cancelled a task that had not become ready."""
+        """The user cancelled a task that was not ready yet."""
         self._expect_open(task, "cancelled")
         if self.lives[task].announced:
-            raise Violation(f"task {task} is cancelled in the flow although the broker has it")
+            raise Violation(f"task {task} is cancelled as waiting although the scheduler has it")
         self.asked.add(task)
         self.lives[task].end = AttemptOutcome.CANCELLED.value
 
     def finish(self, status: bytearray) -> dict[str, int]:
-        """Every task must be accounted for, by the oracle and by the flow alike; returns how many ended how."""
+        """Checks that oracle and dependency tracker agree on the end of every task; returns the number of tasks by kind
+        of end."""
         ends: dict[str, int] = {}
         for task in topological_order(self.graph):
             life = self.lives[task]
@@ -249,15 +253,15 @@ class Oracle:
                 "queued": (TaskStatus.READY, TaskStatus.WAITING),
             }
             if status[task] not in expected.get(life.end, (TaskStatus.FAILED,)):
-                raise Violation(f"task {task} is {life.end} but {TaskStatus(status[task]).name} in the flow")
+                raise Violation(f"task {task} is {life.end}, but {TaskStatus(status[task]).name} for the dependency tracker")
             if life.running or (life.end == "doomed" and life.attempt):
-                raise Violation(f"task {task} is {life.end} but ran or still runs: {life}")
+                raise Violation(f"task {task} is {life.end} although it ran or still runs: {life}")
             ends[life.end] = ends.get(life.end, 0) + 1
         return dict(sorted(ends.items()))
 
 
 def direct_needs(graph: Graph) -> list[list[int]]:
-    """For each task the tasks that run something and must be done first, seen through groups."""
+    """For each task its direct dependencies with an action; groups are replaced by their members."""
     needs: list[list[int]] = [[] for _ in range(len(graph))]
     for task in topological_order(graph):
         found: dict[int, None] = {}
@@ -284,7 +288,7 @@ _STATES = {
 
 def expect(condition: bool, answer: Answer, claim: str) -> None:
     if not condition:
-        raise Violation(f"'why' says of task {answer.task} what is not so ({claim}): {answer}")
+        raise Violation(f"'why' is wrong about task {answer.task} ({claim}): {answer}")
 
 
 def check_one_node(
@@ -295,9 +299,9 @@ def check_one_node(
     coming: Collection[int],
     since: dict[int, float],
 ) -> Counter[WaitCause]:
-    """Asks about every task and about the whole run; how many answers there were of each kind.
+    """Checks the answers of `why` for every task and for the whole run; returns the number of answers by cause.
 
-    `coming`: tasks that have become ready, of which the broker has not heard yet. `since`: when running ones began.
+    `coming`: ready tasks on their way to the scheduler. `since`: start times of running tasks.
     """
     order = popped(broker)
 
@@ -327,9 +331,9 @@ def check_one_node(
 def expect_counts(
     whole: RunAnswer, statuses: Sequence[int], ready: Iterable[Answer], running: Collection[int], others: int = 0
 ) -> None:
-    """The numbers of a whole run are those that are found by asking about each task that is ready.
+    """Checks that the counts for the whole run match the answers for each ready task.
 
-    `others`: tasks that nobody could be asked about, and that are told as one more group.
+    `others`: number of tasks that could not be queried and form one further group.
     """
     found = Counter(statuses)
     told = (whole.running, whole.ready, whole.waiting, whole.done, whole.failed, whole.doomed)
@@ -337,15 +341,15 @@ def expect_counts(
         found[status] for status in (TaskStatus.WAITING, TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.DOOMED)
     ]
     if told != (len(running), max(0, found[TaskStatus.READY] - len(running)), *by_status):
-        raise Violation(f"'why' of the run does not add up to {found}, {len(running)} run: {whole}")
+        raise Violation(f"'why' of the run does not match {found}, {len(running)} running: {whole}")
     alike = Counter(answer.kind() for answer in ready if answer.task not in running)
     groups = Counter({group.example.kind(): group.count for group in whole.groups if group.example.task >= 0})
     if groups != alike or sum(group.count for group in whole.groups) != groups.total() + others:
-        raise Violation(f"'why' of the run puts tasks together that do not wait alike, {alike}, {others}: {whole}")
+        raise Violation(f"'why' of the run groups tasks with different causes, {alike}, {others}: {whole}")
 
 
 def under_way(broker: Scheduler) -> set[int]:
-    """Of each bundle the task that runs: it was handed over before the others."""
+    """The running task of each batch, which is the one that was started first."""
     first: dict[int, int] = {}
     for task, bundle in reversed(broker.running.items()):
         first[id(bundle)] = task
@@ -353,7 +357,7 @@ def under_way(broker: Scheduler) -> set[int]:
 
 
 def popped(broker: Scheduler) -> list[int]:
-    """The tasks of a queue, in the order in which a copy of it gives them away."""
+    """The tasks of a queue, in the order in which they would leave it."""
     queue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
     return [queue.pop(list(queue.lanes())) for _ in range(len(queue))]
 
@@ -366,9 +370,10 @@ def check_answer(
     *,
     is_stopping: bool = False,
 ) -> None:
-    """Of any task: what is claimed of those it needs; `check_ready` looks at what is claimed of one that is ready.
+    """Checks the answer for any task against the state of its dependencies; `check_ready` checks answers for ready
+    tasks.
 
-    `is_stopping`: the whole run starts nothing any more.
+    `is_stopping`: the run starts no further tasks.
     """
     status = statuses[answer.task]
     if status == TaskStatus.READY:
@@ -421,7 +426,7 @@ def _check_chain(answer: Answer, statuses: Sequence[int], needs: Callable[[int],
 
 
 def check_held(answer: Answer, broker: Scheduler, now: float, order: Sequence[int]) -> None:
-    """Of a task that is ready: what is claimed of the broker that has it, whose queue gives tasks in this order."""
+    """Checks the answer for a ready task against the scheduler that has it; `order` is the order of its queue."""
     task, cause = answer.task, answer.cause
     state = broker.state.get(task, TaskState.ABSENT)
     if cause is WaitCause.ARRIVING:
@@ -486,7 +491,7 @@ def _check_shortage(answer: Answer, shortage: Shortage, broker: Scheduler) -> No
 
 
 def expect_words(answer: Answer, now: float) -> None:
-    """Every answer can be said, and names the tasks it is about."""
+    """Checks that the answer has a sentence, which names the tasks that it is about."""
     text = paragraph(
         answer, SentenceWriter(lambda task: f"<{task}>", lambda moment: f"{moment:g}", lambda s: f"{s:g} s", now)
     )

@@ -1,8 +1,8 @@
-"""Random histories of a steward, for tests and campaigns: what runs may do, and machines that come and go.
+"""Random histories of the resource manager with an oracle, for tests: requests of runs, and machines that come and go.
 
-A seed is a history. After each step every invariant is checked (`shoal.sim.resource_histories`), and beside the steward
-an oracle keeps its own books: whether a grant is what was asked for, and whether anybody else has any of it. In the end
-nothing more goes wrong and holders only give back: then everyone who waits must be served, or wait for machines.
+Each seed gives one history. Every step is followed by a check of all invariants. A separate oracle records who has
+which unit: it checks that a grant is what was requested, and that no unit is granted twice. At the end no more faults
+occur and holders only release. Then every waiting request must be granted, or wait for new machines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from shoal.resources.tree import ResourceTree, ResourceUnit, memory_level, units
 
 
 def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
-    """Raises AssertionError for whatever is wrong; if `judging`, also judges again who can ever be served."""
+    """Raises AssertionError if an invariant is violated; with `judging`, also recomputes which requests are
+    possible."""
     holders: dict[int, str] = {}
     memory: dict[int, int] = {}
     for ticket in steward.held.values():
@@ -51,7 +52,8 @@ def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
         for line in (*(entry[2] for entry in steward.order), *steward.hoping.values()):
             assert line.possible == is_possible(steward.forest, line.request, line.order)
     if judging and not steward.untried:
-        # Only of what is all of one class: a search for more may succeed because something else was taken.
+        # Only requests for one resource class: a new search for several classes may succeed because other units were
+        # taken.
         for line in [line for _, _, line in steward.order if _is_plain(line)]:
             assert place(steward.forest, line.request, line.order) is None, f"{line.request} waits for what is free"
 
@@ -67,10 +69,10 @@ def _note(holders: dict[int, str], unit: ResourceUnit, who: str) -> None:
 
 
 def _check_fence(steward: ResourceManager, fence: Reservation, holders: dict[int, str], memory: dict[int, int]) -> None:
-    assert fence.owner in steward.waiting, "a fence for nobody"
-    assert not fence.is_complete(), "a complete fence that was not handed over"
+    assert fence.owner in steward.waiting, "a reservation without an owner"
+    assert not fence.is_complete(), "a complete reservation that was not granted"
     for unit in fence.held.values():
-        _note(holders, unit, "the fence")
+        _note(holders, unit, "the reservation")
     for _, (bank, size) in fence.memory:
         memory[bank.number] = memory.get(bank.number, 0) + size
 
@@ -82,7 +84,7 @@ def _check_disjoint(forest: ResourceTree, holders: dict[int, str]) -> None:
 
 
 def _check_counts(forest: ResourceTree, holders: dict[int, str]) -> None:
-    """Usage counts, free units and the levels, all from the bottom up."""
+    """Recomputes usage counts, free units and levels from the leaves up."""
     in_all: dict[str, int] = {}
     for root in forest.roots():
         _busy, free, total = _count(root, holders)
@@ -97,26 +99,26 @@ def _check_counts(forest: ResourceTree, holders: dict[int, str]) -> None:
     for levels in forest.levels.values():
         seen = 0
         for level, mask in levels.masks.items():
-            assert not seen & mask, "a machine at two levels"
+            assert not seen & mask, "a machine on two levels"
             seen |= mask
             assert bool(levels.occupied >> level & 1) == bool(mask)
         assert not seen & ~forest.everyone
 
 
 def _some(counts: dict[str, int], kind: str) -> dict[str, int]:
-    """Counts with one more of a class, zeros left out."""
+    """Counts plus one of this class, without zeros."""
     found = {each: count for each, count in counts.items() if count}
     found[kind] = found.get(kind, 0) + 1
     return found
 
 
 def _count(unit: ResourceUnit, holders: dict[int, str]) -> tuple[int, dict[str, int], dict[str, int]]:
-    """How many units in and at a unit are held, what is available of it, and what there is of it, by class."""
+    """Number of allocated units in and including this one, and by class the available and the existing units."""
     busy, inside, total = 0, dict[str, int](), dict[str, int]()
     for part in unit.parts:
         if part.gone:
             continue
-        if not part.parts:  # most are such, and this is done after every step
+        if not part.parts:  # a fast path for leaves, since this runs after every step
             kind = part.kind
             is_held = part.number in holders
             assert is_held is not (unit.ready[kind] & part.bit != 0), f"{part.path()} is wrong about being available"
@@ -154,14 +156,14 @@ def _check_memory(forest: ResourceTree, taken: dict[int, int]) -> None:
         assert room == sum(bank.memory_free for bank in banks)
         assert forest.capacity[root.number] == sum(bank.memory for bank in banks)
         assert forest.memory.masks[memory_level(room)] & root.bit
-    assert not taken, "memory taken of what is not there"
+    assert not taken, "memory of an unknown bank is taken"
 
 
 def _check_lines(steward: ResourceManager) -> None:
     assert [entry[:2] for entry in steward.order] == sorted(entry[:2] for entry in steward.order)
-    assert not steward.order or steward.held, "tickets wait though nothing is held"
+    assert not steward.order or steward.held, "tickets wait although nothing is allocated"
     if steward.order and steward.fence is None:
-        assert steward.passed_by() <= steward.patience, "passed too often, and still without a fence"
+        assert steward.passed_by() <= steward.patience, "the limit of overtaking is exceeded without a reservation"
     sizes = 0
     for number, _, line in steward.order:
         assert line.possible and line.head().number == number
@@ -178,7 +180,7 @@ _LABELS = ["site=x", "site=y"]
 
 
 class ManagerHistory:
-    """One steward and the world around it."""
+    """One resource manager and its clients and machines."""
 
     def __init__(self, seed: int, *, steps: int = 25) -> None:
         self.dice = random.Random(seed)
@@ -190,12 +192,12 @@ class ManagerHistory:
         parts = [self._machine() for _ in range(self.dice.randint(1, 3))]
         self.steward = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
         self.tickets: dict[int, Ticket] = {}
-        """Of all who wait or hold, as the oracle knows them."""
+        """All waiting and granted tickets, as the oracle knows them."""
         self._owner: dict[int, int] = {}
-        """Who has each unit that has no parts."""
+        """The ticket that has each leaf unit."""
 
     def play(self) -> ManagerHistory:
-        """The whole history; raises AssertionError at the first fault."""
+        """Runs the whole history; raises AssertionError at the first violation."""
         acts = [self._request, self._release, self._cancel, self._interrupt, self._add, self._remove, self._depart]
         for at, act in enumerate(self.dice.choices(acts, [50, 30, 5, 3, 3, 6, 2], k=self.steps)):
             act()
@@ -216,13 +218,13 @@ class ManagerHistory:
             memory=dice.choice([0, 100, 1000]),
             labels=dice.sample(_LABELS, dice.randint(0, 1)),
         )
-        if dice.random() < 0.1:  # an irregular one: a board with a GPU and a socket of its own
+        if dice.random() < 0.1:  # an irregular machine: a board with its own GPU and socket
             board = MachinePart("board", "board0", (MachinePart(GPU, "gpu9", device="9"), *machine("", cores=2).parts))
             made = MachinePart(made.kind, made.name, (*made.parts, board), made.memory, made.labels)
         return made
 
     def _wanted(self) -> Request:
-        """Mostly what could be met by the machines there are."""
+        """Draws a request, mostly one that the existing machines can satisfy."""
         return tuple(self._requirement() for _ in range(self.dice.choice([1, 1, 1, 1, 2, 3])))
 
     def _requirement(self) -> Requirement:
@@ -293,18 +295,18 @@ class ManagerHistory:
         losers = {self._owner.pop(number) for number in gone if number in self._owner}
         told = self.steward.remove(*wanted)
         assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, (
-            "somebody was not told of a loss"
+            "a loss was not reported"
         )
         self._hear(told)
 
     def _wind_up(self) -> None:
-        """Whoever holds gives back, oldest first, and asks for nothing more."""
+        """All holders release their units, oldest first, without new requests."""
         while self.steward.held:
             number = next(iter(self.steward.held))
             self._forget(number)
             self._hear(self.steward.release(number))
         check_steward(self.steward)
-        assert not self.steward.order, "somebody waits for ever"
+        assert not self.steward.order, "a request waits forever"
         assert self.steward.may_grow or not self.steward.waiting
         assert not self._owner
 
@@ -323,7 +325,7 @@ class ManagerHistory:
         self._owner = {unit: owner for unit, owner in self._owner.items() if owner != number}
 
     def _granted(self, ticket: Ticket) -> None:
-        """What was granted is what was asked for, and nobody else has it."""
+        """Checks that the grant is what was requested, and that its units are not granted to others."""
         self.grants += 1
         grant = self.steward.grant(ticket.number)
         for at, wanted in enumerate(ticket.request):
@@ -346,7 +348,7 @@ class ManagerHistory:
 
 def _check_needs(kinds: list[str] | tuple[str, ...], needs: tuple[tuple[str, int], ...]) -> None:
     counts = {kind: kinds.count(kind) for kind in kinds}
-    assert tuple(sorted(counts.items())) == needs, f"{needs} were asked for, {counts} granted"
+    assert tuple(sorted(counts.items())) == needs, f"requested {needs}, granted {counts}"
 
 
 def _leaves(unit: ResourceUnit | None) -> list[ResourceUnit]:

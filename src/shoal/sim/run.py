@@ -1,8 +1,8 @@
-"""Drives one flow and one broker over a virtual node to the end, with everything checked after every event.
+"""Simulates one workflow with one scheduler on a virtual node, and checks all invariants after every event.
 
-Two phases. Until `faults.until` things go wrong: attempts fail, workers die, the node shrinks, the disk is full, the
-user cancels. Then the node is healed and everything that is left must finish. The driver is as dull as the live one: it
-performs commands and reports what became of them; a decision about scheduling in here would be a mistake.
+A run has two phases. Until `faults.until` there are faults: attempts fail, workers die, the node shrinks, the disk is
+full, the user cancels. Then the node is repaired and all remaining tasks must finish. The driver makes no scheduling
+decisions, like the live one: it executes commands and reports results.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ Entry = tuple[float, Event, list[Command]]
 
 
 class SimulationTrace(msgspec.Struct):
-    """Equal runs have equal digests, also in another process."""
+    """The recorded events and results of a run. Identical runs have identical digests, also in different processes."""
 
     seed: int
     entries: list[Entry] = []
     makespan: float = 0.0
     """When the last attempt ended."""
     utilisation: float = 0.0
-    """Share of the node's cores that was busy until then, whether or not the attempt succeeded."""
+    """Fraction of the node's cores that was busy until then, including failed attempts."""
     ends: dict[str, int] = {}
-    """How many tasks ended how."""
+    """Number of tasks by kind of end."""
     next_random: float = 0.0
-    """What the generator would have drawn next: equal only if the same number of draws was made."""
+    """The next number of the random generator: it shows that two runs have drawn equally often."""
 
     def lines(self) -> list[bytes]:
-        """One line of JSON per event: the canonical form."""
+        """One line of JSON per event, in a canonical form."""
         encode = msgspec.json.Encoder().encode
         return [encode(entry) for entry in self.entries]
 
@@ -75,11 +75,11 @@ class SimulationTrace(msgspec.Struct):
 MOST_EVENTS_PER_TASK = 400
 KILL_LATENCY = 0.01
 CAPS_PER_RUN = 15.0
-"""How often a throttle changes its mind."""
+"""Mean number of changed limits per run with a throttle."""
 
 
 class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
-    """The running attempt of a place ends, if that has not been overtaken."""
+    """The running attempt of a slot ends, unless a kill came first."""
 
     place: SimulatedBundle
     turn: int
@@ -95,31 +95,31 @@ class Growth(msgspec.Struct, frozen=True, eq=False):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A fault of some kind strikes the run."""
+    """A fault of this kind occurs."""
 
     kind: str
 
 
 class Heal(msgspec.Struct, frozen=True):
-    """From now on nothing goes wrong."""
+    """The end of all faults."""
 
 
 Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
 
 
 class SimulatedRun:
-    """One simulated run; `execute` may be called once. `trace` is complete up to the point where a check failed."""
+    """One simulated run; `execute` may be called once. If a check fails, `trace` is complete up to that event."""
 
     def __init__(self, scenario: SimulationScenario, asks_why: int = 0) -> None:
-        """`asks_why`: after every so many events it is asked of all unfinished tasks why they do not run."""
+        """`asks_why`: interval, in events, of checks of `why` for all unfinished tasks; 0: no checks."""
         self.scenario = scenario
         self.asks_why = asks_why
         self.answers: Counter[WaitCause] = Counter()
-        """How many there were of each kind."""
+        """Number of answers by cause."""
         self.faults = scenario.faults
         self.random = Random(2 * scenario.seed + 1)
         self.whims = Random(-1 - scenario.seed)
-        """Of the throttle; they have nothing to do with what else happens."""
+        """Random numbers of the throttle; separate, so that they do not change the rest of the scenario."""
         self.flow = DagFlow(scenario.graph)
         self.broker = Scheduler(
             scenario.node,
@@ -147,9 +147,9 @@ class SimulatedRun:
             if self.asks_why and taken % self.asks_why == 0:
                 self._ask_why()
             if len(self.trace.entries) > MOST_EVENTS_PER_TASK * len(self.scenario.graph):
-                raise Violation("the run does not come to an end")
+                raise Violation("the run does not end")
         if not self.broker.idle() and not self.drained_for_good:
-            raise Violation(f"nothing is going to happen, but the broker holds {sorted(self.broker.state)}")
+            raise Violation(f"no event is pending, but the scheduler still has {sorted(self.broker.state)}")
         trace = self.trace
         trace.ends = self.oracle.finish(self.flow.status)
         if trace.makespan:
@@ -158,7 +158,7 @@ class SimulatedRun:
         return trace
 
     def _ask_why(self) -> None:
-        """What has been handed out and is under way to the broker is in the agenda."""
+        """Checks the answers of `why`. Ready tasks on their way to the scheduler are among the pending events."""
         coming = {task for item in self.agenda.items() if isinstance(item, TasksReady) for task in item.tasks}
         since = {place.tasks[0][0]: place.started for place in self.node.places.values()}
         books = self.scenario.graph, self.flow.status, self.broker
@@ -237,7 +237,7 @@ class SimulatedRun:
                 self._tell(item)
 
     def _ends_falling_together(self, first: EndOfTurn) -> list[TaskResult]:
-        """What ends at the same moment is one batch, as in one wake-up of the engine."""
+        """Ends at the same time form one batch, as in one iteration of the live engine."""
         results: list[TaskResult] = []
         item: Item | None = first
         while isinstance(item, EndOfTurn):
@@ -326,7 +326,7 @@ class SimulatedRun:
             self._report(self.node.lose_worker(self.agenda.now, place))
 
     def _other_size(self) -> Resources:
-        """The whole node again, half the time; else less of some resources, more of others, or none at all."""
+        """The original size in half of the cases; otherwise less of some resources, more of others, or none at all."""
         node, random = self.scenario.node, self.random
         if random.random() < 0.5:
             return node
@@ -342,7 +342,8 @@ class SimulatedRun:
         self._tell(CapacityChanged(capacity))
 
     def _cancel(self) -> None:
-        """The user cancels a few tasks, rarely all; those that still wait are the flow's, the rest the broker's."""
+        """The user cancels a few tasks, rarely all of them. Waiting tasks belong to the dependency tracker, ready ones
+        to the scheduler."""
         tasks = [task for task, action in enumerate(self.scenario.graph.actions) if action is not None]
         if self.random.random() > 0.05:
             tasks = self.random.sample(tasks, min(len(tasks), self.random.randint(1, 3)))
@@ -371,25 +372,25 @@ class SimulatedRun:
 
 
 class SeedFailedError(AssertionError):
-    """A simulated run broke a rule; says how to see it again, and keeps the trace up to there."""
+    """A simulated run failed a check. The message has the command that reproduces it; `trace` has the events so far."""
 
     def __init__(self, trace: SimulationTrace, problem: Exception) -> None:
         super().__init__(
             f"seed {trace.seed}: {type(problem).__name__}: {problem}\n"
-            f"  to see it again: python -m shoal.sim --seed {trace.seed} --trace"
+            f"  reproduce with: python -m shoal.sim --seed {trace.seed} --trace"
         )
         self.trace = trace
 
 
 def run_seed(seed: int, asks_why: int = 0) -> SimulationTrace:
-    """Simulates the scenario of a seed; raises `SeedFailedError` if anything went wrong that must not."""
+    """Simulates the scenario of a seed; raises `SeedFailedError` if a check fails."""
     run = SimulatedRun(draw_scenario(seed), asks_why)
     try:
         return run.execute()
-    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
+    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a bug, too
         raise SeedFailedError(run.trace, problem) from problem
 
 
 def simulate(scenario: SimulationScenario) -> SimulationTrace:
-    """Runs a scenario made by hand."""
+    """Simulates a given scenario."""
     return SimulatedRun(scenario).execute()

@@ -1,6 +1,6 @@
 """Seeded runs of the real flow and broker over a virtual node: safety under faults, then an end for every task.
 
-A failing seed says how to see it again. A seed that found a defect once stays in `FOUND`.
+A failing seed prints the command that reproduces it. A seed that found a defect once stays in `FOUND`.
 """
 
 from __future__ import annotations

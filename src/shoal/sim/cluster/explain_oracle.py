@@ -1,8 +1,8 @@
-"""Whether answers to "why" are true on a cluster on which things go wrong; on one node that is
-`shoal.sim.oracle`.
+"""The oracle for answers of `why` on a simulated cluster with faults; for one node see `shoal.sim.oracle`.
 
-The answers come from what a client could find out: the store, if it answers, and the node that has the task, if it is
-alive. They are checked against what only the onlooker of a simulation can see: all nodes and all lines at once.
+Answers use what a client can find out: from the store, if it replies, and from the node that has the task, if it is
+alive. The oracle compares them with the global state of the simulation: all nodes and all messages in transit at the
+same time.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from shoal.sim.oracle import check_answer, check_held, expect, expect_counts, ex
 
 
 class ClusterExplainOracle:
-    """Asks and checks, over one run."""
+    """Queries and checks the answers during one run."""
 
     def __init__(self, run: FaultyRun) -> None:
         self.run = run
         self.answers: Counter[WaitCause] = Counter()
-        """How many there were of each kind."""
+        """Number of answers by cause."""
         self._orders: dict[int, list[int]] = {}
-        """By node: in which order its queue gives tasks away at this moment."""
+        """By node, the order in which tasks would leave its queue now."""
         self._needs: list[list[int]] = [[] for _ in range(len(run.work))]
         for task in range(len(run.work)):
             for child in run.work.children_of(task):
                 self._needs[child].append(task)
 
     def ask(self) -> None:
-        """About every task, and about all of them."""
+        """Checks the answers for every task and for the whole run."""
         run = self.run
         self._orders.clear()
         seconds = run.work.seconds.__getitem__
@@ -61,7 +61,7 @@ class ClusterExplainOracle:
 
     def _status(self, task: int) -> TaskStatus:
         if self.run.now < self.run.store_up:
-            raise StoreAwayError("nobody is there")
+            raise StoreAwayError("the store does not reply")
         return TaskStatus(self.run.store.standing[task])
 
     def _held(self, task: int) -> Answer:
@@ -75,7 +75,7 @@ class ClusterExplainOracle:
         if member is None:
             raise SilentError
         if task not in member.broker.state and not self.run.is_being_recorded(node, task):
-            return None  # as an agent that is asked for what it has not
+            return None  # as an agent replies for a task that it does not have
         return self._of_node(node, task)
 
     def _of_node(self, node: int, task: int) -> Answer:
@@ -88,7 +88,7 @@ class ClusterExplainOracle:
     # ---- a whole run -------------------------------------------------------------------------------------------------
 
     def _ask_whole(self) -> None:
-        """What the nodes say adds up to what is found by asking about each task that they have."""
+        """Checks that the sums reported by the nodes match the answers for each of their tasks."""
         run = self.run
         here = [node for node in run.known if node in run.members]
         homeless = [ticket.task for ticket in run.homeless if here]
@@ -97,7 +97,7 @@ class ClusterExplainOracle:
             if node not in run.members:
                 raise SilentError
             said = whole_member(run.members[node], partial(self._of_node, node))
-            for task in homeless if node == here[0] else ():  # somebody keeps them
+            for task in homeless if node == here[0] else ():  # one node has the unplaceable tasks
                 answer = self._held(task)
                 said.groups.append(WaitingGroup(answer.cause, 1, answer))
             return said
@@ -118,7 +118,7 @@ class ClusterExplainOracle:
                 self._check_nobody(group.example)
 
     def _check_nobody(self, answer: Answer) -> None:
-        """Tasks of which nobody has spoken: why that is so."""
+        """Checks the cause given for tasks that no node has reported."""
         run = self.run
         silent = any(node not in run.members for node in run.known)
         causes = {
@@ -126,7 +126,7 @@ class ClusterExplainOracle:
             WaitCause.NODE_SILENT: silent,
             WaitCause.ARRIVING: bool(run.known) and not silent,
         }
-        expect(causes.get(answer.cause, False), answer, "why nobody has spoken of them")
+        expect(causes.get(answer.cause, False), answer, "why no node has reported them")
 
     # ---- one task ----------------------------------------------------------------------------------------------------
 
