@@ -1,12 +1,11 @@
-"""A cluster on which things go wrong, watched by an onlooker: the same loop as `ClusterRun`, with a wire that fails.
+"""A simulated cluster with faults and an oracle: the loop of `ClusterRun` with unreliable messages, store and nodes.
 
-Messages between brokers get lost, arrive twice or late. What a broker asks of the store waits in line, so that it is
-carried out in the order in which it was asked for; what the store says to a node arrives in the order in which it was
-said. A node is *here* while it runs (`members`) and *known* while the store counts on it; a node that died is known
-until its lease is over, and one that was declared dead by mistake is here for a while without being known.
+Messages between schedulers get lost, arrive twice or late. Requests of a scheduler to the store are queued and executed
+in order; messages from the store to a node arrive in order. A node is *here* while it runs (`members`) and *known*
+while the store relies on it. A failed node remains known until its lease ends. A node that was declared dead by mistake
+is here for some time without being known.
 
-What strikes a run, and when, is in `shoal.sim.cluster.fault_schedule`; what must never happen in
-`shoal.sim.cluster.oracle`.
+`shoal.sim.cluster.fault_schedule` decides which faults occur when; `shoal.sim.cluster.oracle` checks the invariants.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from shoal.sim.cluster.specification import NodeSpec
 from shoal.sim.node import Violation
 
 NOT_FOUND = 0.05
-"""Seconds until a node that fetches a file from one that is dead gives up."""
+"""Seconds until a node gives up a transfer from a node that has failed."""
 KILL_LATENCY = 0.01
 MOST_EVENTS = 60_000
 
 
 class Stall(msgspec.Struct):
-    """What has come to a node since its loop is busy."""
+    """What has arrived at a node since its event loop is blocked."""
 
     messages: list[tuple[Callable[..., None], Any]] = []
     """Actions with their arguments."""
@@ -65,24 +64,24 @@ class FaultyRun(ClusterRun):
         self.scenario, self.mix = scenario, scenario.faults
         self.known: dict[int, None] = {}
         self.capacity: dict[int, Resources] = {}
-        """By node: what it has now."""
+        """By node, its present capacity."""
         self.chance = Random(2 * scenario.seed + 1)
         self.trace = ClusterTrace(scenario.seed)
         self.store_up = 0.0
-        """When the store answers again."""
+        """When the store replies again."""
         self._asked: dict[int, deque[tuple[Callable[..., None], Any]]] = {}
-        """By node: what it asks of the store, oldest first."""
+        """By node, its requests to the store, oldest first."""
         self._told_until: dict[int, float] = {}
-        """By node: when the last of what the store said to it arrives."""
+        """By node, when the last message from the store arrives."""
         self.ahead: list[Activity] = []
-        """What is fetched for tasks that have not been started."""
+        """Prefetches for tasks that have not been started."""
         self.homeless: list[ReadyTask] = []
-        """Tasks for which no node that is known is large enough now."""
+        """Tasks that are too large for all nodes known at present."""
         self.unplaced: list[ReadyBatch] = []
         """Tasks that became ready while no node was known."""
         self.alarms: dict[int, Alarm] = {}
         self._stalled: dict[int, Stall] = {}
-        """Nodes whose loop is busy with something else."""
+        """Nodes whose event loop is blocked."""
         super().__init__(scenario.work, scenario.spec, scenario.options)
         self._waiting_for_store = not scenario.direct
         self.oracle = ClusterOracle(self)
@@ -93,7 +92,7 @@ class FaultyRun(ClusterRun):
         self.capacity[node] = kind.resources()
         self.alarms[node] = Alarm()
 
-    # ---- what members say ----------------------------------------------------------------------------------------
+    # ---- events and commands of nodes ----------------------------------------------------------------------------
 
     def tell(self, node: int, event: Event) -> None:
         member = self.members.get(node)
@@ -106,31 +105,32 @@ class FaultyRun(ClusterRun):
         commands = member.handle(self.now, event)
         self.trace.note(self.now, node, event, commands)
         if len(self.trace.entries) > MOST_EVENTS:
-            raise Violation("the run does not come to an end")
+            raise Violation("the run does not end")
         self.oracle.after(node, event, commands)
         self.obey(node, commands)
         self.oracle.idleness.after(node)
 
     def wake(self, node: int, when: float) -> None:
-        """As an agent is woken: by one alarm, after the messages that have come."""
+        """Wakes the node as the agent does: by one alarm, after the messages that have arrived."""
         if node in self.members and node not in self._stalled and self.alarms[node].goes_off(self.now):
             self.tell(node, TimePassed())
 
     def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
-        """Something comes over the wire: an action and its argument."""
+        """A message arrives at the node, as an action and its argument."""
         if node in self._stalled:
             self._stalled[node].messages.append(what)
         else:
             what[0](node, what[1])
 
     def stall(self, node: int, seconds: float) -> None:
-        """The loop of a node is busy for a while; what comes meanwhile waits."""
+        """Blocks the event loop of a node for some time; what arrives meanwhile is queued."""
         if node not in self._stalled:
             self._stalled[node] = Stall()
             self.at(self.now + seconds, self._catch_up, node, None)
 
     def _catch_up(self, node: int, _: None) -> None:
-        """All in one turn, in the order in which an agent takes it: messages, what its tasks did, the time."""
+        """Processes everything that was queued in one turn, in the order of the agent: messages, ends of tasks, the
+        alarm."""
         stall = self._stalled.pop(node)
         for action, argument in stall.messages:
             action(node, argument)
@@ -169,7 +169,7 @@ class FaultyRun(ClusterRun):
     # ---- the store -----------------------------------------------------------------------------------------------
 
     def ask(self, node: int, operation: Callable[..., None], argument: Any) -> None:
-        """Has the store do something for a node, after everything the node asked for before."""
+        """Executes an operation of the store for a node, after all earlier requests of that node."""
         if self.scenario.direct:
             operation(node, argument)
             return
@@ -191,7 +191,7 @@ class FaultyRun(ClusterRun):
             self.at(self.now + self.spec.store_latency, self._serve, node, None)
 
     def is_being_recorded(self, node: int, task: int) -> bool:
-        """Whether a node has said how a task ended, and the store has not heard it yet."""
+        """Whether the node has sent the end of this task to the store, which has not processed it yet."""
         for operation, argument in self._asked.get(node, ()):
             if operation == self._complete and any(ended == task for ended, _ in argument):
                 return True
@@ -200,13 +200,14 @@ class FaultyRun(ClusterRun):
         return False
 
     def forget_requests(self, node: int) -> None:
-        """A node died before it could say all; the first of it may have reached the store already."""
+        """Drops requests of a failed node that it had not sent yet; the first one may have reached the store
+        already."""
         line = self._asked.get(node)
         while line and (len(line) > 1 or self.chance.random() < 0.5):
             line.pop()
 
     def notify(self, node: int, action: Callable[..., None], what: Any) -> None:
-        """Something from the store reaches a node, after everything that was said to it before."""
+        """Delivers a message from the store to a node, after all earlier ones."""
         when = self.now + self.spec.latency
         if self.mix.delays and self.chance.random() < self.mix.delays:
             when += self.chance.expovariate(10.0)
@@ -262,7 +263,7 @@ class FaultyRun(ClusterRun):
             self.find_another(node, again)
 
     def find_another(self, node: int, ticket: ReadyTask) -> None:
-        """A node that is large enough now, if there is one; else the task waits until one has come or grown."""
+        """Finds a node that is large enough now; if there is none, the task waits until one joins or grows."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [other for other in self.known if not request.lacking_in(self.capacity[other])]
         if not able:
@@ -273,7 +274,7 @@ class FaultyRun(ClusterRun):
         self.notify(chosen, self.tell, TasksPlaced([ticket]))
 
     def find_homes(self) -> None:
-        """Nodes have come or grown."""
+        """Places waiting tasks again, after nodes have joined or grown."""
         homeless, self.homeless = self.homeless, []
         for ticket in homeless:
             if self.oracle.is_current(ticket):
@@ -282,17 +283,17 @@ class FaultyRun(ClusterRun):
         for placeable in unplaced:
             self.place_anew(placeable, NOBODY)
 
-    # ---- who is there --------------------------------------------------------------------------------------------
+    # ---- membership ----------------------------------------------------------------------------------------------
 
     def declare_lost(self, node: int, _: None) -> None:
-        """The node's lease is over: whatever it may still do does not count any more."""
+        """The lease of a node has ended: the store ignores whatever it may still do."""
         if node not in self.known:
             return
         if self.now < self.store_up:
             self.at(self.store_up, self.declare_lost, node, None)
             return
         del self.known[node]
-        self.files.nodes[node].keeps = False  # copies that it makes from now on are not in the books
+        self.files.nodes[node].keeps = False  # the store does not record copies that it makes from now on
         placeable, promised = self.oracle.lose(node)
         self.announce()
         for owner, tickets in promised.items():
@@ -300,13 +301,13 @@ class FaultyRun(ClusterRun):
         self.place_anew(placeable, NOBODY)
 
     def announce(self) -> None:
-        """Tells all who is there."""
+        """Sends the list of known nodes to all of them."""
         self.roster = Roster(self.known, {node: self.capacity[node] for node in self.known})
         for node in self.known:
             self.notify(node, self.tell, PeersChanged(self.roster))
 
     def _offer(self, node: int, tickets: list[ReadyTask]) -> None:
-        """What a node should have got from one that is gone: it asks for what it has not got."""
+        """Offers a node the tasks that a failed node should have sent to it: it claims those that it does not have."""
         member = self.members.get(node)
         if member is not None:
             lacking = [ticket for ticket in tickets if ticket.task not in member.broker.state]
@@ -344,7 +345,7 @@ class FaultyRun(ClusterRun):
                 delay += chance.expovariate(5.0)
             self.at(self.now + delay, self.reach, receiver, (self.tell, PeerMessageReceived(sender, message)))
 
-    # ---- what runs -----------------------------------------------------------------------------------------------
+    # ---- attempts ------------------------------------------------------------------------------------------------
 
     def start(self, node: int, task: int, attempt: int) -> None:
         self.oracle.started(node, task, attempt)
@@ -375,7 +376,7 @@ class FaultyRun(ClusterRun):
         self.oracle.let_go(activity.node, kept)
 
     def break_off(self, activity: Activity, outcome: AttemptOutcome, after: float) -> None:
-        """An attempt ends before its time; its node hears of it a little later."""
+        """Ends an attempt early; its node gets the result a little later."""
         self.stop(activity)
         self.at(self.now + after, self.report, activity, outcome)
 
@@ -385,7 +386,7 @@ class FaultyRun(ClusterRun):
         self.abandon(activity)
 
     def abandon(self, activity: Activity) -> None:
-        """Nothing comes of it any more; those on its node that wait for what it fetches begin anew."""
+        """Abandons an activity; others on its node that wait for its transfers start again."""
         activity.over = True
         if 0 < activity.at <= len(activity.legs):
             pipe = activity.legs[activity.at - 1].pipe

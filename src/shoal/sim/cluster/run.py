@@ -1,8 +1,8 @@
-"""Runs a workflow on a modelled cluster: real members and a real store, virtual nodes, links and time.
+"""Simulates a workflow on a cluster: real peer schedulers and a real store, with virtual nodes, links and time.
 
-The loop takes what is next from a heap, hands it to the member concerned, and does what the member says. Nothing here
-decides about scheduling. With a fault plan (`shoal.sim.cluster.scenario`) messages get lost, nodes die and come back;
-the methods that it needs are at the end of `ClusterRun`. Same seed, same run.
+The loop takes the next event from a heap, passes it to the scheduler of its node, and executes the commands that
+follow. It makes no scheduling decisions. `shoal.sim.cluster.faulty_run` adds faults by overriding methods of
+`ClusterRun`. Runs are deterministic for a given seed.
 """
 
 from __future__ import annotations
@@ -46,25 +46,26 @@ SUBMISSIONS = ("all", "one")
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """How the cluster is scheduled; the same names as in a live run."""
+    """Scheduling options, with the same names as in a live run."""
 
     policy: str = DEFAULT_POLICY
     order: str = DEFAULT_ORDER
     stealing: Stealing = Stealing()
     threshold: float = THRESHOLD
     patience: float | None = None
-    """Seconds that work may wait beside its data; None: as the policy has it."""
+    """Seconds that a task may wait for a node with its data; None: as the policy decides."""
     look_ahead: int = 1
-    """Per core: of so many queued tasks the inputs are fetched before they start."""
+    """Number of queued tasks per core whose inputs are prefetched."""
     submission: str = "all"
-    """Where the first tasks go: dealt out to all nodes in random order, to one, or by one to those with a label."""
+    """Where the first tasks go: to all nodes in random order (`all`), to one node (`one`), or, for a label, to one node
+    that distributes them among the nodes with it."""
     estimated: bool = True
-    """Whether the mean length of each category is known beforehand, as it is from earlier runs."""
+    """Whether the mean duration of each category is known in advance, as it is after earlier runs."""
     seed: int = 0
 
 
 def mean_seconds(work: Work) -> list[float | None]:
-    """The mean length of the tasks of each category."""
+    """Mean duration of the tasks of each category."""
     total, count = [0.0] * len(work.profiles), [0] * len(work.profiles)
     for category, seconds in zip(work.category, work.seconds, strict=True):
         total[category] += seconds
@@ -73,7 +74,7 @@ def mean_seconds(work: Work) -> list[float | None]:
 
 
 class ClusterRun:
-    """One simulated run; `execute` plays it to the end."""
+    """One simulated run; `execute` runs it to the end."""
 
     def __init__(self, work: Work, spec: ClusterSpec, options: SimulationOptions | None = None) -> None:
         self.work, self.spec, self.options = work, spec.check(), options or SimulationOptions()
@@ -81,7 +82,7 @@ class ClusterRun:
         self.now = 0.0
         self.heap: list[tuple[float, int, Callable[..., None], Any, Any]] = []
         self.post: deque[tuple[float, int, Callable[..., None], Any, Any]] = deque()
-        """Messages that are all under way for as long: in the order of their arrival, so they need no heap."""
+        """Messages, which all have the same latency. They arrive in the order of sending, so they need no heap."""
         self._serial = 0
         self.store = MemoryStore(work, spec.nodes, shared_files=spec.shared_files)
         self.files = ModelledFiles(work, spec, self.store)
@@ -94,14 +95,14 @@ class ClusterRun:
         self.members: dict[int, PeerScheduler] = {}
         self.kinds: dict[int, NodeSpec] = {}
         self.activities: dict[int, dict[int, Activity]] = {}
-        """By node and task: what runs."""
+        """Running attempts, by node and task."""
         self.tally = RunCounters(work, spec)
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
         self._gathers = self.files.is_distributed and is_of_use(work)
         self._at_home: dict[int, list[int]] = {}
-        """By node: the files that it has in the beginning."""
+        """By node, the source files that it has at the start."""
         if self._gathers:
             for file, home in enumerate(work.file_home):
                 if home >= 0:
@@ -111,13 +112,13 @@ class ClusterRun:
             self.join(node, spec.kind(node))
 
     def _capacities(self) -> dict[int, Resources]:
-        """What each node has; one value for all nodes of a kind, since there may be many."""
+        """Capacity of each node, with one shared object per kind of node, to save memory."""
         spec = self.spec
         values = {id(kind): kind.resources() for kind in (spec.node, *(kind for _, kind in spec.others))}
         return {node: values[id(spec.kind(node))] for node in range(spec.nodes)}
 
     def join(self, node: int, kind: NodeSpec) -> None:
-        """A node with an empty broker; the others are told by whoever lets it join."""
+        """Adds a node with an empty scheduler; the caller informs the other nodes."""
         options, work = self.options, self.work
         capacity = kind.resources()
         lanes = [
@@ -145,13 +146,13 @@ class ClusterRun:
         self.files.join(node, kind)
 
     def _gathering(self, node: int) -> Gathering | None:
-        """What a node has of the files in the beginning."""
+        """Source files that a node has at the start, for placement."""
         return Gathering(self.work, self._at_home.get(node, ())) if self._gathers else None
 
-    # ---- the loop ------------------------------------------------------------------------------------------------
+    # ---- main loop -----------------------------------------------------------------------------------------------
 
     def execute(self) -> SimulationResult:
-        """Plays until all is done and nothing is under way any more that counts."""
+        """Runs until all tasks have ended."""
         self.submit(self.store.begin())
         heap, post = self.heap, self.post
         store = self.store
@@ -161,7 +162,7 @@ class ClusterRun:
             elif heap:
                 self.now, _, action, one, other = heappop(heap)
             else:
-                raise AssertionError(f"{store.left} tasks wait for what will not happen")
+                raise AssertionError(f"{store.left} tasks wait for an event that never comes")
             action(one, other)
         return self.tally.played(self)
 
@@ -170,14 +171,14 @@ class ClusterRun:
         heappush(self.heap, (when, self._serial, action, one, other))
 
     def submit(self, placeable: ReadyBatch) -> None:
-        """Hands the first tasks to the brokers."""
+        """Sends the first tasks to the schedulers."""
         tickets, holdings = placeable.tickets, placeable.holdings
         nodes, to = sorted(self.members), self.options.submission
         if to != "all":
             shares: dict[int, Sequence[int]] = {self.random.choice(nodes): range(len(tickets))}
         else:
             dealt = list(range(len(tickets)))
-            if holdings:  # else one is like the other
+            if holdings:  # otherwise all tasks are alike
                 self.random.shuffle(dealt)
             shares = {node: dealt[at :: len(nodes)] for at, node in enumerate(nodes)}
         for node, share in shares.items():
@@ -185,7 +186,7 @@ class ClusterRun:
             self.store.owned([ticket.task for ticket in mine], node)
             label = to if to not in SUBMISSIONS else ""
             self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
-        for node in nodes:  # those that got nothing look for work
+        for node in nodes:  # nodes without tasks start to steal
             if not len(self.members[node].tiers) and not self.activities[node]:
                 self.tell(node, TimePassed())
 
@@ -195,7 +196,7 @@ class ClusterRun:
             self.obey(node, member.handle(self.now, event))
 
     def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
-        """Does what a member says."""
+        """Executes the commands of a scheduler."""
         accepted: list[tuple[int, int]] = []
         for command in commands:
             kind = type(command)
@@ -239,13 +240,13 @@ class ClusterRun:
                 pass
 
     def wake(self, node: int, when: float) -> None:
-        """As it was asked for, unless that has been overtaken."""
+        """Wakes a scheduler at the requested time, unless it has changed its timer since."""
         member = self.members.get(node)
         if member is not None and (member.timer == when or member.broker.resting):
             self.tell(node, TimePassed())
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> None:
-        """The books say what became ready by these results; the node that made them places it."""
+        """Completes results in the store; the node that sent them places the tasks that became ready."""
         accepted, placeable = self.store.complete(node, ended)
         self.tally.done += len(accepted)
         member = self.members.get(node)
@@ -259,7 +260,7 @@ class ClusterRun:
         self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
 
     def _watch_what_is_left(self) -> None:
-        """Tells all members when there is less to do than there are cores, and when that is over."""
+        """Informs all nodes when fewer tasks are ready than there are cores, and when that ends."""
         ready, cores = self.store.ready_count, self.tally.cores
         little = ready < cores if self._little_left else ready < cores // 2
         if little != self._little_left:
@@ -268,7 +269,7 @@ class ClusterRun:
                 self.at(self.now + self.spec.latency, self.tell, node, QueueNearlyEmpty(little))
 
     def place_anew(self, placeable: ReadyBatch, node: int) -> None:
-        """Tasks that no broker has: some broker that lives is asked to place them."""
+        """Sends tasks without a scheduler to a living node, which places them."""
         if placeable.tickets:
             nodes = sorted(self.members)
             if not nodes:
@@ -279,7 +280,7 @@ class ClusterRun:
             self.tell(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
 
     def find_another(self, node: int, ticket: ReadyTask) -> None:
-        """A node that is large enough for a task; if there is none it fails."""
+        """Sends a task to a node that is large enough; without such a node the task fails."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [
             other
@@ -305,7 +306,7 @@ class ClusterRun:
             (self.now + self.spec.latency, self._serial, self.tell, receiver, PeerMessageReceived(sender, message))
         )
 
-    # ---- what runs -----------------------------------------------------------------------------------------------
+    # ---- attempts ------------------------------------------------------------------------------------------------
 
     def start(self, node: int, task: int, attempt: int) -> None:
         activity = Activity(node, task, attempt, self.now)
@@ -331,7 +332,7 @@ class ClusterRun:
         self.compute(activity)
 
     def prefetch(self, node: int, task: int) -> None:
-        """Fetches what a task will read, as far as it exists and is not here; nobody waits for that yet."""
+        """Prefetches the existing inputs of a queued task that are not on the node."""
         activity = Activity(node, task, 0, self.now, [], ahead=True)
         self.files.fetch(activity)
         if activity.legs:
@@ -340,13 +341,13 @@ class ClusterRun:
             self.arrived(activity)
 
     def arrived(self, activity: Activity) -> None:
-        """What it has fetched is here; others may have waited for that."""
+        """Completes the transfers of an activity, and starts the computation of others that waited for them."""
         for other in self.files.arrived(activity):
             if not other.over and not other.expects and not other.reading:
                 self.compute(other)
 
     def next_leg(self, activity: Activity) -> None:
-        """The next pipe, or what comes after the last one."""
+        """Continues with the next pipe, or with the next step after the last pipe."""
         if activity.at < len(activity.legs):
             leg = activity.legs[activity.at]
             activity.at += 1
@@ -366,7 +367,7 @@ class ClusterRun:
             self.at(pipe.next_end(), self.through, pipe, pipe.version)
 
     def through(self, pipe: Pipe[Activity], version: int) -> None:
-        """A flow has come to its end, unless others have come or gone since that was foreseen."""
+        """Handles the end of a flow, unless flows were added or removed since it was scheduled."""
         if version != pipe.version:
             return
         activity = pipe.take(self.now)
