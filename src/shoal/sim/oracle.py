@@ -253,7 +253,9 @@ class Oracle:
                 "queued": (TaskStatus.READY, TaskStatus.WAITING),
             }
             if status[task] not in expected.get(life.end, (TaskStatus.FAILED,)):
-                raise Violation(f"task {task} is {life.end}, but {TaskStatus(status[task]).name} for the dependency tracker")
+                raise Violation(
+                    f"task {task} is {life.end}, but {TaskStatus(status[task]).name} for the dependency tracker"
+                )
             if life.running or (life.end == "doomed" and life.attempt):
                 raise Violation(f"task {task} is {life.end} although it ran or still runs: {life}")
             ends[life.end] = ends.get(life.end, 0) + 1

@@ -294,9 +294,7 @@ class ManagerHistory:
         gone = [unit.number for each in wanted for unit in _leaves(forest.find(each))]
         losers = {self._owner.pop(number) for number in gone if number in self._owner}
         told = self.steward.remove(*wanted)
-        assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, (
-            "a loss was not reported"
-        )
+        assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, "a loss was not reported"
         self._hear(told)
 
     def _wind_up(self) -> None:

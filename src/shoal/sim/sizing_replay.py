@@ -376,7 +376,9 @@ def read_trace(lines: Iterable[str], file: str) -> dict[str, SizingTrace]:
     names = [name.strip().lower() for name in header]
     for name in ("peak", "time"):
         if name not in names:
-            raise InputError(f"the trace has no column {name!r}", file=file, line=1, remedy="name the columns in line 1")
+            raise InputError(
+                f"the trace has no column {name!r}", file=file, line=1, remedy="name the columns in line 1"
+            )
     places = {name: names.index(name) for name in _COLUMNS if name in names}
     traces: dict[str, SizingTrace] = {}
     for row in rows:

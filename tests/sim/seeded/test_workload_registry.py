@@ -88,7 +88,9 @@ def test_an_unknown_workload_is_answered_with_those_there_are() -> None:
 
 
 def test_an_unknown_parameter_is_answered_with_those_of_the_workload() -> None:
-    with pytest.raises(InputError, match=r"bag has no parameter 'degree'; its parameters are tasks, cores=2, seconds=0\.1, seed"):
+    with pytest.raises(
+        InputError, match=r"bag has no parameter 'degree'; its parameters are tasks, cores=2, seconds=0\.1, seed"
+    ):
         make_workload("bag:degree=10", 1)
 
 
