@@ -157,11 +157,11 @@ class AttemptRecorder:
             self.ledger.add(self._renumbered(record))
             del self._fresh[task]
         self.statistics.going |= begun
-        self._moment.say(self.statistics)
+        self._moment.publish(self.statistics)
 
     def look(self, now: float) -> None:
         """Sees whether tasks share cores by now."""
-        self.statistics.look(now, lambda task: self._cores[self.graph.profile[task]])
+        self.statistics.update_crowding(now, lambda task: self._cores[self.graph.profile[task]])
 
     def course(self, record: TaskCourse) -> None:
         """How an attempt went over time."""

@@ -31,7 +31,7 @@ from shoal.execution.recovery import end_leftovers
 from shoal.execution.run_options import LARGER_NODE, MORE, RunOptions
 from shoal.execution.workflow_loader import Workflow, load_workflow
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.history import History, mend, read_history
+from shoal.ledger.history import History, read_history, repair_ledger
 from shoal.ledger.identity import Versions, place_of, place_of_text
 from shoal.ledger.ownership import find_unknown
 from shoal.ledger.records import (
@@ -198,7 +198,7 @@ def make_plan(
     kept = workflow.wanted_files() if history.collected else ()
     plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=kept)
     if not as_found:
-        find_unknown(plan, versions, history, signatures.strangers_in)
+        find_unknown(plan, versions, history, signatures.foreign_files_in)
     else:
         for task in plan.to_run():
             if plan.reasons[task] == Reason.NEW:
@@ -306,7 +306,7 @@ def look_back(workspace: Workspace, history: History, note: Callable[[str], None
         note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
     moved = restore_all(workspace, history, note)
     history.begun = frozenset()
-    damage = mend(workspace, history)
+    damage = repair_ledger(workspace, history)
     if damage:
         note(damage)
     return moved

@@ -52,7 +52,7 @@ class Frames(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.begins)
 
-    def sound(self, rows: Ints) -> Ints:
+    def valid_rows(self, rows: Ints) -> Ints:
         """Returns the rows with a valid checksum."""
         if self.sums is None:
             return rows
@@ -78,17 +78,17 @@ def frames_of(data: bytes, behind: int = 0) -> tuple[Frames, int]:
     if found is not None:
         return found, int(found.ends[-1]) if len(found) else 0
     payloads, end = _one_by_one(data, behind)
-    return frames_with(payloads), end
+    return frames_from(payloads), end
 
 
-def frames_with(payloads: list[bytes]) -> Frames:
+def frames_from(payloads: list[bytes]) -> Frames:
     """Wraps payloads that are already verified."""
     sizes = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(sizes)
     return Frames(Strided(b"".join(payloads)), ends - sizes, ends, None)
 
 
-def promised(data: bytes, at: int) -> tuple[int, int]:
+def frame_header(data: bytes, at: int) -> tuple[int, int]:
     """Size and checksum in the frame header at this offset; a size of 0 if there is no frame."""
     mark, size, checksum = _HEADER.unpack_from(data, at)
     return (size, checksum) if mark == MARK else (0, 0)
@@ -100,7 +100,7 @@ def _one_by_one(data: bytes, behind: int) -> tuple[list[bytes], int]:
     payloads: list[bytes] = []
     size, at, done, cut = len(data), data.find(MARK), 0, -1
     while 0 <= at <= size - HEADER_BYTES:
-        length, checksum = promised(data, at)
+        length, checksum = frame_header(data, at)
         begin, end = at + HEADER_BYTES, at + HEADER_BYTES + length
         if length and end <= size and crc32(payload := data[begin:end]) == checksum:
             payloads.append(payload)
@@ -136,7 +136,7 @@ def _in_a_row(strided: Strided) -> Frames | None:
         return None
     found = Frames(strided, begins, ends, strided.at("<u4", begins - 4))
     last = np.arange(len(found))[-1:]
-    return found if len(found.sound(last)) == len(last) else None  # a damaged length would give a wrong end
+    return found if len(found.valid_rows(last)) == len(last) else None  # a damaged length would give a wrong end
 
 
 PIECE_BYTES = 1 << 20
@@ -158,10 +158,10 @@ class LedgerTail:
         """Device and inode of the file; `_ABSENT` if it existed and was removed."""
         self._beginning = b""
         """The header of its first record with its checksum, because a new file may get the inode of a removed one."""
-        self._in_vain = (-1, -1)
+        self._searched = (-1, -1)
         """Offset and file size at the last search that found no complete record between them."""
 
-    def is_another(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether another file has replaced the ledger: a run has repaired it, or it was removed. It is then read from
         its beginning."""
         try:
@@ -176,13 +176,13 @@ class LedgerTail:
         if identity == self._identity and found.st_size >= self.offset and beginning.startswith(known):
             return False
         changed = self._identity is not None
-        self._identity, self.offset, self._in_vain = identity, 0, (-1, -1)
+        self._identity, self.offset, self._searched = identity, 0, (-1, -1)
         return changed
 
     def pieces(self) -> Iterator[list[bytes]]:
         """Payloads of complete records, some thousands at a time; damaged ones are skipped."""
         for found in self.stretches():
-            yield found.payloads(found.sound(np.arange(len(found))))
+            yield found.payloads(found.valid_rows(np.arange(len(found))))
 
     def stretches(self) -> Iterator[Frames]:
         """Like `pieces`, but as frames in a byte range of the file."""
@@ -192,16 +192,16 @@ class LedgerTail:
             return
         with file:
             size = os.fstat(file.fileno()).st_size
-            while self.offset < size and self._in_vain != (self.offset, size):
+            while self.offset < size and self._searched != (self.offset, size):
                 data = os.pread(file.fileno(), min(PIECE_BYTES, size - self.offset), self.offset)
                 found, end = frames_of(data, size - self.offset - len(data))
                 self.offset += end
                 if not end:  # a record longer than the piece, or an incomplete one, begins here
                     place, payload = _next_whole(file.fileno(), self.offset, size)
                     if payload is None:
-                        self._in_vain = (self.offset, size)
+                        self._searched = (self.offset, size)
                         return
-                    found, self.offset = frames_with([payload]), place + HEADER_BYTES + len(payload)
+                    found, self.offset = frames_from([payload]), place + HEADER_BYTES + len(payload)
                 if len(found):
                     yield found
 
@@ -222,7 +222,7 @@ def _next_whole(file: int, begin: int, size: int) -> tuple[int, bytes | None]:
 def _payload(file: int, place: int, size: int) -> bytes | None:
     """Returns the payload whose frame begins there; None if it is damaged or incomplete."""
     header = os.pread(file, HEADER_BYTES, place)
-    length, checksum = promised(header, 0) if len(header) == HEADER_BYTES else (0, 0)
+    length, checksum = frame_header(header, 0) if len(header) == HEADER_BYTES else (0, 0)
     if not 0 < length <= size - place - HEADER_BYTES:
         return None
     payload = os.pread(file, length, place + HEADER_BYTES)
@@ -249,7 +249,7 @@ def read_into(view: RunView, tail: LedgerTail, *, last: int | None = None) -> bo
 def _feed(view: RunView, found: Frames, last: int | None) -> bool:
     """Returns False if the following records belong to a later run."""
     kinds = kinds_of(found.data, found.begins, found.ends)
-    others = found.sound(np.flatnonzero(kinds == OTHER))
+    others = found.valid_rows(np.flatnonzero(kinds == OTHER))
     at = 0
     for row, payload in zip(others.tolist(), found.payloads(others), strict=True):
         record = decode(payload)
@@ -267,11 +267,11 @@ def _feed(view: RunView, found: Frames, last: int | None) -> bool:
 def _feed_attempts(view: RunView, found: Frames, kinds: Array, first: int, last: int) -> None:
     """Feeds the attempts in some rows, all of one run. They may follow all other records; see `RunView.take_ends`."""
     starts = first + np.flatnonzero(kinds[first:last] == START)
-    ends = found.sound(first + np.flatnonzero(kinds[first:last] == END))
+    ends = found.valid_rows(first + np.flatnonzero(kinds[first:last] == END))
     columns = _columns(found, ends) if len(ends) else None
     if columns is not None and len(starts):
         starts = starts[are_open(found.data, found.begins[starts], columns)]
-    for payload in found.payloads(found.sound(starts)):
+    for payload in found.payloads(found.valid_rows(starts)):
         record = decode(payload)
         if record is not None:
             view.take(record)

@@ -43,20 +43,20 @@ class SubmissionNote(msgspec.Struct):
 _decode_note = file_names.Decoder(SubmissionNote).decode
 
 
-def is_brought(workspace: Workspace) -> bool:
+def is_submitted(workspace: Workspace) -> bool:
     """Whether a run is on a cluster and not all of its results are recorded here."""
-    return os.path.exists(workspace.brought)
+    return os.path.exists(workspace.submission_note)
 
 
 def read_note(workspace: Workspace) -> SubmissionNote | None:
     """Returns the note of the submitted run, if there is one."""
     try:
-        with open(workspace.brought, "rb") as file:
+        with open(workspace.submission_note, "rb") as file:
             return _decode_note(file.read())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError):
-        raise damaged(workspace.brought) from None
+        raise damaged(workspace.submission_note) from None
 
 
 def cluster_refusal(workspace: Workspace) -> InputError:
@@ -137,37 +137,37 @@ class NetClusterNote(msgspec.Struct, frozen=True):
     """Addresses of the agents that were present when the run started."""
 
 
-def is_farmed(workspace: Workspace) -> bool:
-    return os.path.exists(workspace.farmed)
+def may_have_remote_tasks(workspace: Workspace) -> bool:
+    return os.path.exists(workspace.net_note)
 
 
-def read_farmed(workspace: Workspace) -> NetClusterNote | None:
+def read_net_note(workspace: Workspace) -> NetClusterNote | None:
     """Returns the note of the net, if there is one."""
     try:
-        with open(workspace.farmed, "rb") as file:
+        with open(workspace.net_note, "rb") as file:
             return msgspec.json.decode(file.read(), type=NetClusterNote)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError):
         raise InputError(
-            f"the note of the net's run on a cluster, {workspace.farmed!r}, is damaged",
-            remedy=f"end the tasks with 'shoal cluster stop', then {way_out(workspace)}",
+            f"the note of the net's run on a cluster, {workspace.net_note!r}, is damaged",
+            remedy=f"end the tasks with 'shoal cluster stop', then {give_up_remedy(workspace)}",
         ) from None
 
 
-def write_farmed(workspace: Workspace, note: NetClusterNote) -> None:
-    write_durably(workspace.farmed, msgspec.json.encode(note))
+def write_net_note(workspace: Workspace, note: NetClusterNote) -> None:
+    write_durably(workspace.net_note, msgspec.json.encode(note))
 
 
-def drop_farmed(workspace: Workspace) -> None:
+def drop_net_note(workspace: Workspace) -> None:
     """Removes the note: no task of the net runs on a cluster any more, or the run was abandoned."""
     try:
-        os.unlink(workspace.farmed)
+        os.unlink(workspace.net_note)
     except FileNotFoundError:
         pass
 
 
-def way_out(workspace: Workspace) -> str:
+def give_up_remedy(workspace: Workspace) -> str:
     """The remedy for users who cannot reach the cluster."""
     return f"give the run up with 'shoal cancel --forget {os.path.basename(workspace.workflow)}'"
 
@@ -175,11 +175,11 @@ def way_out(workspace: Workspace) -> str:
 def net_refusal(workspace: Workspace) -> InputError:
     """The error for commands that would leave running tasks of the net on the cluster."""
     try:
-        note = read_farmed(workspace)
+        note = read_net_note(workspace)
     except InputError as error:
         return error
     name = os.path.basename(workspace.workflow)
     return InputError(
         f"{name} is a net whose tasks may still run on the cluster {note.cluster if note else ''!r}",
-        remedy=f"end them with 'shoal cancel {name}'; if that cluster is gone for good, {way_out(workspace)}",
+        remedy=f"end them with 'shoal cancel {name}'; if that cluster is gone for good, {give_up_remedy(workspace)}",
     )

@@ -215,7 +215,7 @@ def read_history(workspace: Workspace) -> History:
     return history
 
 
-def mend(workspace: Workspace, history: History) -> str | None:
+def repair_ledger(workspace: Workspace, history: History) -> str | None:
     """Rewrites a damaged or too large ledger with its readable content; returns a message for the user.
 
     The damaged file is kept beside it. The new file is complete and durable before it replaces the old one.

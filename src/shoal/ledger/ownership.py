@@ -139,11 +139,11 @@ class Records(Protocol):
 
 
 def find_unknown(
-    plan: Plan, versions: Versions, records: Records, strangers_in: Callable[[int], Iterable[str]]
+    plan: Plan, versions: Versions, records: Records, foreign_files_in: Callable[[int], Iterable[str]]
 ) -> None:
     """Adds to the plan the existing outputs of tasks to run that no recorded result has made.
 
-    `strangers_in` yields the files in an output directory that no task of the workflow makes.
+    `foreign_files_in` yields the files in an output directory that no task of the workflow makes.
     """
     if not plan.anything_runs():
         return
@@ -161,7 +161,7 @@ def find_unknown(
             plan.inherited.add(file)
         elif records.may_be_half_made(graph.file_names[file]):
             continue
-        elif file not in versions.folders or any(strangers_in(file)):
+        elif file not in versions.folders or any(foreign_files_in(file)):
             plan.unknown.setdefault(task, []).append(file)
 
 

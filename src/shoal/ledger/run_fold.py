@@ -36,7 +36,7 @@ from shoal.ledger.records import (
     TasksVanished,
     ThrottleDecided,
 )
-from shoal.ledger.views.core_use import SpecialCores, Underway
+from shoal.ledger.views.core_use import ReportedUse, SpecialCores
 from shoal.ledger.views.pace import CategoryPace, Chain, KnownProgress, LiveCounters, Progress, progress_of
 from shoal.ledger.views.throttle import ThrottleDecisions
 
@@ -64,9 +64,9 @@ class RunNode(msgspec.Struct):
     name: str
     resources: dict[str, int] = {}
     present: list[Span] = []
-    told: NodeTold | None = None
+    last_report: NodeTold | None = None
     """Its last report in a cluster; the counters are totals of the whole run."""
-    stands: NodeTold | None = None
+    current_report: NodeTold | None = None
     """The same while the node is present; None after it has left."""
 
     @property
@@ -82,7 +82,7 @@ class RunNode(msgspec.Struct):
             self.present.append((time, None))
 
     def leave(self, time: float) -> None:
-        self.stands = None
+        self.current_report = None
         if self.is_there:
             self.present[-1] = (self.present[-1][0], time)
 
@@ -107,9 +107,9 @@ class Sums(msgspec.Struct, frozen=True):
 class RunFold(ABC):
     """State of the last run in the records so far; a RunStarted record resets it."""
 
-    def __init__(self, *, passes_idle: bool = False) -> None:
-        """With `passes_idle` a run that had nothing to do does not replace the one before it."""
-        self.passes_idle = passes_idle
+    def __init__(self, *, skip_idle: bool = False) -> None:
+        """With `skip_idle` a run that had nothing to do does not replace the one before it."""
+        self.skip_idle = skip_idle
         self.runs = 0
         """How many runs have started in the records so far."""
         self.idle: RunStarted | None = None
@@ -130,7 +130,7 @@ class RunFold(ABC):
         dictionary, because the order matters."""
         self.declared: dict[str, dict[str, int]] = {}
         """By category, the declared resources (the maximum of its tasks)."""
-        self.apart = SpecialCores()
+        self.special_cores = SpecialCores()
         """Tasks that request another number of cores than their category declares."""
         self.links: list[TasksLinked] = []
         self.dependencies = 0
@@ -147,8 +147,8 @@ class RunFold(ABC):
         """The last reported state of that net."""
         self.nodes: dict[int, RunNode] = {}
         """By number: the nodes of a cluster run, otherwise the machine that writes the ledger."""
-        self.underway = Underway()
-        self.moment: LiveCounters | None = None
+        self.reported_use = ReportedUse()
+        self.live_counters: LiveCounters | None = None
         """Live counters that the run publishes: the ledger records short tasks only when they have ended."""
         self.last_time = start.time if start else 0.0
         if start is not None:
@@ -198,9 +198,9 @@ class RunFold(ABC):
             case RunStarted():
                 self.settle()
                 self.runs += 1
-                self.idle = record if self.passes_idle and passes(record, self.start, self.end) else None
+                self.idle = record if self.skip_idle and is_idle_after(record, self.start, self.end) else None
                 if self.idle is None:
-                    self._begin(since_before(record, self.start, self.last_time))
+                    self._begin(with_first_start(record, self.start, self.last_time))
             case RunEnded():
                 self.settle()
                 self.end = record
@@ -232,11 +232,11 @@ class RunFold(ABC):
         if node is None:  # its NodeSeen record is damaged
             return
         if isinstance(record, NodeTold):
-            node.told = node.stands = record
-            self.underway.take(record)
+            node.last_report = node.current_report = record
+            self.reported_use.take(record)
         else:
             node.leave(record.time)
-            self.underway.leave(record.time, record.node)
+            self.reported_use.leave(record.time, record.node)
 
     # ---- storage of tasks and attempts, implemented by the subclasses ----------------------------------------------
 
@@ -278,7 +278,7 @@ class RunFold(ABC):
         self.declared[category] = amounts
 
     def _ask_cores(self, record: CoresAsked) -> None:
-        self.apart.add(record)
+        self.special_cores.add(record)
 
     def settle(self) -> None:  # noqa: B027  a fold that counts each record at once has nothing to do
         """Processes the records that are still buffered. Every query calls this first."""
@@ -315,8 +315,8 @@ class RunFold(ABC):
             return 0
         if self.mark is not None or self.net is not None:
             return self.mark.running_now() if self.mark is not None else 0
-        told = sum(node.stands.running or 0 for node in self.nodes.values() if node.stands is not None)
-        found = max(len(self.running), self.moment.running if self.moment is not None else 0, told)
+        told = sum(node.current_report.running or 0 for node in self.nodes.values() if node.current_report is not None)
+        found = max(len(self.running), self.live_counters.running if self.live_counters is not None else 0, told)
         total = self.to_run()
         return max(0, min(found, total - self.over())) if total else found
 
@@ -367,13 +367,13 @@ class RunFold(ABC):
     def is_crowded(self) -> bool:
         """Whether attempts together were allocated more cores than exist, as a throttle may allow. Attempts without
         declared cores then share them and count with their CPU time. The live counters of the run have priority."""
-        if self.moment is not None:
-            return self.moment.crowded
+        if self.live_counters is not None:
+            return self.live_counters.crowded
         return bool(self.throttle) and self._ended_together().is_crowded(self.total_cores())
 
     def progress_with(self, sums: Sums, now: float | None) -> Progress:
         """Progress of the run at this moment, with an estimate of its end at the present rate."""
-        over, last = not self.goes_on(now), self.until(now)
+        over, last = not self.is_in_progress(now), self.until(now)
         return progress_of(
             KnownProgress(
                 self.to_run(),
@@ -400,15 +400,15 @@ class RunFold(ABC):
         if capacity <= 0:
             return None
         if self.is_cluster() and not over:  # running short tasks of a cluster are not in the ledger
-            held = max(held, self.underway.core_seconds(last))
+            held = max(held, self.reported_use.core_seconds(last))
         return min(1.0, held / capacity)
 
-    def goes_on(self, now: float | None) -> bool:
+    def is_in_progress(self, now: float | None) -> bool:
         """Whether the run is still in progress. `now` is given if a process holds the run's lock. Without it, a run
         without RunEnded record was killed and none of its tasks run."""
         return self.end is None and now is not None
 
-    def goes_on_elsewhere(self) -> bool:
+    def may_continue_on_cluster(self) -> bool:
         """Whether a cluster may continue the run: its end is not recorded here."""
         return self.end is None or self.end.outcome == DETACHED
 
@@ -422,7 +422,7 @@ def has_nothing_to_do(start: RunStarted) -> bool:
     return start.total > 0 and start.to_run == 0
 
 
-def passes(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -> bool:
+def is_idle_after(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -> bool:
     """Whether a run had nothing to do and the one before it ended in an orderly way: then the one before is shown. A
     run that continues an unfinished one is part of it."""
     if before is None or end is None or end.outcome == DETACHED or before.run == start.run:
@@ -430,7 +430,7 @@ def passes(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -
     return has_nothing_to_do(start)
 
 
-def since_before(start: RunStarted, before: RunStarted | None, last: float) -> RunStarted:
+def with_first_start(start: RunStarted, before: RunStarted | None, last: float) -> RunStarted:
     """Returns `start` with the time from which the run is to be shown. A run that a client attaches to again keeps its
     name, and what has ended meanwhile is recorded now. So it continues from its last known moment, not from the time of
     attaching."""

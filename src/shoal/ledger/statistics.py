@@ -163,7 +163,7 @@ class Statistics:
             self.running += count
             self.category(profile.category).running += count
 
-    def look(self, now: float, cores_of: Callable[[int], float]) -> None:
+    def update_crowding(self, now: float, cores_of: Callable[[int], float]) -> None:
         """Updates `is_crowded`, including the running tasks."""
         self.is_crowded = self.share_cores((record.time, now, cores_of(task)) for task, record in self.going.items())
 
@@ -320,9 +320,9 @@ class RunPace:
         if not tasks:
             return counted
         mean_of_all = sum(tally.seconds for tally in tallies.values()) / tasks
-        told = sum(tally.running for tally in tallies.values())
+        known = sum(tally.running for tally in tallies.values())
         expected = sum(tally.running * tally.mean(mean_of_all) for tally in tallies.values())
-        return min(counted, expected + max(0, statistics.running - told) * mean_of_all)
+        return min(counted, expected + max(0, statistics.running - known) * mean_of_all)
 
     @staticmethod
     def _utilisation(statistics: Statistics, begun: float, elapsed: float) -> float | None:
@@ -343,30 +343,30 @@ class LiveCountersWriter:
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, NAME)
-        self._said = b""
+        self._published = b""
 
-    def say(self, statistics: Statistics) -> None:
+    def publish(self, statistics: Statistics) -> None:
         """Writes the counters if they have changed. Errors are ignored: the ledger's writer reports a full disk."""
         running = {name: totals.running for name, totals in statistics.categories.items() if totals.running}
         moment = LiveCounters(os.getpid(), statistics.running, running, statistics.is_crowded)
-        told = msgspec.msgpack.encode(moment)
-        if len(told) > _MOST_BYTES - _SIZE.size:  # too many categories or too long names: publish the total only
-            told = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))
-        if told == self._said:
+        encoded = msgspec.msgpack.encode(moment)
+        if len(encoded) > _MOST_BYTES - _SIZE.size:  # too many categories or too long names: publish the total only
+            encoded = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))
+        if encoded == self._published:
             return
-        self._said = told
+        self._published = encoded
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 # A single pwrite over the old content, without truncation, so that readers never find an empty file.
-                os.pwrite(descriptor, _SIZE.pack(len(told)) + told, 0)
+                os.pwrite(descriptor, _SIZE.pack(len(encoded)) + encoded, 0)
             finally:
                 os.close(descriptor)
         except OSError:
             pass
 
 
-def read_moment(directory: str, holder: LockHolder | None) -> LiveCounters | None:
+def read_live_counters(directory: str, holder: LockHolder | None) -> LiveCounters | None:
     """The counters of the process that holds the lock; None if no process does, or it has not published any."""
     if holder is None:
         return None

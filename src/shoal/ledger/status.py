@@ -14,11 +14,11 @@ from functools import partial
 import msgspec
 
 from shoal.core.resources import FRACTION
-from shoal.ledger.cluster_notes import is_brought
+from shoal.ledger.cluster_notes import is_submitted
 from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import NONE_ASKED, RunStarted, TaskEnded, TasksPlanned, TaskStarted, ThrottleDecided, decode
 from shoal.ledger.run_fold import UNKNOWN, RunFold, Sums, within
-from shoal.ledger.statistics import read_moment
+from shoal.ledger.statistics import read_live_counters
 from shoal.ledger.views.core_use import Crowding
 from shoal.ledger.views.pace import MOST_LINKED, CategoryPace, Chain, Longest, Progress, Rate, Widths, longest_of
 from shoal.ledger.views.throttle import ThrottleDecisions
@@ -71,7 +71,7 @@ class CategoryState(CategoryPace):
     """Bytes of memory times seconds: allocated, and used."""
 
     def asked(self) -> int:
-        """Cores that each of its tasks requests, except those in `apart`."""
+        """Cores that each of its tasks requests, except those in `special_cores`."""
         return self.declared.get("cores", NONE_ASKED)
 
     def measure(self, record: TaskEnded) -> None:
@@ -123,10 +123,10 @@ class RunPhase(Enum):
 class RunStatus(RunFold):
     """The last run in a ledger, with tasks by name and sums by category."""
 
-    def __init__(self, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+    def __init__(self, keeps_all: bool = False, *, skip_idle: bool = False) -> None:
         self.keeps_all = keeps_all
         """Keep the last attempt of every task, not only of those that did not succeed."""
-        super().__init__(passes_idle=passes_idle)
+        super().__init__(skip_idle=skip_idle)
 
     def _begin(self, start: RunStarted | None) -> None:
         super()._begin(start)
@@ -192,8 +192,8 @@ class RunStatus(RunFold):
         category.spent += inside
         category.cpu += cpu
         category.measure(record)
-        if task in self.apart:
-            key = self.category_of.get(task, UNKNOWN), self.apart.of(task, NONE_ASKED)
+        if task in self.special_cores:
+            key = self.category_of.get(task, UNKNOWN), self.special_cores.of(task, NONE_ASKED)
             self._spent_apart.setdefault(key, CoreTime()).add(inside, cpu)
         self._widths.add(record.ended - origin - inside, record.ended - origin)
         self._crowding.add(record.started, record.ended, self._cores_of(task))
@@ -245,7 +245,7 @@ class RunStatus(RunFold):
     def ended(self) -> int:
         return len(self.done) + len(self.failed)
 
-    def held_back(self, category: str) -> ThrottleDecided | None:
+    def limiting_decision(self, category: str) -> ThrottleDecided | None:
         """The throttle's decision if it prevents further tasks of the category from starting."""
         record = self.throttle.last_of("", category) or self.throttle.last_of("", "")
         if record is None or record.cap < 0:
@@ -260,7 +260,7 @@ class RunStatus(RunFold):
 
     def running_of(self, category: str) -> int:
         """How many tasks of a category run, by the ledger or by the live counters."""
-        told = self.moment.categories.get(category, 0) if self.moment is not None else 0
+        told = self.live_counters.categories.get(category, 0) if self.live_counters is not None else 0
         found = max(self._named(category).running, told)
         return max(0, min(found, self.left_of(category))) if self.to_run() else found
 
@@ -336,7 +336,7 @@ class RunStatus(RunFold):
             kinds.setdefault(key, CoreTime()).add(spent.seconds, spent.cpu)
         for task, begun in self._begun() if self.end is None else ():
             name = self.category_of.get(task, UNKNOWN)
-            key = name, self.apart.of(task, self._named(name).asked())
+            key = name, self.special_cores.of(task, self._named(name).asked())
             kinds.setdefault(key, CoreTime()).begun += within(begun, last, self.origin)
         shared = self.is_crowded()
         return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
@@ -346,18 +346,18 @@ class RunStatus(RunFold):
 
     def _cores_of(self, task: int) -> float:
         """Cores that a task requests, or one."""
-        asked = self.apart.of(task, self._category(task).asked())
+        asked = self.special_cores.of(task, self._category(task).asked())
         return 1.0 if asked == NONE_ASKED else asked / FRACTION
 
 
 class Follower:
     """Follows the ledger of one workflow while it grows."""
 
-    def __init__(self, workspace: Workspace, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+    def __init__(self, workspace: Workspace, keeps_all: bool = False, *, skip_idle: bool = False) -> None:
         self.workspace = workspace
-        self._new_state = partial(RunStatus, keeps_all, passes_idle=passes_idle)
-        self._told = self._new_state()
-        self.state = self._told
+        self._new_state = partial(RunStatus, keeps_all, skip_idle=skip_idle)
+        self._latest = self._new_state()
+        self.state = self._latest
         """Status of the last run. Empty if a run has taken the lock and written nothing yet."""
         self.holder: LockHolder | None = None
         self._reader = LedgerReader(workspace.ledger)
@@ -367,16 +367,16 @@ class Follower:
         """Reads what was appended, and determines the phase of the run."""
         # The lock is read before the ledger. A run that ends in between is then reported as ended, never as killed.
         self.holder = self.workspace.holder()
-        is_away = self.holder is None and is_brought(self.workspace)
+        is_away = self.holder is None and is_submitted(self.workspace)
         self._notice_new_ledger()
         for payload in self._reader.payloads():
             record = decode(payload)
             if record is not None:
-                self._told.take(record)
-        self.state = self._told if self._is_told() else self._new_state()
+                self._latest.take(record)
+        self.state = self._latest if self._has_current_run() else self._new_state()
         start = self.state.start
         goes_on = start is None or (self.state.end is None and self.state.idle is None)
-        self.state.moment = read_moment(self.workspace.directory, self.holder) if goes_on else None
+        self.state.live_counters = read_live_counters(self.workspace.directory, self.holder) if goes_on else None
         if self.holder is not None and goes_on:
             return RunPhase.RUNNING
         if is_away:
@@ -385,11 +385,11 @@ class Follower:
             return RunPhase.NEVER
         return RunPhase.ENDED if self.state.end is not None else RunPhase.KILLED
 
-    def _is_told(self) -> bool:
+    def _has_current_run(self) -> bool:
         """Whether the ledger contains the run that holds the lock, if one does."""
         if self.holder is None or not self.holder.run:
             return True
-        return any(run is not None and run.run == self.holder.run for run in (self._told.start, self._told.idle))
+        return any(run is not None and run.run == self.holder.run for run in (self._latest.start, self._latest.idle))
 
     def damaged_bytes(self) -> int:
         """Unreadable bytes of the ledger. Its end is not counted while a run may be writing it."""
@@ -406,10 +406,10 @@ class Follower:
         if identity != self._identity:
             self._identity = identity
             self._reader = LedgerReader(self.workspace.ledger)
-            self._told = self._new_state()
+            self._latest = self._new_state()
 
 
 def listen(run: RunFold, workspace: Workspace, is_live: bool) -> None:
     """Gives a fold the live counters of the run, if it is in progress on this machine: a ledger alone records only
     longer tasks while they run. Reads a small file and never blocks, so a server may call it often."""
-    run.moment = read_moment(workspace.directory, workspace.holder()) if is_live else None
+    run.live_counters = read_live_counters(workspace.directory, workspace.holder()) if is_live else None

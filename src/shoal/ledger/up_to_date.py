@@ -177,7 +177,7 @@ def decide(
             _decide_one(plan, task, past, comparison)
             runs_any = runs_any or plan.reasons[task] != Reason.UP_TO_DATE
     if comparison.absent:
-        _call_back(plan, comparison.absent)
+        _run_makers_again(plan, comparison.absent)
         plan.absent = frozenset(file for file in comparison.absent if not plan.runs(graph.producer[file]))
         versions.forget_groups()
     return plan
@@ -301,7 +301,7 @@ class _Comparison:
         return made.outputs[at] if at < len(made.outputs) else None
 
 
-def _call_back(plan: Plan, absent: dict[int, None]) -> None:
+def _run_makers_again(plan: Plan, absent: dict[int, None]) -> None:
     """Also runs the tasks that make collected files which a running task needs, and all their dependents. Files of a
     task's groups count, too."""
     graph = plan.graph

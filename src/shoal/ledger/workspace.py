@@ -57,10 +57,10 @@ class Workspace:
         """Existing outputs of interrupted attempts, moved here after a run was killed."""
         self.replaced = os.path.join(self.directory, "replaced")
         self.lock = os.path.join(self.directory, "lock")
-        self.brought = os.path.join(self.directory, "brought")
+        self.submission_note = os.path.join(self.directory, "brought")
         """Exists while the run is on a cluster and not all of its results are recorded here."""
-        self.brought_plan = os.path.join(self.directory, "brought.plan")
-        self.farmed = os.path.join(self.directory, "farmed")
+        self.submitted_plan = os.path.join(self.directory, "brought.plan")
+        self.net_note = os.path.join(self.directory, "farmed")
         """Exists while tasks of a net may run on a cluster."""
         self.given_up = os.path.join(self.directory, "given-up")
         """Notes of abandoned runs that a cluster may still have."""
@@ -98,22 +98,22 @@ class Workspace:
                 f"{os.path.basename(self.workflow)} is being run by {who}",
                 remedy="wait for it, watch it with 'shoal status', or end it with 'shoal cancel'",
             )
-        if not attaching and os.path.exists(self.brought):
+        if not attaching and os.path.exists(self.submission_note):
             os.close(descriptor)
             from shoal.ledger.cluster_notes import cluster_refusal  # here because of the import cycle
 
             raise cluster_refusal(self)
-        if not ending and os.path.exists(self.farmed):
+        if not ending and os.path.exists(self.net_note):
             os.close(descriptor)
             from shoal.ledger.cluster_notes import net_refusal  # here because of the import cycle
 
             raise net_refusal(self)
-        self._expect_knocks()
+        self._prepare_for_requests()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)
         self._lock_descriptor = descriptor
 
-    def _expect_knocks(self) -> None:
+    def _prepare_for_requests(self) -> None:
         """Prepares for requests of other processes. They signal the lock holder with SIGUSR1, which would kill a
         process without a handler. An existing handler, as that of a net's run, is kept.
 
@@ -121,7 +121,7 @@ class Workspace:
         """
         unheard = signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
         if unheard and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, _take_no_notice)
+            signal.signal(signal.SIGUSR1, _ignore_signal)
         try:
             for name in os.listdir(self.requests):
                 os.unlink(os.path.join(self.requests, name))
@@ -151,7 +151,7 @@ class Workspace:
             os.close(descriptor)
 
 
-def _take_no_notice(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     """A handler that does nothing. SIG_IGN would be inherited by started programs."""
 
 

@@ -35,7 +35,7 @@ def main() -> int:
     options = parser.parse_args()
     describe, play = _family(cluster=options.cluster, beginnings=options.beginnings)
     if options.seeds is not None:
-        return play_many(options.seeds, play)
+        return simulate_many(options.seeds, play)
     print(describe(options.seed))
     try:
         trace = play(options.seed)
@@ -71,7 +71,7 @@ def _family(
     return described, run_seed
 
 
-def play_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace]) -> int:
+def simulate_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace]) -> int:
     """Simulates all seeds; prints the first few failures."""
     events = 0
     ends: Counter[str] = Counter()

@@ -229,7 +229,7 @@ ENOUGH = 0.9
 """Minimum fraction of tasks with a measurement of their own or of their category."""
 
 
-def foreseen(workspace: Workspace, state: RunStatus) -> float | None:
+def expected_makespan(workspace: Workspace, state: RunStatus) -> float | None:
     """Expected seconds of a completed run, from what was known before it; None if that was too little."""
     start, end = state.start, state.end
     if start is None or end is None or end.outcome != "ok" or not 0 < start.to_run <= start.total <= MOST_TASKS:

@@ -2,7 +2,7 @@
 event queue.
 
 The accounting uses the requests in the graph and not the scheduler's state: a start that does not fit raises
-`Violation`. The node injects no faults itself; `Fates` and the driver decide on them.
+`Violation`. The node injects no faults itself; `OutcomeSampler` and the driver decide on them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.policies.sizing.adviser import NOTHING, SIZED, Amounts
 from shoal.core.resources import Resources
 from shoal.core.scheduler_messages import Start, TaskGrew, TaskResult
-from shoal.sim.scenario import Fate, Fates
+from shoal.sim.scenario import OutcomeSampler, PlannedOutcome
 
 
 class Violation(AssertionError):  # noqa: N818  reads better without the suffix
@@ -32,7 +32,7 @@ class SimulatedBundle(msgspec.Struct, eq=False):
     request: Resources
     tasks: list[tuple[int, int]]
     """(task, attempt) pairs, the running one first."""
-    fate: Fate
+    planned: PlannedOutcome
     started: float
     sizes: Amounts = NOTHING
     """Expected use of each resource in `SIZED` per task; 0 where unknown."""
@@ -44,13 +44,18 @@ class VirtualNode:
     """Occupied slots of a node, and the resources that they use."""
 
     def __init__(
-        self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates, peaks: Sequence[Amounts] = ()
+        self,
+        graph: Graph,
+        capacity: Resources,
+        durations: list[float],
+        outcomes: OutcomeSampler,
+        peaks: Sequence[Amounts] = (),
     ) -> None:
         """`peaks`: the real use of each resource in `SIZED`, by task; empty: not simulated."""
         self.graph = graph
         self.capacity = capacity
         self.durations = durations
-        self.fates = fates
+        self.outcomes = outcomes
         self.peaks = peaks
         self.places: dict[int, SimulatedBundle] = {}
         self.taken: dict[str, int] = {}
@@ -75,7 +80,7 @@ class VirtualNode:
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = SimulatedBundle(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.sizes)
+        place = SimulatedBundle(self._numbers, request, tasks, self._plan(*tasks[0]), now, command.sizes)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
@@ -83,8 +88,8 @@ class VirtualNode:
             self.place_of[task] = place.number
         return place
 
-    def _fate(self, task: int, attempt: int) -> Fate:
-        return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+    def _plan(self, task: int, attempt: int) -> PlannedOutcome:
+        return self.outcomes.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
 
     def growing(self, place: SimulatedBundle) -> list[str]:
         """The resources of which the running task will use more than expected."""
@@ -107,8 +112,8 @@ class VirtualNode:
 
     def end_turn(self, now: float, place: SimulatedBundle) -> list[TaskResult]:
         """The running attempt ends as planned. After a crash or a timeout the rest of the batch ends, too."""
-        results = [self._end_first(now, place, place.fate.outcome)]
-        if place.fate.outcome in (AttemptOutcome.CRASHED, AttemptOutcome.TIMEOUT):
+        results = [self._end_first(now, place, place.planned.outcome)]
+        if place.planned.outcome in (AttemptOutcome.CRASHED, AttemptOutcome.TIMEOUT):
             results += [self._end_first(now, place, AttemptOutcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
@@ -135,8 +140,8 @@ class VirtualNode:
             place.tasks.remove((task, attempt))
             del self.place_of[task]
             return None
-        if place.started + place.fate.seconds > now + latency:
-            place.fate = Fate(outcome, now + latency - place.started)
+        if place.started + place.planned.seconds > now + latency:
+            place.planned = PlannedOutcome(outcome, now + latency - place.started)
             place.turn += 1
         return place
 
@@ -153,7 +158,7 @@ class VirtualNode:
         place.turn += 1
         if place.tasks:
             place.started = now
-            place.fate = self._fate(*place.tasks[0])
+            place.planned = self._plan(*place.tasks[0])
             return
         del self.places[place.number]
         for name, amount in place.request.amounts:

@@ -296,7 +296,7 @@ def expect(condition: bool, answer: Answer, claim: str) -> None:
 def check_one_node(
     graph: Graph,
     statuses: Sequence[int],
-    broker: Scheduler,
+    scheduler: Scheduler,
     now: float,
     coming: Collection[int],
     since: dict[int, float],
@@ -305,26 +305,26 @@ def check_one_node(
 
     `coming`: ready tasks on their way to the scheduler. `since`: start times of running tasks.
     """
-    order = popped(broker)
+    order = popped(scheduler)
 
     def check_ready(answer: Answer) -> None:
-        check_held(answer, broker, now, order)
+        check_held(answer, scheduler, now, order)
         expect(answer.cause is not WaitCause.ARRIVING or answer.task in coming, answer, "it is not on its way")
 
-    source = SingleNodeSource(graph, statuses, broker, now, since=since)
+    source = SingleNodeSource(graph, statuses, scheduler, now, since=since)
     answers: Counter[WaitCause] = Counter()
     told: dict[int, Answer] = {}
     for task, status in enumerate(statuses):
         answer = source.explain(task)
         if status == TaskStatus.READY:
             told[task] = answer
-        check_answer(answer, statuses, graph.predecessors_of, check_ready, is_stopping=broker.draining)
+        check_answer(answer, statuses, graph.predecessors_of, check_ready, is_stopping=scheduler.draining)
         expect_words(answer, now)
         answers[answer.cause] += 1
     whole = source.whole()
     tasks = [task for task, action in enumerate(graph.actions) if action is not None]
     ready = [told[task] for task in tasks if task in told]
-    expect_counts(whole, [statuses[task] for task in tasks], ready, under_way(broker))
+    expect_counts(whole, [statuses[task] for task in tasks], ready, under_way(scheduler))
     for group in whole.groups:
         check_ready(group.example)
     return answers
@@ -350,17 +350,17 @@ def expect_counts(
         raise Violation(f"'why' of the run groups tasks with different causes, {alike}, {others}: {whole}")
 
 
-def under_way(broker: Scheduler) -> set[int]:
+def under_way(scheduler: Scheduler) -> set[int]:
     """The running task of each batch, which is the one that was started first."""
     first: dict[int, int] = {}
-    for task, bundle in reversed(broker.running.items()):
+    for task, bundle in reversed(scheduler.running.items()):
         first[id(bundle)] = task
     return set(first.values())
 
 
-def popped(broker: Scheduler) -> list[int]:
+def popped(scheduler: Scheduler) -> list[int]:
     """The tasks of a queue, in the order in which they would leave it."""
-    queue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
+    queue = deepcopy(scheduler.queue, {id(scheduler.columns): scheduler.columns})
     return [queue.pop(list(queue.lanes())) for _ in range(len(queue))]
 
 
@@ -427,68 +427,72 @@ def _check_chain(answer: Answer, statuses: Sequence[int], needs: Callable[[int],
         current = link
 
 
-def check_held(answer: Answer, broker: Scheduler, now: float, order: Sequence[int]) -> None:
+def check_held(answer: Answer, scheduler: Scheduler, now: float, order: Sequence[int]) -> None:
     """Checks the answer for a ready task against the scheduler that has it; `order` is the order of its queue."""
     task, cause = answer.task, answer.cause
-    state = broker.state.get(task, TaskState.ABSENT)
+    state = scheduler.state.get(task, TaskState.ABSENT)
     if cause is WaitCause.ARRIVING:
-        expect(state is TaskState.ABSENT, answer, "a broker has it")
+        expect(state is TaskState.ABSENT, answer, "a scheduler has it")
         return
     expect(cause in _STATES and state in _STATES[cause], answer, f"it is {state.name}")
-    expect(answer.attempt == broker.attempt.get(task, 0), answer, "its attempt")
+    expect(answer.attempt == scheduler.attempt.get(task, 0), answer, "its attempt")
     expect(answer.starts is None or answer.starts >= now, answer, "a start in the past")
     expect(answer.ahead is None or order[answer.ahead] == task, answer, "its place in the queue")
     expect(answer.queued == (len(order) if state is TaskState.QUEUED else 0), answer, "how many are queued")
     match cause:
         case WaitCause.RUNNING | WaitCause.BUNDLED:
-            bundle = broker.running[task]
-            first = next(other for other, its in broker.running.items() if its is bundle)
+            bundle = scheduler.running[task]
+            first = next(other for other, its in scheduler.running.items() if its is bundle)
             expect((first == task) == (cause is WaitCause.RUNNING), answer, "which one of its bundle runs")
             late = now - answer.until if answer.until is not None else 0.0
             expect(late > 0.0 if answer.overdue else late < 1.0, answer, "whether it is late")
         case WaitCause.RETRY:
-            expect((answer.until, task) in broker.resting, answer, "when it is tried again")
-            expect(not broker.draining, answer, "no attempt is started any more")
+            expect((answer.until, task) in scheduler.resting, answer, "when it is tried again")
+            expect(not scheduler.draining, answer, "no attempt is started any more")
         case WaitCause.STOPPING:
-            expect(broker.draining and answer.starts is None, answer, "the broker goes on")
+            expect(scheduler.draining and answer.starts is None, answer, "the scheduler goes on")
         case WaitCause.TURN:
-            expect(broker.awaiting_ready, answer, "nothing is being decided")
+            expect(scheduler.awaiting_ready, answer, "nothing is being decided")
         case WaitCause.THROTTLE:
-            _check_cap(answer, broker)
+            _check_cap(answer, scheduler)
         case WaitCause.RESOURCES | WaitCause.LABEL:
             expect(answer.shortage is not None, answer, "nothing is short")
-            _check_shortage(answer, answer.shortage, broker)  # type: ignore[arg-type]
+            _check_shortage(answer, answer.shortage, scheduler)  # type: ignore[arg-type]
         case WaitCause.LOCALITY if answer.shortage is not None:
-            _check_shortage(answer, answer.shortage, broker)
+            _check_shortage(answer, answer.shortage, scheduler)
         case WaitCause.LARGER_FIRST | WaitCause.LOCALITY:
-            urgent = [lane for lane in broker.queue.lanes() if broker.lanes[lane].passed_over >= broker.patience]
-            expect(answer.larger in {str(broker.lanes[lane].request()) for lane in urgent}, answer, "who goes first")
-            expect(answer.first is not None and broker.columns.lane[answer.first] in urgent, answer, "which one does")
+            urgent = [
+                lane for lane in scheduler.queue.lanes() if scheduler.lanes[lane].passed_over >= scheduler.patience
+            ]
+            expect(answer.larger in {str(scheduler.lanes[lane].request()) for lane in urgent}, answer, "who goes first")
+            expect(
+                answer.first is not None and scheduler.columns.lane[answer.first] in urgent, answer, "which one does"
+            )
 
 
-def _check_cap(answer: Answer, broker: Scheduler) -> None:
+def _check_cap(answer: Answer, scheduler: Scheduler) -> None:
     cap = answer.cap
     assert cap is not None
-    bundles = {id(bundle): bundle for bundle in broker.running.values()}.values()
-    running = sum(broker.lanes[bundle.lane].cap == cap.category for bundle in bundles)
+    bundles = {id(bundle): bundle for bundle in scheduler.running.values()}.values()
+    running = sum(scheduler.lanes[bundle.lane].cap == cap.category for bundle in bundles)
     expect(running == cap.running and running >= cap.most, answer, f"{running} run under the cap")
-    expect(broker.lanes[broker.columns.lane[answer.task]].cap == cap.category, answer, "it is under another cap")
-    expect(cap.most == broker.contract.total[broker.contract.caps[cap.category]], answer, "how many may run")
+    expect(scheduler.lanes[scheduler.columns.lane[answer.task]].cap == cap.category, answer, "it is under another cap")
+    expect(cap.most == scheduler.contract.total[scheduler.contract.caps[cap.category]], answer, "how many may run")
     expect(answer.starts is None or cap.most > 0, answer, "it starts though none may")
 
 
-def _check_shortage(answer: Answer, shortage: Shortage, broker: Scheduler) -> None:
-    contract, lane = broker.contract, broker.columns.lane[answer.task]
+def _check_shortage(answer: Answer, shortage: Shortage, scheduler: Scheduler) -> None:
+    contract, lane = scheduler.contract, scheduler.columns.lane[answer.task]
     at = contract.names.index(shortage.resource)
     asked = dict(contract.needs[lane]).get(at, 0)
-    bundles = {id(bundle): (task, bundle) for task, bundle in broker.running.items()}.values()
+    bundles = {id(bundle): (task, bundle) for task, bundle in scheduler.running.items()}.values()
     held = {id(bundle): dict(bundle.taken).get(at, 0) for _, bundle in bundles}
     free = contract.total[at] - sum(held.values())
     expect(shortage.asked == asked > max(0, free) == shortage.free, answer, "what is free")
     expect(shortage.total == contract.total[at], answer, "what there is")
     expect(shortage.held_by == sum(amount > 0 for amount in held.values()), answer, "how many hold it")
     for holder in shortage.holders:
-        bundle = broker.running.get(holder.task)
+        bundle = scheduler.running.get(holder.task)
         expect(bundle is not None and held[id(bundle)] == holder.amount, answer, f"what task {holder.task} holds")
 
 

@@ -33,7 +33,7 @@ from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 from shoal.sim.lower_bound import NARROW, Capacity, WorkLevels, depths, lower_bound, whole
 from shoal.sim.node import EventHeap, SimulatedBundle, VirtualNode
-from shoal.sim.scenario import CALM, Fates
+from shoal.sim.scenario import CALM, OutcomeSampler
 
 _LEAST_CORES = FRACTION // 100
 """The allocation of a task that requests nothing, as in a live run."""
@@ -83,7 +83,7 @@ def predict(
     lengths = upward_lengths(graph, seconds)
     columns = TaskColumns(graph.profile, ranks(graph), input_bytes, lengths)
     lanes = [Lane(profile.resources if profile.resources.amounts else _LITTLE, 0) for profile in graph.profiles]
-    virtual = VirtualNode(graph, node, seconds, Fates(Random(0), CALM, len(graph)))
+    virtual = VirtualNode(graph, node, seconds, OutcomeSampler(Random(0), CALM, len(graph)))
     makespan = _run(DagFlow(graph, wanted), Scheduler(node, columns, lanes, order=order), virtual)
     categories: dict[str, CategoryForecast] = {}
     work = 0.0
@@ -102,14 +102,14 @@ def predict(
 _LITTLE = Resources((("cores", _LEAST_CORES),))
 
 
-def _run(flow: DagFlow, broker: Scheduler, node: VirtualNode) -> float:
+def _run(flow: DagFlow, scheduler: Scheduler, node: VirtualNode) -> float:
     """Runs until all tasks have ended; returns that time. Simultaneous ends form one batch."""
     agenda: EventHeap[SimulatedBundle] = EventHeap()
-    commands = broker.handle(0.0, TasksReady(flow.ready()))
+    commands = scheduler.handle(0.0, TasksReady(flow.ready()))
     while True:
-        _settle(flow, broker, node, agenda, commands)
+        _settle(flow, scheduler, node, agenda, commands)
         if not len(agenda):
-            assert broker.idle(), "tasks wait for an event that never comes"
+            assert scheduler.idle(), "tasks wait for an event that never comes"
             return agenda.now
         places = [agenda.next()]
         while agenda.due_now() is not None:
@@ -118,12 +118,12 @@ def _run(flow: DagFlow, broker: Scheduler, node: VirtualNode) -> float:
         for place in places:
             results += node.end_turn(agenda.now, place)
             if place.tasks:
-                agenda.at(place.started + place.fate.seconds, place)
-        commands = broker.handle(agenda.now, TasksEnded(results, ready_follows=True))
+                agenda.at(place.started + place.planned.seconds, place)
+        commands = scheduler.handle(agenda.now, TasksEnded(results, ready_follows=True))
 
 
 def _settle(
-    flow: DagFlow, broker: Scheduler, node: VirtualNode, agenda: EventHeap[SimulatedBundle], commands: list[Command]
+    flow: DagFlow, scheduler: Scheduler, node: VirtualNode, agenda: EventHeap[SimulatedBundle], commands: list[Command]
 ) -> None:
     """Executes the scheduler's commands; tasks that become ready go back to it immediately."""
     while commands:
@@ -131,10 +131,10 @@ def _settle(
         for command in commands:
             if isinstance(command, Start):
                 place = node.start(agenda.now, command)
-                agenda.at(place.started + place.fate.seconds, place)
+                agenda.at(place.started + place.planned.seconds, place)
             elif isinstance(command, Accept):
                 accepted.append(command.task)
-        commands = broker.handle(agenda.now, TasksReady(flow.complete(accepted))) if accepted else []
+        commands = scheduler.handle(agenda.now, TasksReady(flow.complete(accepted))) if accepted else []
 
 
 MOST_SIMULATED, MOST_NODES = 20_000, 64

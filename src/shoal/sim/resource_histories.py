@@ -28,12 +28,12 @@ from shoal.resources.tickets import (
 from shoal.resources.tree import ResourceTree, ResourceUnit, memory_level, units_of
 
 
-def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
+def check_manager(manager: ResourceManager, *, judging: bool = True) -> None:
     """Raises AssertionError if an invariant is violated; with `judging`, also recomputes which requests are
     possible."""
     holders: dict[int, str] = {}
     memory: dict[int, int] = {}
-    for ticket in steward.held.values():
+    for ticket in manager.held.values():
         assert ticket.state is TicketState.GRANTED
         for share in ticket.shares:
             for holding in share.holdings:
@@ -42,20 +42,20 @@ def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
             for bank, size in share.memory:
                 assert not bank.gone and size > 0
                 memory[bank.number] = memory.get(bank.number, 0) + size
-    if steward.fence is not None:
-        _check_fence(steward, steward.fence, holders, memory)
-    _check_disjoint(steward.forest, holders)
-    _check_counts(steward.forest, holders)
-    _check_memory(steward.forest, memory)
-    _check_lines(steward)
+    if manager.fence is not None:
+        _check_fence(manager, manager.fence, holders, memory)
+    _check_disjoint(manager.forest, holders)
+    _check_counts(manager.forest, holders)
+    _check_memory(manager.forest, memory)
+    _check_lines(manager)
     if judging:
-        for line in (*(entry[2] for entry in steward.order), *steward.hoping.values()):
-            assert line.possible == is_possible(steward.forest, line.request, line.order)
-    if judging and not steward.untried:
+        for line in (*(entry[2] for entry in manager.order), *manager.hoping.values()):
+            assert line.possible == is_possible(manager.forest, line.request, line.order)
+    if judging and not manager.untried:
         # Only requests for one resource class: a new search for several classes may succeed because other units were
         # taken.
-        for line in [line for _, _, line in steward.order if _is_plain(line)]:
-            assert place(steward.forest, line.request, line.order) is None, f"{line.request} waits for what is free"
+        for line in [line for _, _, line in manager.order if _is_plain(line)]:
+            assert place(manager.forest, line.request, line.order) is None, f"{line.request} waits for what is free"
 
 
 def _is_plain(line: TicketQueue) -> bool:
@@ -68,8 +68,8 @@ def _note(holders: dict[int, str], unit: ResourceUnit, who: str) -> None:
     holders[unit.number] = who
 
 
-def _check_fence(steward: ResourceManager, fence: Reservation, holders: dict[int, str], memory: dict[int, int]) -> None:
-    assert fence.owner in steward.waiting, "a reservation without an owner"
+def _check_fence(manager: ResourceManager, fence: Reservation, holders: dict[int, str], memory: dict[int, int]) -> None:
+    assert fence.owner in manager.waiting, "a reservation without an owner"
     assert not fence.is_complete(), "a complete reservation that was not granted"
     for unit in fence.held.values():
         _note(holders, unit, "the reservation")
@@ -159,20 +159,20 @@ def _check_memory(forest: ResourceTree, taken: dict[int, int]) -> None:
     assert not taken, "memory of an unknown bank is taken"
 
 
-def _check_lines(steward: ResourceManager) -> None:
-    assert [entry[:2] for entry in steward.order] == sorted(entry[:2] for entry in steward.order)
-    assert not steward.order or steward.held, "tickets wait although nothing is allocated"
-    if steward.order and steward.fence is None:
-        assert steward.passed_by() <= steward.patience, "the limit of overtaking is exceeded without a reservation"
+def _check_lines(manager: ResourceManager) -> None:
+    assert [entry[:2] for entry in manager.order] == sorted(entry[:2] for entry in manager.order)
+    assert not manager.order or manager.held, "tickets wait although nothing is allocated"
+    if manager.order and manager.fence is None:
+        assert manager.passed_by() <= manager.patience, "the limit of overtaking is exceeded without a reservation"
     sizes = 0
-    for number, _, line in steward.order:
+    for number, _, line in manager.order:
         assert line.possible and line.head().number == number
         assert line.size == len(line.waiting())
         sizes += line.size
-    for line in steward.hoping.values():
+    for line in manager.hoping.values():
         assert not line.possible and line.size == len(line.waiting()) > 0
         sizes += line.size
-    assert sizes == len(steward.waiting)
+    assert sizes == len(manager.waiting)
 
 
 _RUNS = ["a", "b", "c"]
@@ -190,7 +190,7 @@ class ManagerHistory:
         self.losses = 0
         self._machines = 0
         parts = [self._machine() for _ in range(self.dice.randint(1, 3))]
-        self.steward = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
+        self.manager = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
         self.tickets: dict[int, Ticket] = {}
         """All waiting and granted tickets, as the oracle knows them."""
         self._owner: dict[int, int] = {}
@@ -201,8 +201,8 @@ class ManagerHistory:
         acts = [self._request, self._release, self._cancel, self._interrupt, self._add, self._remove, self._depart]
         for at, act in enumerate(self.dice.choices(acts, [50, 30, 5, 3, 3, 6, 2], k=self.steps)):
             act()
-            check_steward(self.steward, judging=at % 8 == 0)
-        self._wind_up()
+            check_manager(self.manager, judging=at % 8 == 0)
+        self._release_all()
         return self
 
     def _machine(self) -> MachinePart:
@@ -228,7 +228,7 @@ class ManagerHistory:
         return tuple(self._requirement() for _ in range(self.dice.choice([1, 1, 1, 1, 2, 3])))
 
     def _requirement(self) -> Requirement:
-        dice, forest = self.dice, self.steward.forest
+        dice, forest = self.dice, self.manager.forest
         there = [kind for kind, count in forest.top.total.items() if count]
         if not there or dice.random() < 0.03:
             there = ["board", "licence"]
@@ -251,7 +251,7 @@ class ManagerHistory:
     def _request(self) -> None:
         request = self._wanted()
         try:
-            ticket = self.steward.request(self.dice.choice(_RUNS), request)
+            ticket = self.manager.request(self.dice.choice(_RUNS), request)
         except InputError as error:
             assert "can never be granted" in error.message
             self.refusals += 1
@@ -261,55 +261,55 @@ class ManagerHistory:
             self._granted(ticket)
 
     def _release(self) -> None:
-        if self.steward.held:
-            number = self.dice.choice(list(self.steward.held))
+        if self.manager.held:
+            number = self.dice.choice(list(self.manager.held))
             self._forget(number)
-            self._hear(self.steward.release(number))
+            self._handle(self.manager.release(number))
 
     def _cancel(self) -> None:
         if self.tickets:
             number = self.dice.choice(list(self.tickets))
             self._forget(number)
-            self._hear(self.steward.cancel(number))
+            self._handle(self.manager.cancel(number))
 
     def _interrupt(self) -> None:
-        self._hear(self.steward.interrupt(self.dice.choice(_RUNS)))
+        self._handle(self.manager.interrupt(self.dice.choice(_RUNS)))
 
     def _depart(self) -> None:
         run = self.dice.choice(_RUNS)
         for ticket in [each for each in self.tickets.values() if each.run == run and each.state is TicketState.GRANTED]:
             self._forget(ticket.number)
-        self._hear(self.steward.depart(run))
+        self._handle(self.manager.depart(run))
         assert not any(each.run == run for each in self.tickets.values())
 
     def _add(self) -> None:
-        self._hear(self.steward.add(self._machine()))
+        self._handle(self.manager.add(self._machine()))
 
     def _remove(self) -> None:
-        forest = self.steward.forest
+        forest = self.manager.forest
         if not forest.units:
             return
         names: list[Wanted] = list(forest.machines) if self.dice.random() < 0.5 else list(forest.units)
         wanted = self.dice.sample(names, min(len(names), self.dice.randint(1, 2)))
         gone = [unit.number for each in wanted for unit in _leaves(forest.find(each))]
         losers = {self._owner.pop(number) for number in gone if number in self._owner}
-        told = self.steward.remove(*wanted)
-        assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, "a loss was not reported"
-        self._hear(told)
+        events = self.manager.remove(*wanted)
+        assert {each.ticket for each in events if isinstance(each, TicketLost)} >= losers, "a loss was not reported"
+        self._handle(events)
 
-    def _wind_up(self) -> None:
+    def _release_all(self) -> None:
         """All holders release their units, oldest first, without new requests."""
-        while self.steward.held:
-            number = next(iter(self.steward.held))
+        while self.manager.held:
+            number = next(iter(self.manager.held))
             self._forget(number)
-            self._hear(self.steward.release(number))
-        check_steward(self.steward)
-        assert not self.steward.order, "a request waits forever"
-        assert self.steward.may_grow or not self.steward.waiting
+            self._handle(self.manager.release(number))
+        check_manager(self.manager)
+        assert not self.manager.order, "a request waits forever"
+        assert self.manager.may_grow or not self.manager.waiting
         assert not self._owner
 
-    def _hear(self, told: list[Happening]) -> None:
-        for each in told:
+    def _handle(self, events: list[Happening]) -> None:
+        for each in events:
             match each:
                 case TicketGranted():
                     self._granted(self.tickets[each.ticket])
@@ -325,7 +325,7 @@ class ManagerHistory:
     def _granted(self, ticket: Ticket) -> None:
         """Checks that the grant is what was requested, and that its units are not granted to others."""
         self.grants += 1
-        grant = self.steward.grant(ticket.number)
+        grant = self.manager.grant(ticket.number)
         for at, wanted in enumerate(ticket.request):
             places = [place for place in grant.places if place.requirement == at]
             choice = wanted.choices[places[0].choice]

@@ -39,7 +39,7 @@ from shoal.core.scheduler_messages import (
 )
 from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode
 from shoal.sim.oracle import Oracle, check_one_node
-from shoal.sim.scenario import CALM, Fates, SimulationScenario, draw_scenario
+from shoal.sim.scenario import CALM, OutcomeSampler, SimulationScenario, draw_scenario
 
 Entry = tuple[float, Event, list[Command]]
 
@@ -110,18 +110,18 @@ Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded
 class SimulatedRun:
     """One simulated run; `execute` may be called once. If a check fails, `trace` is complete up to that event."""
 
-    def __init__(self, scenario: SimulationScenario, asks_why: int = 0) -> None:
-        """`asks_why`: interval, in events, of checks of `why` for all unfinished tasks; 0: no checks."""
+    def __init__(self, scenario: SimulationScenario, explain_interval: int = 0) -> None:
+        """`explain_interval`: interval, in events, of checks of `why` for all unfinished tasks; 0: no checks."""
         self.scenario = scenario
-        self.asks_why = asks_why
+        self.explain_interval = explain_interval
         self.answers: Counter[WaitCause] = Counter()
         """Number of answers by cause."""
         self.faults = scenario.faults
         self.random = Random(2 * scenario.seed + 1)
-        self.whims = Random(-1 - scenario.seed)
+        self.throttle_random = Random(-1 - scenario.seed)
         """Random numbers of the throttle; separate, so that they do not change the rest of the scenario."""
         self.flow = DagFlow(scenario.graph)
-        self.broker = Scheduler(
+        self.scheduler = Scheduler(
             scenario.node,
             scenario.columns(),
             scenario.lanes(),
@@ -129,8 +129,8 @@ class SimulatedRun:
             seed=scenario.seed,
             patience=scenario.patience,
         )
-        self.fates = Fates(self.random, self.faults, len(scenario.graph))
-        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates, scenario.peaks)
+        self.outcomes = OutcomeSampler(self.random, self.faults, len(scenario.graph))
+        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.outcomes, scenario.peaks)
         self.oracle = Oracle(scenario.graph, scenario.node, scenario.learned())
         self.agenda: EventHeap[Item] = EventHeap()
         self.trace = SimulationTrace(scenario.seed)
@@ -139,17 +139,17 @@ class SimulatedRun:
 
     def execute(self) -> SimulationTrace:
         self._plan_faults()
-        self._tell(TasksReady(self.flow.ready()))
+        self._handle(TasksReady(self.flow.ready()))
         taken = 0
         while self.agenda:
             self._take(self.agenda.next())
             taken += 1
-            if self.asks_why and taken % self.asks_why == 0:
+            if self.explain_interval and taken % self.explain_interval == 0:
                 self._ask_why()
             if len(self.trace.entries) > MOST_EVENTS_PER_TASK * len(self.scenario.graph):
                 raise Violation("the run does not end")
-        if not self.broker.idle() and not self.drained_for_good:
-            raise Violation(f"no event is pending, but the scheduler still has {sorted(self.broker.state)}")
+        if not self.scheduler.idle() and not self.drained_for_good:
+            raise Violation(f"no event is pending, but the scheduler still has {sorted(self.scheduler.state)}")
         trace = self.trace
         trace.ends = self.oracle.finish(self.flow.status)
         if trace.makespan:
@@ -161,15 +161,15 @@ class SimulatedRun:
         """Checks the answers of `why`. Ready tasks on their way to the scheduler are among the pending events."""
         coming = {task for item in self.agenda.items() if isinstance(item, TasksReady) for task in item.tasks}
         since = {place.tasks[0][0]: place.started for place in self.node.places.values()}
-        books = self.scenario.graph, self.flow.status, self.broker
-        self.answers += check_one_node(*books, self.agenda.now, coming, since)
+        state = self.scenario.graph, self.flow.status, self.scheduler
+        self.answers += check_one_node(*state, self.agenda.now, coming, since)
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         now = self.agenda.now
         self.oracle.before(event)
-        commands = self.broker.handle(now, event)
+        commands = self.scheduler.handle(now, event)
         self.trace.entries.append((now, event, commands))
-        check_broker(self.broker)
+        check_broker(self.scheduler)
         self.oracle.after(now, commands)
         self._perform(commands)
 
@@ -193,18 +193,18 @@ class SimulatedRun:
         if accepted:
             ready = TasksReady(self.flow.complete(accepted))
             if self.scenario.announces:
-                self._tell(ready)
+                self._handle(ready)
             elif ready.tasks:
                 self.agenda.after(self.random.choice((0.0, 0.005)), ready)
 
     def _schedule(self, place: SimulatedBundle) -> None:
         for at, name in enumerate(self.node.growing(place), 2):
-            when = place.started + place.fate.seconds * at / 4
+            when = place.started + place.planned.seconds * at / 4
             self.agenda.at(when, Growth(place, *place.tasks[0], name))
         self._schedule_end(place)
 
     def _schedule_end(self, place: SimulatedBundle) -> None:
-        self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
+        self.agenda.at(place.started + place.planned.seconds, EndOfTurn(place, place.turn))
 
     def _kill(self, task: int, attempt: int, outcome: AttemptOutcome) -> None:
         if self.random.random() < self.faults.slow_kills:
@@ -224,7 +224,7 @@ class SimulatedRun:
                 self._report(self._ends_falling_together(item))
             case Growth(place, task, attempt, name):
                 if place.number in self.node.places and place.tasks[0] == (task, attempt):
-                    self._tell(self.node.grow(place, name))
+                    self._handle(self.node.grow(place, name))
             case Strike(kind):
                 self._strike(kind)
             case Heal():
@@ -232,9 +232,9 @@ class SimulatedRun:
             case TimePassed():
                 if self._wake is not None and self.agenda.now >= self._wake:
                     self._wake = None
-                self._tell(item)
+                self._handle(item)
             case _:
-                self._tell(item)
+                self._handle(item)
 
     def _ends_falling_together(self, first: EndOfTurn) -> list[TaskResult]:
         """Ends at the same time form one batch, as in one iteration of the live engine."""
@@ -270,7 +270,7 @@ class SimulatedRun:
                 self._report_later(
                     TaskResult(result.task, result.attempt, AttemptOutcome.OK, result.duration, result.used)
                 )
-        self._tell(TasksEnded(batch, self._announces()))
+        self._handle(TasksEnded(batch, self._announces()))
 
     def _report_later(self, result: TaskResult) -> None:
         delay = self.random.expovariate(1.0) * 2.0 * self.scenario.durations[result.task]
@@ -288,13 +288,17 @@ class SimulatedRun:
         self.agenda.at(self.faults.until, Heal())
 
     def _plan_caps(self) -> None:
-        when = self.agenda.now + self.whims.expovariate(CAPS_PER_RUN / self.faults.until) if self.faults.until else 0.0
+        when = (
+            self.agenda.now + self.throttle_random.expovariate(CAPS_PER_RUN / self.faults.until)
+            if self.faults.until
+            else 0.0
+        )
         if self.scenario.throttled and when < self.faults.until:
             self.agenda.at(when, Strike("caps"))
 
     def _change_caps(self) -> None:
         names = sorted({profile.category for profile in self.scenario.graph.profiles})
-        self._tell(CapsChanged({self.whims.choice(names): self.whims.choice((0, 1, 2, 3, None))}))
+        self._handle(CapsChanged({self.throttle_random.choice(names): self.throttle_random.choice((0, 1, 2, 3, None))}))
         self._plan_caps()
 
     def _plan_strike(self, kind: str) -> None:
@@ -339,7 +343,7 @@ class SimulatedRun:
 
     def _change_capacity(self, capacity: Resources) -> None:
         self.node.capacity = capacity
-        self._tell(CapacityChanged(capacity))
+        self._handle(CapacityChanged(capacity))
 
     def _cancel(self) -> None:
         """The user cancels a few tasks, rarely all of them. Waiting tasks belong to the dependency tracker, ready ones
@@ -351,24 +355,24 @@ class SimulatedRun:
             if self.flow.status[task] == TaskStatus.WAITING:
                 self.oracle.cancelled_waiting(task)
                 self.flow.fail([task])
-        self._tell(CancelRequested(tasks))
+        self._handle(CancelRequested(tasks))
 
     def _drain(self) -> None:
-        if self.broker.draining:
+        if self.scheduler.draining:
             return
-        self._tell(DrainRequested())
+        self._handle(DrainRequested())
         if self.random.random() < self.faults.final_drain:
             self.drained_for_good = True
         else:
             self.agenda.after(self.random.expovariate(self.faults.drains) / 4, DrainEnded())
 
     def _heal(self) -> None:
-        self.faults = self.fates.mix = CALM
+        self.faults = self.outcomes.mix = CALM
         self._change_capacity(self.scenario.node)
         if self.scenario.throttled:
-            self._tell(CapsChanged({profile.category: None for profile in self.scenario.graph.profiles}))
-        if self.broker.draining and not self.drained_for_good:
-            self._tell(DrainEnded())
+            self._handle(CapsChanged({profile.category: None for profile in self.scenario.graph.profiles}))
+        if self.scheduler.draining and not self.drained_for_good:
+            self._handle(DrainEnded())
 
 
 class SeedFailedError(AssertionError):
@@ -382,9 +386,9 @@ class SeedFailedError(AssertionError):
         self.trace = trace
 
 
-def run_seed(seed: int, asks_why: int = 0) -> SimulationTrace:
+def run_seed(seed: int, explain_interval: int = 0) -> SimulationTrace:
     """Simulates the scenario of a seed; raises `SeedFailedError` if a check fails."""
-    run = SimulatedRun(draw_scenario(seed), asks_why)
+    run = SimulatedRun(draw_scenario(seed), explain_interval)
     try:
         return run.execute()
     except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a bug, too

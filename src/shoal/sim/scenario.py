@@ -72,14 +72,14 @@ def swarm(random: Random, horizon: float) -> FaultMix:
     return FaultMix(**chosen, until=random.uniform(0.5, 3.0) * horizon)
 
 
-class Fate(msgspec.Struct, frozen=True):
+class PlannedOutcome(msgspec.Struct, frozen=True):
     """Planned outcome and duration of an attempt, unless it is killed before."""
 
     outcome: AttemptOutcome
     seconds: float
 
 
-class Fates:
+class OutcomeSampler:
     """Draws the planned outcome of every attempt."""
 
     def __init__(self, random: Random, mix: FaultMix, tasks: int) -> None:
@@ -87,22 +87,22 @@ class Fates:
         self.mix = mix
         self.stubborn = [random.randint(1, 2) if random.random() < mix.stubborn else 0 for _ in range(tasks)]
 
-    def draw(self, task: int, attempt: int, seconds: float, timeout: float | None) -> Fate:
+    def draw(self, task: int, attempt: int, seconds: float, timeout: float | None) -> PlannedOutcome:
         mix, random = self.mix, self.random
         if mix is CALM:
-            return Fate(AttemptOutcome.OK, seconds)
+            return PlannedOutcome(AttemptOutcome.OK, seconds)
         if attempt <= self.stubborn[task]:
-            return Fate(AttemptOutcome.FAILED, seconds)
+            return PlannedOutcome(AttemptOutcome.FAILED, seconds)
         ends_early = seconds * random.random()
         if random.random() < mix.fails:
-            return Fate(AttemptOutcome.FAILED, ends_early)
+            return PlannedOutcome(AttemptOutcome.FAILED, ends_early)
         if random.random() < mix.crashes:
-            return Fate(AttemptOutcome.CRASHED, ends_early)
+            return PlannedOutcome(AttemptOutcome.CRASHED, ends_early)
         if timeout is not None and random.random() < mix.hangs:
-            return Fate(AttemptOutcome.TIMEOUT, timeout)
+            return PlannedOutcome(AttemptOutcome.TIMEOUT, timeout)
         if random.random() < mix.losses:
-            return Fate(AttemptOutcome.LOST, ends_early)
-        return Fate(AttemptOutcome.OK, seconds)
+            return PlannedOutcome(AttemptOutcome.LOST, ends_early)
+        return PlannedOutcome(AttemptOutcome.OK, seconds)
 
 
 ONE_IN_THROTTLED = 4

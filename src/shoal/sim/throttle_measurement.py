@@ -37,7 +37,7 @@ class ControlPeriod(msgspec.Struct, frozen=True):
     """By kind, the controller's decision at the start of the period."""
 
 
-class _Seat:
+class _PartyController:
     """A party with its controller."""
 
     def __init__(self, party: Party, controller: Controller) -> None:
@@ -45,7 +45,7 @@ class _Seat:
         self.throttle = Throttle(controller)
 
 
-class Play:
+class ThrottleSimulation:
     """One simulated run of a throttle scenario."""
 
     def __init__(self, scenario: ThrottleScenario, make: Callable[[], Controller], seed: int) -> None:
@@ -59,8 +59,8 @@ class Play:
         self.verdicts: list[ThrottleVerdict | None] = [None] * count
         self.completed = [0] * count
         parties = scenario.parties or (Party(tuple(range(count))),)
-        self.seats = [_Seat(party, make()) for party in parties]
-        self._seat_of = {kind: seat for seat in self.seats for kind in seat.party.kinds}
+        self.parties = [_PartyController(party, make()) for party in parties]
+        self._party_of = {kind: member for member in self.parties for kind in member.party.kinds}
         self._before = [dict(used) for used in self.node.used]
 
     def execute(self) -> list[ControlPeriod]:
@@ -69,17 +69,17 @@ class Play:
         for period in range(self.scenario.periods):
             if period in changes:
                 self.node.supply(changes[period])
-            for seat in self.seats:
-                if period >= seat.party.begins:
-                    self._decide(seat)
+            for member in self.parties:
+                if period >= member.party.begins:
+                    self._decide(member)
             steps.append(self._live(period))
         return steps
 
-    def _decide(self, seat: _Seat) -> None:
-        kinds = [kind for kind in seat.party.kinds if self.left[kind] or self.node.running[kind]]
+    def _decide(self, member: _PartyController) -> None:
+        kinds = [kind for kind in member.party.kinds if self.left[kind] or self.node.running[kind]]
         waiting = {self.names[kind]: self.left[kind] for kind in kinds}
         limits = {self.names[kind]: self.scenario.limits.get(self.names[kind], LIMIT) for kind in kinds}
-        verdicts = seat.throttle.decide(self.node.now, waiting, limits)
+        verdicts = member.throttle.decide(self.node.now, waiting, limits)
         for kind in kinds:
             verdict = self.verdicts[kind] = verdicts[self.names[kind]]
             cap = verdict.cap if verdict.cap is not None else LIMIT
@@ -103,11 +103,11 @@ class Play:
                     break
                 for one in ended:
                     self.completed[one.kind] += 1
-                    self._seat_of[one.kind].throttle.ended(node.now, self.names[one.kind], one.seconds)
+                    self._party_of[one.kind].throttle.ended(node.now, self.names[one.kind], one.seconds)
                     self._fill(one.kind)
-            for seat in self.seats:
-                if period >= seat.party.begins:
-                    seat.throttle.sample(node.now, self._sense(seat.party))
+            for member in self.parties:
+                if period >= member.party.begins:
+                    member.throttle.sample(node.now, self._sense(member.party))
             self._before = [dict(used) for used in node.used]
         seconds = node.now - begin
         done = [(after - before) / seconds for before, after in zip(work, node.work, strict=True)]
@@ -171,7 +171,7 @@ def static_work(scenario: ThrottleScenario, caps: Sequence[int], seeds: Sequence
     allowed = dict(zip(names, caps, strict=True))
     total = 0.0
     for seed in seeds:
-        steps = Play(scenario, lambda: Static(allowed), seed).execute()[SETTLED:]
+        steps = ThrottleSimulation(scenario, lambda: Static(allowed), seed).execute()[SETTLED:]
         total += sum(sum(step.work) for step in steps) / len(steps)
     return total / len(seeds)
 
@@ -246,25 +246,25 @@ class Score(msgspec.Struct, frozen=True):
     """By kind, the mean limit after `AFTER` periods."""
 
 
-class Yardstick(msgspec.Struct, frozen=True):
+class BestLimits(msgspec.Struct, frozen=True):
     """The best fixed limits of each segment of a scenario."""
 
     bests: Sequence[Best]
 
 
-def yardstick(scenario: ThrottleScenario, seeds: Sequence[int] = (1,), fine: int = 16) -> Yardstick:
+def best_limits(scenario: ThrottleScenario, seeds: Sequence[int] = (1,), fine: int = 16) -> BestLimits:
     stretches = [scenario.supplies, *(supplies for _, supplies in scenario.changes)]
-    return Yardstick([best_static(scenario, supplies, seeds, fine=fine) for supplies in stretches])
+    return BestLimits([best_static(scenario, supplies, seeds, fine=fine) for supplies in stretches])
 
 
 def score(
-    scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, stick: Yardstick, follow: int = 8
+    scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, reference: BestLimits, follow: int = 8
 ) -> Score:
     """Runs the scenario and compares it with the best fixed limits."""
-    steps = Play(scenario, make, seed).execute()
+    steps = ThrottleSimulation(scenario, make, seed).execute()
     counted: list[tuple[int, float]] = []
     followed: int | None = None
-    for number, ((begin, end), best) in enumerate(zip(scenario.segments(), stick.bests, strict=True)):
+    for number, ((begin, end), best) in enumerate(zip(scenario.segments(), reference.bests, strict=True)):
         skipped = AFTER if number == 0 else follow
         counted += [(at, sum(steps[at].work) / best.work) for at in range(begin + skipped, end)]
         if number:
@@ -304,7 +304,7 @@ class Sharing(msgspec.Struct, frozen=True):
 
 def sharing(scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, settle: int = 30) -> Sharing:
     """Measures sharing from `settle` periods after the start of the second run."""
-    steps = Play(scenario, make, seed).execute()[scenario.parties[1].begins + settle :]
+    steps = ThrottleSimulation(scenario, make, seed).execute()[scenario.parties[1].begins + settle :]
     work = [sum(step.work[kind] for step in steps) for kind in (0, 1)]
     running = sum(sum(step.running) for step in steps)
     capacity = 1 / scenario.kinds[0].phases[0].use["server"]

@@ -75,8 +75,8 @@ class ThrottledRun:
         counted = [action is not None and (wanted is None or wanted[task]) for task, action in enumerate(graph.actions)]
         seconds = [length if counts else 0.0 for length, counts in zip(durations, counted, strict=True)]
         columns = TaskColumns(graph.profile, ranks(graph), (), upward_lengths(graph, seconds))
-        self.broker = Scheduler(node, columns, lanes_under(graph, regime), order=order)
-        self.governor = ThrottleController(regime, self.broker, whole_cores(node))
+        self.scheduler = Scheduler(node, columns, lanes_under(graph, regime), order=order)
+        self.throttle = ThrottleController(regime, self.scheduler, whole_cores(node))
         categories = list(dict.fromkeys(profile.category for profile in graph.profiles))
         number = {name: at for at, name in enumerate(categories)}
         self.categories = categories
@@ -95,12 +95,12 @@ class ThrottledRun:
         self._busy = [0.0] * len(categories)
 
     def execute(self) -> ThrottledSimulation:
-        node, broker, governor = self.node, self.broker, self.governor
+        node, scheduler, throttle = self.node, self.scheduler, self.throttle
         ready = self.flow.ready()
-        self._settle(broker.handle(0.0, governor.begin(ready)))
-        self._settle(broker.handle(0.0, TasksReady(ready)))
+        self._settle(scheduler.handle(0.0, throttle.begin(ready)))
+        self._settle(scheduler.handle(0.0, TasksReady(ready)))
         tick = SAMPLE_SECONDS if self.regime.learns else NEVER
-        while not broker.idle():
+        while not scheduler.idle():
             assert tick < NEVER or any(node.running), "tasks wait for an event that never comes"
             self._advance(tick)
             if node.now >= tick:
@@ -127,17 +127,17 @@ class ThrottledRun:
             results = [
                 TaskResult(one.mark, self.attempts.pop(one.mark), AttemptOutcome.OK, one.seconds) for one in ended
             ]
-            self.governor.ended(node.now, results)
-            self._settle(self.broker.handle(node.now, TasksEnded(results, ready_follows=True)))
+            self.throttle.ended(node.now, results)
+            self._settle(self.scheduler.handle(node.now, TasksEnded(results, ready_follows=True)))
 
     def _look(self) -> None:
         """The periodic work of a live driver, twice a second."""
-        now, governor = self.node.now, self.governor
-        if governor.wants_sample(now):
-            governor.sample(now, self._sense())
-        caps = governor.look(now)
+        now, throttle = self.node.now, self.throttle
+        if throttle.wants_sample(now):
+            throttle.sample(now, self._sense())
+        caps = throttle.look(now)
         if caps is not None:
-            self._settle(self.broker.handle(now, caps))
+            self._settle(self.scheduler.handle(now, caps))
 
     def _sense(self) -> NodeSample:
         seconds = self.node.now - self._sampled
@@ -150,7 +150,7 @@ class ThrottledRun:
         }
         self._seen, self._sampled = [dict(used) for used in self.node.used], self.node.now
         return NodeSample(
-            user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.governor.running()
+            user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.throttle.running()
         )
 
     def _settle(self, commands: list[Command]) -> None:
@@ -166,7 +166,7 @@ class ThrottledRun:
                 elif isinstance(command, Accept):
                     accepted.append(command.task)
             ready = self.flow.complete(accepted) if accepted else []
-            commands = self.broker.handle(self.node.now, TasksReady(ready)) if accepted else []
+            commands = self.scheduler.handle(self.node.now, TasksReady(ready)) if accepted else []
 
 
 def lanes_under(graph: Graph, regime: Regime) -> list[Lane]:

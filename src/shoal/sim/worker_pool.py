@@ -30,7 +30,7 @@ ENDING_SECONDS = 0.01
 """Seconds that a cancelled task takes to end."""
 
 
-class Ran(msgspec.Struct, frozen=True):
+class AttemptLog(msgspec.Struct, frozen=True):
     """Record of one attempt."""
 
     task: int
@@ -45,7 +45,7 @@ class Ran(msgspec.Struct, frozen=True):
     """`done`, `failed` or `stopped`."""
 
 
-class Loss(msgspec.Struct, frozen=True):
+class MachineLoss(msgspec.Struct, frozen=True):
     """A machine that is lost at a given time."""
 
     at: float
@@ -74,20 +74,20 @@ class Pool:
         seconds: Callable[[SubmitTaskCommand], float] | None = None,
         gives: Callable[[SubmitTaskCommand], object] | None = None,
         failing: float = 0.0,
-        losses: Sequence[Loss] = (),
+        losses: Sequence[MachineLoss] = (),
     ) -> None:
         """`seconds` returns the duration of a task, `gives` its return value; `failing` is the probability that an
         attempt fails."""
         self.scheduler = scheduler
         self._ending = scheduler.flow if isinstance(scheduler.flow, EndingFlow) else None
         self.now = 0.0
-        self.ran: list[Ran] = []
+        self.ran: list[AttemptLog] = []
         self.most_waiting = 0
         self._dice = Random(seed)
         self._seconds = seconds or (lambda submit: self._dice.uniform(0.1, 2.0))
         self._gives = gives or (lambda submit: None)
         self._failing = failing
-        self._queue: list[tuple[float, int, Event | Loss]] = []
+        self._queue: list[tuple[float, int, Event | MachineLoss]] = []
         self._serial = 0
         self._under_way: dict[tuple[int, int], _UnderWay] = {}
         self._used: dict[tuple[str, str], int] = {}
@@ -98,21 +98,21 @@ class Pool:
     def run(self) -> float:
         """Runs until no events are left; returns the time of the last one."""
         last = 0.0
-        self._tell(LookEvent())
+        self._handle(LookEvent())
         while self._queue:
             self.now, _, event = heappop(self._queue)
-            if isinstance(event, Loss):
+            if isinstance(event, MachineLoss):
                 self._lose(event)
             elif self._end(event):
                 last = self.now
-                self._tell(event)
+                self._handle(event)
         return last
 
-    def _post(self, at: float, event: Event | Loss) -> None:
+    def _post(self, at: float, event: Event | MachineLoss) -> None:
         self._serial += 1
         heappush(self._queue, (at, self._serial, event))
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         self._perform(self.scheduler.handle(event))
         while self.scheduler.is_hungry or (
             self.scheduler.is_idle and self._ending is not None and self._ending.is_busy
@@ -166,10 +166,12 @@ class Pool:
         submit = found.submit
         nodes, name = tuple(submit.grant.nodes()), submit.task.transition.name
         times = found.began, self.now
-        self.ran.append(Ran(event.task, name, event.attempt, submit.location, nodes, submit.way, *times, outcome))
+        self.ran.append(
+            AttemptLog(event.task, name, event.attempt, submit.location, nodes, submit.way, *times, outcome)
+        )
         return True
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: MachineLoss) -> None:
         """Loses a machine and everything that runs on it."""
         for where, path in list(self._used):
             if where == loss.location and path.partition("/")[0] == loss.machine:
@@ -178,4 +180,4 @@ class Pool:
             if found.submit.location == loss.location and loss.machine in found.submit.grant.nodes():
                 found.is_broken = True
         happenings = self.scheduler.stewards[loss.location].remove(loss.machine)
-        self._tell(ManagerEvents(loss.location, tuple(happenings)))
+        self._handle(ManagerEvents(loss.location, tuple(happenings)))

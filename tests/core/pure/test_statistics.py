@@ -50,6 +50,6 @@ def test_long_tasks_share_cores_before_one_has_ended() -> None:
     totals = Statistics(3, 0, 100.0, 2.0)
     totals.may_crowd = True
     totals.going = {task: TaskStarted(task, 1, 100.0, 1, 0.0, 0) for task in range(3)}
-    totals.look(104.0, lambda task: 1.0)
+    totals.update_crowding(104.0, lambda task: 1.0)
     assert totals.is_crowded
     assert not totals.share_cores()

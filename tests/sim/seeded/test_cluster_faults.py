@@ -1,7 +1,7 @@
-"""Seeded runs of real members and a real store over a modelled cluster on which things go wrong.
+"""Seeded runs of real schedulers and a real store on a simulated cluster with faults.
 
-Safety under faults, then an end for every task. A failing seed prints the command that reproduces it. A seed that found a defect
-once stays in `FOUND`.
+Invariants hold under faults, and then every task ends. A failing seed prints the command that reproduces it. A seed
+that found a bug stays in `FOUND`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from shoal.core.peer_messages import Send, TaskTransfer
 from shoal.core.peer_scheduler import PeerScheduler
 from shoal.core.store.memory import MemoryStore
-from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, StruckRun, run_cluster, run_cluster_seed
+from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, FaultInjectionRun, run_cluster, run_cluster_seed
 from shoal.sim.cluster.faulty_run import FaultyRun
 from shoal.sim.cluster.oracle import lower_bound
 from shoal.sim.cluster.run import ClusterRun, SimulationOptions
@@ -136,7 +136,7 @@ def test_without_faults_the_faulty_cluster_is_the_plain_one(workload: str, polic
 
 @pytest.mark.parametrize("workload", CALM_WORK)
 def test_no_run_is_shorter_than_the_bound(workload: str) -> None:
-    run = StruckRun(calm(workload))
+    run = FaultInjectionRun(calm(workload))
     assert run.play().makespan >= lower_bound(run) > 0
 
 

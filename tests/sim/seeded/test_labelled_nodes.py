@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.resources import required_labels, requiring
 from shoal.core.work import Work
-from shoal.sim.cluster.fault_schedule import StruckRun, run_cluster
+from shoal.sim.cluster.fault_schedule import FaultInjectionRun, run_cluster
 from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.scenario import ONE_IN_LABELLED, ClusterScenario, draw_cluster
@@ -64,7 +64,7 @@ def test_the_onlooker_sees_a_task_that_starts_without_its_label() -> None:
         msgspec.structs.replace(each, resources=requiring(each.resources, ["site=b"])) for each in work.profiles
     ]
     labelled = msgspec.structs.replace(work, profiles=profiles)
-    run = StruckRun(ClusterScenario(1, labelled, ClusterSpec(nodes=2, node=HERE, others=((1, THERE),))))
+    run = FaultInjectionRun(ClusterScenario(1, labelled, ClusterSpec(nodes=2, node=HERE, others=((1, THERE),))))
     run.store.begin()
     run.oracle.started(1, 0, 1)
     with pytest.raises(Violation, match="starts on node 0, which has not the label site=b"):

@@ -206,7 +206,7 @@ def say(workspace: Workspace, part: Part) -> None:
     said.running, _, said.is_crowded = part.said
     for name, count in part.said[1].items():
         said.category(name).running = count
-    LiveCountersWriter(workspace.directory).say(said)
+    LiveCountersWriter(workspace.directory).publish(said)
 
 
 def output_of(*words: str) -> str:
@@ -262,7 +262,7 @@ def check(told: History) -> None:
         said = run.mark.running_now()
     with written(told) as workspace:
         status = json.loads(output_of("status", "--json", WORKFLOW))
-        watch = Watch(workspace, passes_idle=True)
+        watch = Watch(workspace, skip_idle=True)
         watch.refresh()
         quick, slow = quick_parts(watch), slow_parts(watch)
         report = data_of(WORKFLOW)
@@ -435,7 +435,7 @@ def test_a_run_and_its_ledger_agree_on_the_cores_used(random: Random, tasks: int
         begin, end = free[place], free[place] + seconds * random.choice((0.5, 1.0, 2.0))
         free[place] = end - random.choice((0.0, 0.0, 1e-6, 0.1 * seconds))
         books.ended(EndedAttempt(task, 1, AttemptOutcome.OK, 0, begin, end, 0.1 * seconds * random.random()))
-        totals.look(end, lambda _: 1.0)  # what is said on the way changes nothing
+        totals.update_crowding(end, lambda _: 1.0)  # what is said on the way changes nothing
         books.enter([Accept(task, 1)] if random.random() < 0.9 else [Retry(task, 1, AttemptOutcome.FAILED, 0.0)])
     totals.ended = max(record.ended for record in kept if isinstance(record, TaskEnded))
     node = [("cores", cores * FRACTION)]

@@ -101,7 +101,7 @@ _LITTLE = 0.05
 only."""
 
 
-class Underway:
+class ReportedUse:
     """Running tasks and allocated cores over time, as reported by all nodes."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Underway:
         return total_over(begins, ends, running, edges), total_over(begins, ends, cores, edges)
 
 
-def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
+def unexplained(said: Floats, known: Floats, there: Floats) -> Floats:
     """The part of the node reports in the last buckets that attempts do not explain yet. In earlier buckets all
     attempts have ended and are known."""
     import numpy as np

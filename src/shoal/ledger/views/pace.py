@@ -340,15 +340,15 @@ class Rate:
     """Recent rate of done tasks per second, from running totals."""
 
     def __init__(self, started: float) -> None:
-        self._told: deque[tuple[float, int]] = deque([(started, 0)])
+        self._totals: deque[tuple[float, int]] = deque([(started, 0)])
 
     def update(self, now: float, done: int) -> None:
         """Takes the current total."""
-        if done != self._told[-1][1]:
-            self._told.append((now, done))
+        if done != self._totals[-1][1]:
+            self._totals.append((now, done))
         # The rate is measured from the first entry: the latest one that satisfies both minimum time and minimum tasks.
-        while len(self._told) > 1 and self._is_enough(now, done, *self._told[1]):
-            self._told.popleft()
+        while len(self._totals) > 1 and self._is_enough(now, done, *self._totals[1]):
+            self._totals.popleft()
 
     @staticmethod
     def _is_enough(now: float, done: int, moment: float, then: int) -> bool:
@@ -356,9 +356,9 @@ class Rate:
 
     def at(self, now: float) -> float:
         """The rate at a time, if no task has been done since the last total."""
-        done = self._told[-1][1]
+        done = self._totals[-1][1]
         self.update(now, done)
-        moment, then = self._told[0]
+        moment, then = self._totals[0]
         return (done - then) / (now - moment) if now > moment else 0.0
 
 

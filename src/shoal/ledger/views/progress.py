@@ -16,7 +16,7 @@ __all__ = ["Progress", "progress"]
 def progress(view: RunView, now: float | None = None) -> Progress:
     """Progress at `now`, or at the last known time: a run that was killed counts as ended then."""
     view.settle()
-    last, over, tallies = view.until(now), not view.goes_on(now), _tallies(view)
+    last, over, tallies = view.until(now), not view.is_in_progress(now), _tallies(view)
     return view.progress_with(
         Sums(
             tallies,

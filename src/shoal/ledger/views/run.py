@@ -31,7 +31,7 @@ _MOST_LOOKED_AT = 4 * _PIECE
 skipped: their sum is already known except for the part of the long one."""
 
 
-class Together:
+class ConcurrentPeak:
     """Maximum over time of a quantity summed over concurrent attempts, updated incrementally."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class RunView(RunFold):
         """Cached result with its key: number of attempts, and whether they shared cores."""
         self._crowding = 0, Crowding()
         """With the number of attempts that it includes."""
-        self._most_memory = Together()
+        self._most_memory = ConcurrentPeak()
 
     def _start_attempt(self, record: TaskStarted) -> None:
         super()._start_attempt(record)
@@ -194,7 +194,7 @@ class RunView(RunFold):
         return codes
 
     def cores_of_categories(self) -> Floats:
-        """Cores allocated to a task of each category unless the task is in `apart`; 1 where none are declared."""
+        """Cores allocated to a task of each category unless it is in `special_cores`; 1 where none are declared."""
         return np.array(
             [self.declared.get(name, {}).get("cores", FRACTION) / FRACTION for name in self.categories], np.float64
         )
@@ -203,14 +203,14 @@ class RunView(RunFold):
         """Cores allocated to an attempt of each of these tasks: the declared number, or one. `codes` are their category
         codes; -1 or the number of categories stands for a task that is not in the plan."""
         found: Floats = np.append(self.cores_of_categories(), unplanned)[codes]
-        rows, asked = self.apart.among(tasks)
+        rows, asked = self.special_cores.among(tasks)
         found[rows] = as_cores(asked)
         return found
 
     def declare_cores(self, tasks: Ints, codes: Ints) -> Array:
         """Whether each of these tasks declares its cores."""
         found: Array = np.array([*("cores" in self.declared.get(name, {}) for name in self.categories), False])[codes]
-        rows, asked = self.apart.among(tasks)
+        rows, asked = self.special_cores.among(tasks)
         found[rows] = are_declared(asked)
         return found
 

@@ -119,7 +119,7 @@ def category_rows(view: RunView) -> list[CategoryRow]:
 def _asked(view: RunView) -> list[tuple[float, float, float]]:
     """Cores of a task of each category: mean, minimum and maximum."""
     usual = view.cores_of_categories()
-    codes, cores = view.category_of(view.apart.tasks), as_cores(view.apart.asked)
+    codes, cores = view.category_of(view.special_cores.tasks), as_cores(view.special_cores.asked)
     codes, cores = codes[codes >= 0], cores[codes >= 0]
     planned, size = np.maximum(1, view.planned), len(usual)
     others = np.maximum(0, planned - np.bincount(codes, minlength=size))
@@ -354,7 +354,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     """Fraction of the machine's memory in use, by all processes."""
 
 
-class Moved(msgspec.Struct, frozen=True):
+class TransferTotals(msgspec.Struct, frozen=True):
     """Totals of transfers between all nodes: bytes, files, hits and tasks."""
 
     fetched: int
@@ -365,17 +365,17 @@ class Moved(msgspec.Struct, frozen=True):
     pushed: int
 
 
-def moved(view: RunView) -> Moved:
+def transfer_totals(view: RunView) -> TransferTotals:
     """Totals over all nodes that took part."""
-    told = [_moved(node.told) for node in view.nodes.values()]
-    return Moved(*(sum(each[name] for each in told) for name in Moved.__struct_fields__))
+    told = [_moved(node.last_report) for node in view.nodes.values()]
+    return TransferTotals(*(sum(each[name] for each in told) for name in TransferTotals.__struct_fields__))
 
 
 def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None = None) -> list[NodeRow]:
     """All nodes that took part. `until` is given for a run in progress; with `needs` the ready tasks are known."""
     view.settle()
     rows, last = view.attempts, view.until(until)
-    there, is_live = view.there(last), view.goes_on(until)
+    there, is_live = view.there(last), view.is_in_progress(until)
     size = 1 + max((*view.nodes, int(rows.node.max(initial=0))), default=0)
     ok = (rows.outcome == 0) & rows.final
     work = np.bincount(rows.node, view.held() * view.within(), size)
@@ -401,7 +401,7 @@ def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None
                 float(made[number]),
                 present=present,
                 left=bool(spans) and spans[-1][1] is not None,
-                **_moved(node.told if node is not None else None),
+                **_moved(node.last_report if node is not None else None),
                 **(_standing(view, number, node, needs) if is_live and node is not None else {}),
             )
         )
@@ -411,21 +411,21 @@ def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None
 def standing_rows(view: RunView) -> list[dict[str, Any]]:
     """The last report of every present node of a cluster. Does not read attempts, so it is fast."""
     return [
-        {"name": node.name, **_moved(node.told), **_standing(view, number, node, None)}
+        {"name": node.name, **_moved(node.last_report), **_standing(view, number, node, None)}
         for number, node in sorted(view.nodes.items())
         if number != LOCAL and node.is_there
     ]
 
 
 def _moved(told: NodeTold | None) -> dict[str, int]:
-    return {name: getattr(told, name) if told is not None else 0 for name in Moved.__struct_fields__}
+    return {name: getattr(told, name) if told is not None else 0 for name in TransferTotals.__struct_fields__}
 
 
 def _standing(view: RunView, number: int, node: RunNode, needs: TaskWaits | None) -> dict[str, Any]:
     """The present state of a node."""
     if number == LOCAL:
         return _alone(view, needs)
-    told = node.stands
+    told = node.current_report
     if told is None or told.running is None:
         return {}
     return {
@@ -453,7 +453,9 @@ def _alone(view: RunView, needs: TaskWaits | None) -> dict[str, Any]:
 def cores_held(view: RunView) -> float:
     """Cores allocated to running tasks at present; for nodes of a cluster as last reported."""
     if view.is_cluster():
-        return sum(node.stands.cores for node in view.nodes.values() if node.stands is not None) / FRACTION
+        return (
+            sum(node.current_report.cores for node in view.nodes.values() if node.current_report is not None) / FRACTION
+        )
     going = np.array(list(view.running), np.int64)
     unseen = view.running_now() - len(going)  # short tasks without a start record; most tasks have one core
     return min(view.total_cores(), float(view.cores_of(going, view.category_of(going)).sum()) + unseen)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from shoal.ledger.views.attempts import Array, AttemptColumns, Floats, Ints
-from shoal.ledger.views.core_use import not_told
+from shoal.ledger.views.core_use import unexplained
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.waits import TaskWaits
 
@@ -183,9 +183,9 @@ def timeline(
     cores = spread(begins, ends, held, places, count, edges)
     there, running = capacity_over(view, edges), total_over(begins, ends, np.ones(len(begins)), edges)
     more, untold = np.zeros(buckets), np.zeros(buckets)
-    if view.goes_on(until) and view.is_cluster():
-        said_running, said_cores = view.underway.over(edges, view.origin, last)
-        more, untold = not_told(said_running, running, there), not_told(said_cores, cores.sum(axis=0), there)
+    if view.is_in_progress(until) and view.is_cluster():
+        said_running, said_cores = view.reported_use.over(edges, view.origin, last)
+        more, untold = unexplained(said_running, running, there), unexplained(said_cores, cores.sum(axis=0), there)
     running += more
     ready = np.maximum(0.0, ready_over(view, needs, edges, until) - more) if needs is not None else np.zeros(0)
     total = view.to_run()

@@ -155,7 +155,7 @@ class TaskWaits:
         """The kind of each row, and category and cores of each kind. There is one kind for each category, and further
         ones for tasks with a core request of their own."""
         kinds = list(enumerate([*view.cores_of_categories().tolist(), 0.0]))
-        rows, asked = view.apart.among(self.tasks)
+        rows, asked = view.special_cores.among(self.tasks)
         if not len(rows):
             return self.category, kinds
         pairs, which = np.unique(self.category[rows] * _AMOUNTS + asked + 1, return_inverse=True)

@@ -66,7 +66,7 @@ class ClusterExplainOracle:
 
     def _held(self, task: int) -> Answer:
         run = self.run
-        if any(ticket.task == task for ticket in run.homeless):
+        if any(ticket.task == task for ticket in run.unplaceable):
             return explain_stranded(task, self._request(task), [run.capacity[node] for node in run.known])
         return explain_placed(task, run.store.owner[task], dict.fromkeys(run.known, "a node"), self._ask_node)
 
@@ -91,33 +91,35 @@ class ClusterExplainOracle:
         """Checks that the sums reported by the nodes match the answers for each of their tasks."""
         run = self.run
         here = [node for node in run.known if node in run.members]
-        homeless = [ticket.task for ticket in run.homeless if here]
+        unplaceable = [ticket.task for ticket in run.unplaceable if here]
 
         def ask(node: int) -> RunAnswer:
             if node not in run.members:
                 raise SilentError
             said = whole_member(run.members[node], partial(self._of_node, node))
-            for task in homeless if node == here[0] else ():  # one node has the unplaceable tasks
+            for task in unplaceable if node == here[0] else ():  # one node has the unplaceable tasks
                 answer = self._held(task)
                 said.groups.append(WaitingGroup(answer.cause, 1, answer))
             return said
 
         standings = run.store.standings()
         found = Counter(TaskStatus(standing) for standing in standings)
-        books = RunAnswer(ready=found[TaskStatus.READY], waiting=found[TaskStatus.WAITING], done=found[TaskStatus.DONE])
-        books.failed, books.doomed = found[TaskStatus.FAILED], found[TaskStatus.DOOMED]
-        whole = whole_cluster(books, {node: f"node {node}" for node in run.known}, ask)
+        totals = RunAnswer(
+            ready=found[TaskStatus.READY], waiting=found[TaskStatus.WAITING], done=found[TaskStatus.DONE]
+        )
+        totals.failed, totals.doomed = found[TaskStatus.FAILED], found[TaskStatus.DOOMED]
+        whole = whole_cluster(totals, {node: f"node {node}" for node in run.known}, ask)
         told = [self._of_node(node, task) for node in here for task in self._broker(node).state]
-        told += [self._held(task) for task in homeless]
+        told += [self._held(task) for task in unplaceable]
         running = [task for node in here for task in under_way(self._broker(node))]
         waiting = [answer for answer in told if answer.task not in running or answer.cause not in _UNDER_WAY]
-        others = max(0, max(0, books.ready - len(running)) - len(waiting))
+        others = max(0, max(0, totals.ready - len(running)) - len(waiting))
         expect_counts(whole, standings, waiting, running, others)
         for group in whole.groups:
             if group.example.task < 0:
-                self._check_nobody(group.example)
+                self._check_unreported(group.example)
 
-    def _check_nobody(self, answer: Answer) -> None:
+    def _check_unreported(self, answer: Answer) -> None:
         """Checks the cause given for tasks that no node has reported."""
         run = self.run
         silent = any(node not in run.members for node in run.known)

@@ -29,16 +29,16 @@ AFTERWARDS = 1.0
 """Seconds for which a simulation continues after the last task, for messages in transit."""
 
 
-class StruckRun(FaultyRun):
+class FaultInjectionRun(FaultyRun):
     """A cluster run with fault injection; `play` may be called once."""
 
-    def play(self, asks_why: float = 0.0) -> ClusterTrace:
-        """`asks_why`: interval, in seconds, of checks of `why` for all unfinished tasks; 0: no checks."""
+    def play(self, explain_interval: float = 0.0) -> ClusterTrace:
+        """`explain_interval`: interval, in seconds, of checks of `why` for all unfinished tasks; 0: no checks."""
         trace = self.trace
         self.at(BETWEEN_LOOKS, self._look, None, None)
-        if asks_why:
-            self.candour = ClusterExplainOracle(self)
-            self._ask_why(asks_why, None)
+        if explain_interval:
+            self.explain_oracle = ClusterExplainOracle(self)
+            self._ask_why(explain_interval, None)
         if self.mix is not CALM:
             for kind in STRIKES:
                 self._plan(kind)
@@ -79,7 +79,7 @@ class StruckRun(FaultyRun):
             self.at(self.now + BETWEEN_LOOKS, self._look, None, None)
 
     def _ask_why(self, pause: float, _: None) -> None:
-        self.candour.ask()
+        self.explain_oracle.ask()
         if self.store.left:
             self.at(self.now + pause, self._ask_why, pause, None)
 
@@ -233,22 +233,22 @@ def _part(name: str, amount: int, share: float) -> int:
     return int(amount * share) // FRACTION * FRACTION if name == "cores" else int(amount * share)
 
 
-def run_cluster(scenario: ClusterScenario, asks_why: float = 0.0) -> ClusterTrace:
+def run_cluster(scenario: ClusterScenario, explain_interval: float = 0.0) -> ClusterTrace:
     """Simulates a scenario; raises `ClusterSeedFailedError` if a check fails."""
-    return played(StruckRun(scenario), asks_why)
+    return run_checked(FaultInjectionRun(scenario), explain_interval)
 
 
-def played(run: StruckRun, asks_why: float = 0.0, flag: str = "--cluster") -> ClusterTrace:
+def run_checked(run: FaultInjectionRun, explain_interval: float = 0.0, flag: str = "--cluster") -> ClusterTrace:
     """Simulates a run; `flag` is the option of `shoal.sim` that reproduces it."""
     try:
-        return run.play(asks_why)
+        return run.play(explain_interval)
     except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a bug, too
         raise ClusterSeedFailedError(run.trace, problem, flag) from problem
 
 
-def run_cluster_seed(seed: int, asks_why: float = 0.0) -> ClusterTrace:
+def run_cluster_seed(seed: int, explain_interval: float = 0.0) -> ClusterTrace:
     """Simulates the scenario of a seed."""
-    return run_cluster(draw_cluster(seed), asks_why)
+    return run_cluster(draw_cluster(seed), explain_interval)
 
 
 class ClusterSeedFailedError(AssertionError):

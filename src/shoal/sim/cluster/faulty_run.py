@@ -39,7 +39,7 @@ from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.oracle import ClusterOracle
 from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import ClusterRun
-from shoal.sim.cluster.scenario import ClusterScenario, fate
+from shoal.sim.cluster.scenario import ClusterScenario, draw_outcome
 from shoal.sim.cluster.specification import NodeSpec
 from shoal.sim.node import Violation
 
@@ -69,13 +69,13 @@ class FaultyRun(ClusterRun):
         self.trace = ClusterTrace(scenario.seed)
         self.store_up = 0.0
         """When the store replies again."""
-        self._asked: dict[int, deque[tuple[Callable[..., None], Any]]] = {}
+        self._requests: dict[int, deque[tuple[Callable[..., None], Any]]] = {}
         """By node, its requests to the store, oldest first."""
-        self._told_until: dict[int, float] = {}
+        self._delivered_until: dict[int, float] = {}
         """By node, when the last message from the store arrives."""
         self.ahead: list[Activity] = []
         """Prefetches for tasks that have not been started."""
-        self.homeless: list[ReadyTask] = []
+        self.unplaceable: list[ReadyTask] = []
         """Tasks that are too large for all nodes known at present."""
         self.unplaced: list[ReadyBatch] = []
         """Tasks that became ready while no node was known."""
@@ -173,13 +173,13 @@ class FaultyRun(ClusterRun):
         if self.scenario.direct:
             operation(node, argument)
             return
-        line = self._asked.setdefault(node, deque())
+        line = self._requests.setdefault(node, deque())
         line.append((operation, argument))
         if len(line) == 1:
             self.at(self.now + self.spec.store_latency, self._serve, node, None)
 
     def _serve(self, node: int, _: None) -> None:
-        line = self._asked[node]
+        line = self._requests[node]
         if not line:
             return
         if self.now < self.store_up:
@@ -192,7 +192,7 @@ class FaultyRun(ClusterRun):
 
     def is_being_recorded(self, node: int, task: int) -> bool:
         """Whether the node has sent the end of this task to the store, which has not processed it yet."""
-        for operation, argument in self._asked.get(node, ()):
+        for operation, argument in self._requests.get(node, ()):
             if operation == self._complete and any(ended == task for ended, _ in argument):
                 return True
             if operation == self._give_up and argument.task == task:
@@ -202,7 +202,7 @@ class FaultyRun(ClusterRun):
     def forget_requests(self, node: int) -> None:
         """Drops requests of a failed node that it had not sent yet; the first one may have reached the store
         already."""
-        line = self._asked.get(node)
+        line = self._requests.get(node)
         while line and (len(line) > 1 or self.chance.random() < 0.5):
             line.pop()
 
@@ -211,8 +211,8 @@ class FaultyRun(ClusterRun):
         when = self.now + self.spec.latency
         if self.mix.delays and self.chance.random() < self.mix.delays:
             when += self.chance.expovariate(10.0)
-        when = max(when, self._told_until.get(node, 0.0))
-        self._told_until[node] = when
+        when = max(when, self._delivered_until.get(node, 0.0))
+        self._delivered_until[node] = when
         self.at(when, self.reach, node, (action, what))
 
     def _complete(self, node: int, ended: list[tuple[int, int]]) -> None:
@@ -267,7 +267,7 @@ class FaultyRun(ClusterRun):
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [other for other in self.known if not request.lacking_in(self.capacity[other])]
         if not able:
-            self.homeless.append(ticket)
+            self.unplaceable.append(ticket)
             return
         chosen = self.chance.choice(able)
         self.store.owned([ticket.task], chosen)
@@ -275,8 +275,8 @@ class FaultyRun(ClusterRun):
 
     def find_homes(self) -> None:
         """Places waiting tasks again, after nodes have joined or grown."""
-        homeless, self.homeless = self.homeless, []
-        for ticket in homeless:
+        unplaceable, self.unplaceable = self.unplaceable, []
+        for ticket in unplaceable:
             if self.oracle.is_current(ticket):
                 self.find_another(NOBODY, ticket)
         unplaced, self.unplaced = self.unplaced, []
@@ -327,12 +327,12 @@ class FaultyRun(ClusterRun):
             self._transmit(sender, receiver, message)
 
     def _record_move(self, sender: int, what: tuple[int, TaskTransfer]) -> None:
-        receiver, parcel = what
-        again = self.oracle.move(sender, receiver, parcel)
+        receiver, transfer = what
+        again = self.oracle.move(sender, receiver, transfer)
         self.place_anew(again, sender)
         if sender in self.known and receiver in self.known and sender in self.members:
-            self.tally.parcel(parcel)
-            self._transmit(sender, receiver, parcel)
+            self.tally.transfer(transfer)
+            self._transmit(sender, receiver, transfer)
 
     def _transmit(self, sender: int, receiver: int, message: Message) -> None:
         mix, chance = self.mix, self.chance
@@ -407,7 +407,7 @@ class FaultyRun(ClusterRun):
         node, task = activity.node, activity.task
         activity.over = True
         del self.activities[node][task]
-        outcome = fate(self.chance, self.mix)
+        outcome = draw_outcome(self.chance, self.mix)
         self.tally.ended(self.now, activity)
         if outcome is AttemptOutcome.OK:
             self.oracle.wrote(activity)

@@ -312,7 +312,7 @@ class ClusterOracle:
     # ---- operations of the store ---------------------------------------------------------------------------------
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> tuple[list[int], ReadyBatch]:
-        before = self._books(node)
+        before = self._store_state(node)
         accepted, placeable = self.store.complete(node, ended)
         self._expect_unchanged(node, before)
         for task in accepted:
@@ -331,7 +331,7 @@ class ClusterOracle:
         return accepted, placeable
 
     def missing(self, node: int, ticket: ReadyTask) -> ReadyBatch:
-        before = self._books(node)
+        before = self._store_state(node)
         placeable = self.store.missing(ticket)
         self._expect_unchanged(node, before)
         self._follow()
@@ -339,14 +339,14 @@ class ClusterOracle:
         return placeable
 
     def give_up(self, node: int, command: GiveUp) -> None:
-        before = self._books(node)
+        before = self._store_state(node)
         self.store.give_up(command.task, command.attempt)
         self._expect_unchanged(node, before)
         if node in self.run.known:
             self.lives[command.task].cause = command.outcome.value
 
     def hand_back(self, node: int, ticket: ReadyTask) -> ReadyTask | None:
-        before = self._books(node)
+        before = self._store_state(node)
         again = self.store.hand_back(ticket)
         self._expect_unchanged(node, before)
         life = self.lives[ticket.task]
@@ -377,7 +377,7 @@ class ClusterOracle:
         return found
 
     def claim(self, node: int, tickets: list[ReadyTask]) -> ReadyBatch:
-        before = self._books(node)
+        before = self._store_state(node)
         placeable = self.store.claim(node, tickets)
         self._expect_unchanged(node, before)
         for ticket in placeable.tickets:
@@ -387,23 +387,23 @@ class ClusterOracle:
         self.run.trace.saw("claimed" if placeable.tickets else "claimed in vain")
         return placeable
 
-    def move(self, giver: int, node: int, parcel: TaskTransfer) -> ReadyBatch:
-        before = self._books(giver)
-        is_new = parcel.number > self.store.recorded(giver)
-        again = self.store.moved(parcel.tickets, giver, node, parcel.number)
+    def move(self, giver: int, node: int, transfer: TaskTransfer) -> ReadyBatch:
+        before = self._store_state(giver)
+        is_new = transfer.number > self.store.recorded(giver)
+        again = self.store.moved(transfer.tickets, giver, node, transfer.number)
         self._expect_unchanged(giver, before)
         if is_new and giver in self.run.known:
-            for ticket in parcel.tickets:
-                self._expect_few_moves(ticket, parcel)
+            for ticket in transfer.tickets:
+                self._expect_few_moves(ticket, transfer)
         self._follow()
         if again.tickets:
             self.run.trace.saw("refused")
         return again
 
-    def _expect_few_moves(self, ticket: ReadyTask, parcel: TaskTransfer) -> None:
+    def _expect_few_moves(self, ticket: ReadyTask, transfer: TaskTransfer) -> None:
         life = self.lives[ticket.task]
         life.moves += 1
-        life.pushes += not parcel.round
+        life.pushes += not transfer.round
         if life.pushes > 1:
             raise Violation(f"task {ticket.task} is pushed for the second time")
         # A steal share of 1 leaves the victim without a task to start next, so the victim steals back.
@@ -411,7 +411,7 @@ class ClusterOracle:
         if life.moves > most:
             raise Violation(f"task {ticket.task} moves between nodes endlessly")
 
-    def _books(self, node: int) -> tuple[object, ...]:
+    def _store_state(self, node: int) -> tuple[object, ...]:
         """A copy of the store's state if the node is not known: its requests must not change that state."""
         if node in self.run.known:
             return ()
@@ -420,7 +420,7 @@ class ClusterOracle:
         return (*(bytes(each) for each in arrays), dict(store.giver), store.left, store.ready_count)
 
     def _expect_unchanged(self, node: int, before: tuple[object, ...]) -> None:
-        if before and before != self._books(node):
+        if before and before != self._store_state(node):
             raise Violation(f"a request of node {node}, which was declared dead, has changed the store")
         if before:
             self.run.trace.saw("fenced")
@@ -448,7 +448,7 @@ class ClusterOracle:
             self.idleness.look_around(self.healed_at)
         elif run.mix is CALM:
             self.idleness.look_around(0.0)
-        waiting = {ticket.task for ticket in run.homeless}
+        waiting = {ticket.task for ticket in run.unplaceable}
         waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
         most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0
         for task, life in enumerate(self.lives):

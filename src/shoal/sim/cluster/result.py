@@ -99,12 +99,12 @@ class RunCounters:
         self.busy -= 1
         self.occupied += now - activity.started
 
-    def parcel(self, parcel: TaskTransfer) -> None:
-        if parcel.round:
+    def transfer(self, transfer: TaskTransfer) -> None:
+        if transfer.round:
             self.steals += 1
-            self.stolen += len(parcel.tickets)
+            self.stolen += len(transfer.tickets)
         else:
-            self.pushed += len(parcel.tickets)
+            self.pushed += len(transfer.tickets)
 
     def played(self, run: ClusterRun) -> SimulationResult:
         files = run.files

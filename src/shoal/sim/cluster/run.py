@@ -299,7 +299,7 @@ class ClusterRun:
     def send(self, sender: int, receiver: int, message: Message) -> None:
         self.tally.messages += 1
         if type(message) is TaskTransfer and message.tickets:
-            self.tally.parcel(message)
+            self.tally.transfer(message)
             self.store.moved(message.tickets, sender, receiver)
         self._serial += 1
         self.post.append(

@@ -22,7 +22,7 @@ from shoal.core.policies.order import ORDERS
 from shoal.core.scheduler_messages import CapsChanged, TimePassed
 from shoal.core.store.memory import ReadyBatch
 from shoal.core.work import Work, bytes_read, from_graph
-from shoal.sim.cluster.fault_schedule import StruckRun, played
+from shoal.sim.cluster.fault_schedule import FaultInjectionRun, run_checked
 from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import SUBMISSIONS, SimulationOptions
 from shoal.sim.cluster.scenario import CALM, ClusterFaults, ClusterScenario, draw_profiles
@@ -124,7 +124,7 @@ class Unopened(msgspec.Struct):
     """Messages from the store, which must not get lost."""
 
 
-class RunStartSimulation(StruckRun):
+class RunStartSimulation(FaultInjectionRun):
     """A simulation in which nodes open their parts one by one."""
 
     def __init__(self, scenario: RunStartScenario) -> None:
@@ -202,4 +202,4 @@ class RunStartSimulation(StruckRun):
 
 def run_beginning_seed(seed: int) -> ClusterTrace:
     """Simulates the scenario of a seed."""
-    return played(RunStartSimulation(draw_beginning(seed)), flag="--beginnings")
+    return run_checked(RunStartSimulation(draw_beginning(seed)), flag="--beginnings")

@@ -103,7 +103,7 @@ def swarm(random: Random, horizon: float) -> ClusterFaults:
     )
 
 
-def fate(random: Random, mix: ClusterFaults) -> AttemptOutcome:
+def draw_outcome(random: Random, mix: ClusterFaults) -> AttemptOutcome:
     """Draws the outcome of an attempt that is not interrupted."""
     if mix.fails and random.random() < mix.fails:
         return random.choice((AttemptOutcome.FAILED, AttemptOutcome.CRASHED))

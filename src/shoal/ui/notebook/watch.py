@@ -89,7 +89,7 @@ class RunSource:
         self.tell: Callable[[Card], None] | None = None
         """Shows something while a large ledger is read."""
         self._told = time.monotonic()
-        self._watch = Watch(workspace, number, passes_idle=process is None)
+        self._watch = Watch(workspace, number, skip_idle=process is None)
         self._watch.reading = self._reading
         self._number: int | None = None
         """Of the run that we have started, once it has begun."""

@@ -113,7 +113,7 @@ def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
 def _declared(view: WatchedRun, task: int, code: int) -> dict[str, int]:
     """What its category asks for, with the cores that it asks for itself."""
     found = dict(view.declared.get(view.categories[code], {})) if code >= 0 else {}
-    for asked in view.apart.among(np.array([task]))[1].tolist():
+    for asked in view.special_cores.among(np.array([task]))[1].tolist():
         if asked == NONE_ASKED:
             found.pop("cores", None)
         else:
