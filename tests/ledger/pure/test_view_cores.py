@@ -93,7 +93,7 @@ def test_a_cluster_is_simulated_with_the_cores_of_each_task() -> None:
     assert {work.profiles[kind].category for kind in work.category} == {"merge"}
 
 
-def test_the_story_blames_nobody_for_cores_that_were_not_held() -> None:
+def test_the_story_blames_no_task_for_cores_that_were_not_held() -> None:
     advice = run_data(mixed(), workflow="flow.py")["advice"]
     assert not [sentence for sentence in advice if "declare" in sentence]
 

@@ -1,4 +1,4 @@
-"""What is told of the machines of a run: their queues while it goes on, and what they have got from each other."""
+"""The table of a run's nodes: their queues while it is in progress, and transfers between them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_node_of_a_cluster_stands_as_it_said_last() -> None:
 
 
 @pytest.mark.parametrize("last", [over(6.0), NodeLeft(BEGAN + 5, 1)])
-def test_how_a_node_stood_is_not_told_when_the_run_or_the_node_is_over(last: Record) -> None:
+def test_the_state_of_a_node_is_not_shown_after_the_run_or_the_node_has_ended(last: Record) -> None:
     first = node_rows(view_of(*CLUSTER, last), BEGAN + 6)[0]
     assert (first.running, first.shared, first.cores_held) == (None, None, None)
     assert (first.fetched, first.stolen, first.pushed) == (700, 3, 2)

@@ -1,4 +1,4 @@
-"""Runs that follow one another, and nodes that come and go: what is told of them is whole, and everybody tells it."""
+"""Consecutive runs, and nodes that join and leave: all views report them completely and consistently."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_ledger_that_was_mended_has_no_more_done_than_there_is(tmp_path: Path)
     assert state_of(*records).to_run() == 3
 
 
-def test_page_and_report_say_of_a_run_that_nobody_follows_that_it_is_on_a_cluster(tmp_path: Path) -> None:
+def test_page_and_report_show_that_a_detached_run_is_on_a_cluster(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, *HEAD, over(0.5, DETACHED))
     watch = Watch(workspace, skip_idle=True)
     watch.refresh()

@@ -100,7 +100,7 @@ def test_failures_are_grouped_by_what_was_said_without_names_and_numbers() -> No
     assert (second.text, second.given_up) == ("exit status 3", 0)
 
 
-def test_many_causes_are_told_by_the_most_frequent_and_quickly() -> None:
+def test_many_causes_are_sorted_by_frequency_and_quickly() -> None:
     words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(19_000)]
     said = [*words, *words, words[7], words[8]]
     ends = [ended(task, 0.0, 1.0, "failed", message=f"no {word}") for task, word in enumerate(said)]
@@ -146,7 +146,7 @@ def test_nodes_of_a_cluster_come_and_go_and_have_their_own_tasks() -> None:
     assert view.is_cluster()
 
 
-def test_attempts_on_a_node_that_nobody_has_seen_are_not_lost() -> None:
+def test_attempts_on_an_unrecorded_node_are_not_lost() -> None:
     view = view_of(started(1), planned(["a"]), ended(0, 0.0, 1.0, node=5))
     assert [row.name for row in node_rows(view)] == ["here", "node 5"]
 

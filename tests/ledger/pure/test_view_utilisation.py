@@ -1,4 +1,4 @@
-"""The share of cores that was in use: one number for a run, wherever it is told."""
+"""Utilisation of cores: the same number for a run in all views."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_throttle_that_speaks_late_counts_at_once() -> None:
     assert view.held().tolist() == [0.125] * 3
 
 
-def test_what_runs_without_a_plan_is_told() -> None:
+def test_tasks_that_run_without_a_plan_are_shown() -> None:
     found = run_data(view_of(started(1), GOES), workflow="flow.py", now=BEGAN + 6.0)
     assert (found["progress"]["running"], found["shown"]) == (1, ["unknown"])
 

@@ -169,7 +169,7 @@ def _move_blindly(store: MemoryStore, tickets: list[object], giver: int, node: i
 
 
 @pytest.mark.parametrize(("name", "seed"), list(zip(BREAKING, (19, 111, 0, 146, 242), strict=True)))
-def test_the_onlooker_sees_a_store_that_is_broken(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_faulty_store(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed is one that showed it; when scenarios are drawn otherwise, one of the others does."""
     monkeypatch.setattr(MemoryStore, name, BREAKING[name])
     with pytest.raises(ClusterSeedFailedError):
@@ -177,7 +177,7 @@ def test_the_onlooker_sees_a_store_that_is_broken(name: str, seed: int, monkeypa
             run_cluster_seed(other)
 
 
-def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
+def test_the_oracle_detects_a_task_on_two_nodes() -> None:
     run = FaultyRun(calm("bag:tasks=20"))
     run.submit(run.store.begin())
     here, other = run.members[0], run.members[1]
@@ -187,7 +187,7 @@ def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
         run.oracle._note_holders(1, other)
 
 
-def test_the_onlooker_sees_a_member_that_keeps_what_never_fits_on_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_node_that_keeps_a_task_too_large_for_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PeerScheduler, "_leave_for_room", lambda self, result, commands: None)
     with pytest.raises(ClusterSeedFailedError, match=r"stands still|come to an end"):
         for seed in range(2, 400, 4):  # those whose disks are small

@@ -1,4 +1,4 @@
-"""The modelled node is what it says it is, and the controllers reach their bars on it at a small scale."""
+"""The simulated node behaves as specified, and the controllers reach their target scores on it at a small scale."""
 
 from __future__ import annotations
 
