@@ -161,7 +161,7 @@ class AttemptRecorder:
 
     def look(self, now: float) -> None:
         """Sees whether tasks share cores by now."""
-        self.statistics.update_crowding(now, lambda task: self._cores[self.graph.profile[task]])
+        self.statistics.update_oversubscription(now, lambda task: self._cores[self.graph.profile[task]])
 
     def course(self, record: TaskCourse) -> None:
         """How an attempt went over time."""
@@ -283,4 +283,6 @@ class AttemptRecorder:
     def _record(self, attempt: EndedAttempt, record: TaskEnded) -> None:
         """What is in the ledger, and nothing else, says whether tasks shared cores."""
         self.ledger.add(record)
-        self.statistics.crowding.add(attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]])
+        self.statistics.oversubscription.add(
+            attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]]
+        )

@@ -42,7 +42,7 @@ from shoal.ledger.views.throttle import ThrottleDecisions
 
 if TYPE_CHECKING:
     from shoal.ledger.views.attempts import Ints
-    from shoal.ledger.views.core_use import Crowding
+    from shoal.ledger.views.core_use import Oversubscription
     from shoal.ledger.views.failures import Doomed
 
 UNKNOWN = "unknown"
@@ -54,7 +54,7 @@ _NUMBER_BYTES = 4
 
 Span = tuple[float, float | None]
 """From when until when a node was present; None: until the end."""
-There = tuple[int, float, float, float]
+NodePresence = tuple[int, float, float, float]
 """A node, its cores, and from when until when it was present."""
 
 
@@ -70,7 +70,7 @@ class RunNode(msgspec.Struct):
     """The same while the node is present; None after it has left."""
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         return bool(self.present) and self.present[-1][1] is None
 
     @property
@@ -78,12 +78,12 @@ class RunNode(msgspec.Struct):
         return self.resources.get("cores", 0) / FRACTION
 
     def enter(self, time: float) -> None:
-        if not self.is_there:
+        if not self.is_present:
             self.present.append((time, None))
 
     def leave(self, time: float) -> None:
         self.current_report = None
-        if self.is_there:
+        if self.is_present:
             self.present[-1] = (self.present[-1][0], time)
 
 
@@ -265,7 +265,7 @@ class RunFold(ABC):
         """How many tasks depend on a failed or cancelled one, as far as the ledger records dependencies."""
 
     @abstractmethod
-    def _ended_together(self) -> Crowding:
+    def _oversubscription_of_ended(self) -> Oversubscription:
         """The overlap of core use among the attempts that have ended."""
 
     def _start_attempt(self, record: TaskStarted) -> None:
@@ -301,12 +301,12 @@ class RunFold(ABC):
         """Sum over all nodes that took part, in bytes."""
         return sum(node.resources.get("memory", 0) for node in self.nodes.values())
 
-    def there(self, last: float) -> list[There]:
+    def presence(self, last: float) -> list[NodePresence]:
         """When which node was present."""
         if self.start is None:
             return []
         spans = [(number, node.cores, span) for number, node in self.nodes.items() for span in node.present]
-        return there(spans, self.origin, last)
+        return presence_of(spans, self.origin, last)
 
     def running_now(self) -> int:
         """How many tasks run: the maximum of what the ledger, the live counters and the nodes report. Reports may be
@@ -364,12 +364,12 @@ class RunFold(ABC):
             self._found.append(more)
         return self._found
 
-    def is_crowded(self) -> bool:
+    def is_oversubscribed(self) -> bool:
         """Whether attempts together were allocated more cores than exist, as a throttle may allow. Attempts without
         declared cores then share them and count with their CPU time. The live counters of the run have priority."""
         if self.live_counters is not None:
             return self.live_counters.crowded
-        return bool(self.throttle) and self._ended_together().is_crowded(self.total_cores())
+        return bool(self.throttle) and self._oversubscription_of_ended().is_oversubscribed(self.total_cores())
 
     def progress_with(self, sums: Sums, now: float | None) -> Progress:
         """Progress of the run at this moment, with an estimate of its end at the present rate."""
@@ -396,7 +396,7 @@ class RunFold(ABC):
 
     def _utilisation(self, held: float, last: float, over: bool) -> float | None:
         """Fraction of all cores; None if the number of cores is unknown."""
-        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.there(last))
+        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.presence(last))
         if capacity <= 0:
             return None
         if self.is_cluster() and not over:  # running short tasks of a cluster are not in the ledger
@@ -439,7 +439,7 @@ def with_first_start(start: RunStarted, before: RunStarted | None, last: float) 
     return msgspec.structs.replace(start, time=min(start.time, max(before.time, last)))
 
 
-def there(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) -> list[There]:
+def presence_of(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) -> list[NodePresence]:
     """When which node was present within a run. Nodes that were seen first count from the start of the run, because
     they were present before they were first queried."""
     known = list(spans)

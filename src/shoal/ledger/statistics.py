@@ -15,16 +15,16 @@ import msgspec
 from shoal.core.graph import Graph
 from shoal.core.task import Profile
 from shoal.ledger.records import TaskStarted, ThrottleDecided
-from shoal.ledger.views.core_use import Crowding
+from shoal.ledger.views.core_use import Oversubscription
 from shoal.ledger.views.pace import (
     CategoryPace,
     Chain,
+    ConcurrencyHistory,
     KnownProgress,
     LiveCounters,
     Longest,
     Progress,
     Rate,
-    Widths,
     progress_of,
     steps_of_longest,
 )
@@ -78,11 +78,11 @@ class Statistics:
         """Cores of all nodes of a cluster that took part; 0: `cores` applies."""
         self.offered = 0.0
         """Core seconds that the nodes of a cluster have provided; 0: all cores were present all the time."""
-        self.may_crowd = False
+        self.may_oversubscribe = False
         """A throttle decides how many tasks run, not the number of cores."""
-        self.crowding = Crowding()
+        self.oversubscription = Oversubscription()
         """Overlap of the attempts that have ended."""
-        self.is_crowded = False
+        self.is_oversubscribed = False
         """At the last check, tasks overlapped on more cores than exist: tasks without declared cores then count with
         their CPU time, not with their duration."""
         self.done = 0
@@ -145,7 +145,7 @@ class Statistics:
         totals.squares += seconds * seconds
 
     def throttled(self, record: ThrottleDecided) -> None:
-        self.may_crowd = True
+        self.may_oversubscribe = True
         self.throttle[record.node, record.category] = record
 
     def throttle_note(self, tallies: Mapping[str, CategoryPace]) -> str:
@@ -163,19 +163,21 @@ class Statistics:
             self.running += count
             self.category(profile.category).running += count
 
-    def update_crowding(self, now: float, cores_of: Callable[[int], float]) -> None:
-        """Updates `is_crowded`, including the running tasks."""
-        self.is_crowded = self.share_cores((record.time, now, cores_of(task)) for task, record in self.going.items())
+    def update_oversubscription(self, now: float, cores_of: Callable[[int], float]) -> None:
+        """Updates `is_oversubscribed`, including the running tasks."""
+        self.is_oversubscribed = self.share_cores(
+            (record.time, now, cores_of(task)) for task, record in self.going.items()
+        )
 
     def share_cores(self, more: Iterable[tuple[float, float, float]] = ()) -> bool:
         """Whether tasks share cores, by the same rule as for readers of the ledger; `more` has begin, end and cores of
         further attempts."""
-        if not self.may_crowd:
+        if not self.may_oversubscribe:
             return False
-        crowding = self.crowding.copy()
+        oversubscription = self.oversubscription.copy()
         for span in more:
-            crowding.add(*span)
-        return crowding.is_crowded(self.took_part or self.cores)
+            oversubscription.add(*span)
+        return oversubscription.is_oversubscribed(self.took_part or self.cores)
 
     def used(self, *, shared: bool) -> float:
         """Core seconds of all attempts."""
@@ -249,7 +251,7 @@ class RunPace:
         self._chain = chain
         self._planned = planned
         self._category_of = category_of
-        self._widths = Widths()
+        self._widths = ConcurrencyHistory()
         self._rate = Rate(started)
         self._last = started
         self._ended = 0.0
@@ -328,7 +330,7 @@ class RunPace:
     def _utilisation(statistics: Statistics, begun: float, elapsed: float) -> float | None:
         if statistics.cores * elapsed <= 0:
             return None
-        used = statistics.used(shared=statistics.is_crowded)
+        used = statistics.used(shared=statistics.is_oversubscribed)
         held = used / statistics.seconds if statistics.seconds > 0 else 1.0
         return min(1.0, (used + begun * held) / (statistics.cores * elapsed))
 
@@ -348,7 +350,7 @@ class LiveCountersWriter:
     def publish(self, statistics: Statistics) -> None:
         """Writes the counters if they have changed. Errors are ignored: the ledger's writer reports a full disk."""
         running = {name: totals.running for name, totals in statistics.categories.items() if totals.running}
-        moment = LiveCounters(os.getpid(), statistics.running, running, statistics.is_crowded)
+        moment = LiveCounters(os.getpid(), statistics.running, running, statistics.is_oversubscribed)
         encoded = msgspec.msgpack.encode(moment)
         if len(encoded) > _MOST_BYTES - _SIZE.size:  # too many categories or too long names: publish the total only
             encoded = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))

@@ -19,8 +19,17 @@ from shoal.ledger.file import LedgerReader
 from shoal.ledger.records import NONE_ASKED, RunStarted, TaskEnded, TasksPlanned, TaskStarted, ThrottleDecided, decode
 from shoal.ledger.run_fold import UNKNOWN, RunFold, Sums, within
 from shoal.ledger.statistics import read_live_counters
-from shoal.ledger.views.core_use import Crowding
-from shoal.ledger.views.pace import MOST_LINKED, CategoryPace, Chain, Longest, Progress, Rate, Widths, longest_of
+from shoal.ledger.views.core_use import Oversubscription
+from shoal.ledger.views.pace import (
+    MOST_LINKED,
+    CategoryPace,
+    Chain,
+    ConcurrencyHistory,
+    Longest,
+    Progress,
+    Rate,
+    longest_of,
+)
 from shoal.ledger.views.throttle import ThrottleDecisions
 from shoal.ledger.workspace import LockHolder, Workspace
 
@@ -153,8 +162,8 @@ class RunStatus(RunFold):
         self._cannot_run: tuple[tuple[int, ...], set[int]] = ((), set())
         """Tasks that depend on a failed or cancelled one, with the counters for which they were computed (a cache
         key)."""
-        self._widths = Widths()
-        self._crowding = Crowding()
+        self._widths = ConcurrencyHistory()
+        self._oversubscription = Oversubscription()
         """Overlap of the attempts that have ended."""
         self._rate = Rate(self.last_time)
         self._longest: tuple[int, Longest] | None = None
@@ -196,7 +205,7 @@ class RunStatus(RunFold):
             key = self.category_of.get(task, UNKNOWN), self.special_cores.of(task, NONE_ASKED)
             self._spent_apart.setdefault(key, CoreTime()).add(inside, cpu)
         self._widths.add(record.ended - origin - inside, record.ended - origin)
-        self._crowding.add(record.started, record.ended, self._cores_of(task))
+        self._oversubscription.add(record.started, record.ended, self._cores_of(task))
         if self.keeps_all:
             self.last[task] = record
             self.attempts[task] = self.attempts.get(task, 0) + 1
@@ -338,11 +347,11 @@ class RunStatus(RunFold):
             name = self.category_of.get(task, UNKNOWN)
             key = name, self.special_cores.of(task, self._named(name).asked())
             kinds.setdefault(key, CoreTime()).begun += within(begun, last, self.origin)
-        shared = self.is_crowded()
+        shared = self.is_oversubscribed()
         return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
 
-    def _ended_together(self) -> Crowding:
-        return self._crowding
+    def _oversubscription_of_ended(self) -> Oversubscription:
+        return self._oversubscription
 
     def _cores_of(self, task: int) -> float:
         """Cores that a task requests, or one."""

@@ -73,7 +73,7 @@ class Oracle:
         self.learned = learned
         self.capacity = capacity
         self.draining = False
-        self.lives = [TaskHistory() for _ in range(len(graph))]
+        self.histories = [TaskHistory() for _ in range(len(graph))]
         self.needs = direct_needs(graph)
         self.fresh: dict[int, TaskResult] = {}
         """Results of this event that are the first ones of a current attempt."""
@@ -96,17 +96,17 @@ class Oracle:
         match event:
             case TasksReady(tasks):
                 for task in tasks:
-                    self.lives[task].announced = True
+                    self.histories[task].announced = True
             case TasksEnded(results):
                 for result in results:
-                    life = self.lives[result.task]
-                    if life.running and life.attempt == result.attempt:
-                        life.running = False
+                    history = self.histories[result.task]
+                    if history.running and history.attempt == result.attempt:
+                        history.running = False
                         self.fresh[result.task] = result
             case TaskGrew(task, attempt, amount, resource=name):
-                life = self.lives[task]
-                if life.running and life.attempt == attempt:
-                    life.sizes[name] = amount
+                history = self.histories[task]
+                if history.running and history.attempt == attempt:
+                    history.sizes[name] = amount
                     self.grown[task] = (attempt, name)
             case CancelRequested(tasks):
                 self._note_cancels(tasks)
@@ -119,11 +119,11 @@ class Oracle:
 
     def _note_cancels(self, tasks: list[int]) -> None:
         for task in tasks:
-            life = self.lives[task]
+            history = self.histories[task]
             self.asked.add(task)
-            if life.running and not life.unwanted:
-                life.unwanted = True
-                self.to_kill[task] = life.attempt
+            if history.running and not history.unwanted:
+                history.unwanted = True
+                self.to_kill[task] = history.attempt
 
     def after(self, now: float, commands: list[Command]) -> None:
         for command in commands:
@@ -136,51 +136,51 @@ class Oracle:
 
     def _on_start(self, now: float, command: Start) -> None:
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
-            life = self.lives[task]
+            history = self.histories[task]
             self._expect_open(task, "started")
-            if self.draining or not life.announced or life.running:
+            if self.draining or not history.announced or history.running:
                 raise Violation(f"task {task} starts while draining, before it is ready, or twice at the same time")
-            if attempt != life.attempt + 1:
-                raise Violation(f"task {task}: attempt {attempt} follows attempt {life.attempt}")
-            if now < life.not_before:
-                raise Violation(f"task {task} starts at {now}, before its retry delay ends at {life.not_before}")
-            missing = [other for other in self.needs[task] if self.lives[other].end != "accepted"]
+            if attempt != history.attempt + 1:
+                raise Violation(f"task {task}: attempt {attempt} follows attempt {history.attempt}")
+            if now < history.not_before:
+                raise Violation(f"task {task} starts at {now}, before its retry delay ends at {history.not_before}")
+            missing = [other for other in self.needs[task] if self.histories[other].end != "accepted"]
             if missing:
                 raise Violation(f"task {task} starts before its dependencies {missing} are done")
-            life.attempt, life.running = attempt, True
-            life.sizes = dict(zip(SIZED, command.sizes, strict=True))
+            history.attempt, history.running = attempt, True
+            history.sizes = dict(zip(SIZED, command.sizes, strict=True))
 
     def _on_accept(self, now: float, command: Accept) -> None:
         self._expect_open(command.task, "accepted")
         result = self.fresh.pop(command.task, None)
         if result is None or result.attempt != command.attempt or result.outcome is not AttemptOutcome.OK:
             raise Violation(f"{command} without a success of the current attempt: {result}")
-        self.lives[command.task].end = "accepted"
+        self.histories[command.task].end = "accepted"
 
     def _on_retry(self, now: float, command: Retry) -> None:
-        task, life = command.task, self.lives[command.task]
+        task, history = command.task, self.histories[command.task]
         self._expect_open(task, "retried")
-        if life.unwanted or self._is_charged_off(task, command.attempt, command.outcome):
-            raise Violation(f"{command} although the task is cancelled, out of attempts, or too large: {life}")
+        if history.unwanted or self._is_charged_off(task, command.attempt, command.outcome):
+            raise Violation(f"{command} although the task is cancelled, out of attempts, or too large: {history}")
         if not 0 <= command.delay <= LONGEST_DELAY:
             raise Violation(f"{command} waits too long")
-        life.not_before = now + command.delay
+        history.not_before = now + command.delay
 
     def _on_give_up(self, now: float, command: GiveUp) -> None:
-        task, life = command.task, self.lives[command.task]
+        task, history = command.task, self.histories[command.task]
         self._expect_open(task, "given up")
-        if life.running or command.attempt != life.attempt:
-            raise Violation(f"{command} while attempt {life.attempt} is current, running: {life.running}")
+        if history.running or command.attempt != history.attempt:
+            raise Violation(f"{command} while attempt {history.attempt} is current, running: {history.running}")
         if command.outcome is AttemptOutcome.CANCELLED:
             if task not in self.asked:
                 raise Violation(f"{command} without a request to cancel it")
             self.fresh.pop(task, None)
         elif task in self.fresh:
             if not self._is_charged_off(task, command.attempt, command.outcome):
-                raise Violation(f"{command} with attempts left: {life}")
+                raise Violation(f"{command} with attempts left: {history}")
         elif not self._too_large(task):
-            raise Violation(f"{command} without a cause: {life}")
-        life.end = command.outcome.value
+            raise Violation(f"{command} without a cause: {history}")
+        history.end = command.outcome.value
 
     def _on_kill(self, now: float, command: Kill) -> None:
         if command.outcome is AttemptOutcome.EXHAUSTED:
@@ -193,7 +193,7 @@ class Oracle:
 
     def _is_charged_off(self, task: int, attempt: int, outcome: AttemptOutcome) -> bool:
         """Applies the fresh result of the task; returns whether that was its last attempt."""
-        life, result = self.lives[task], self.fresh.pop(task, None)
+        history, result = self.histories[task], self.fresh.pop(task, None)
         if result is None or result.outcome is not outcome or result.attempt != attempt or outcome is AttemptOutcome.OK:
             raise Violation(f"task {task}: {outcome} of attempt {attempt} is not what was reported: {result}")
         if outcome is AttemptOutcome.UNBEGUN:
@@ -202,14 +202,14 @@ class Oracle:
             # The scheduler chose the size: the task is out of attempts only if it was allocated the node's whole
             # capacity.
             name = self.doomed_by[task]
-            life.exhausted[name] = max(life.exhausted.get(name, 0), life.sizes[name])
-            spent = any(size >= self.capacity.get(name) for name, size in life.exhausted.items())
+            history.exhausted[name] = max(history.exhausted.get(name, 0), history.sizes[name])
+            spent = any(size >= self.capacity.get(name) for name, size in history.exhausted.items())
         elif outcome is AttemptOutcome.LOST:
-            life.losses += 1
-            spent = life.losses > MOST_LOSSES
+            history.losses += 1
+            spent = history.losses > MOST_LOSSES
         else:
-            life.failures += 1
-            spent = life.failures > self.graph.profile_of(task).retries
+            history.failures += 1
+            spent = history.failures > self.graph.profile_of(task).retries
         return spent or self._too_large(task)
 
     def _too_large(self, task: int) -> bool:
@@ -220,45 +220,45 @@ class Oracle:
         return bool(lacking) or any(not self.capacity.get(name) for name in learned)
 
     def _expect_open(self, task: int, verb: str) -> None:
-        if self.lives[task].end:
-            raise Violation(f"task {task} is {verb} after its end: {self.lives[task].end}")
+        if self.histories[task].end:
+            raise Violation(f"task {task} is {verb} after its end: {self.histories[task].end}")
 
     def cancelled_waiting(self, task: int) -> None:
         """The user cancelled a task that was not ready yet."""
         self._expect_open(task, "cancelled")
-        if self.lives[task].announced:
+        if self.histories[task].announced:
             raise Violation(f"task {task} is cancelled as waiting although the scheduler has it")
         self.asked.add(task)
-        self.lives[task].end = AttemptOutcome.CANCELLED.value
+        self.histories[task].end = AttemptOutcome.CANCELLED.value
 
     def finish(self, status: bytearray) -> dict[str, int]:
         """Checks that oracle and dependency tracker agree on the end of every task; returns the number of tasks by kind
         of end."""
         ends: dict[str, int] = {}
         for task in topological_order(self.graph):
-            life = self.lives[task]
+            history = self.histories[task]
             if self.graph.actions[task] is None:
                 continue
-            if not life.end and any(
-                self.lives[other].end not in ("", "accepted", "queued") for other in self.needs[task]
+            if not history.end and any(
+                self.histories[other].end not in ("", "accepted", "queued") for other in self.needs[task]
             ):
-                life.end = "doomed"
-            if not life.end:
+                history.end = "doomed"
+            if not history.end:
                 if not self.draining:
-                    raise Violation(f"task {task} never ended: {life}")
-                life.end = "queued"
+                    raise Violation(f"task {task} never ended: {history}")
+                history.end = "queued"
             expected = {
                 "accepted": (TaskStatus.DONE,),
                 "doomed": (TaskStatus.DOOMED,),
                 "queued": (TaskStatus.READY, TaskStatus.WAITING),
             }
-            if status[task] not in expected.get(life.end, (TaskStatus.FAILED,)):
+            if status[task] not in expected.get(history.end, (TaskStatus.FAILED,)):
                 raise Violation(
-                    f"task {task} is {life.end}, but {TaskStatus(status[task]).name} for the dependency tracker"
+                    f"task {task} is {history.end}, but {TaskStatus(status[task]).name} for the dependency tracker"
                 )
-            if life.running or (life.end == "doomed" and life.attempt):
-                raise Violation(f"task {task} is {life.end} although it ran or still runs: {life}")
-            ends[life.end] = ends.get(life.end, 0) + 1
+            if history.running or (history.end == "doomed" and history.attempt):
+                raise Violation(f"task {task} is {history.end} although it ran or still runs: {history}")
+            ends[history.end] = ends.get(history.end, 0) + 1
         return dict(sorted(ends.items()))
 
 

@@ -167,7 +167,7 @@ def test_who_asks_for_none_beside_others_that_do_shares_cores_under_a_throttle()
     records: list[Record] = [started(5, cores=1.0), MERGE, planned(["merge"] * 5), none, *ends, over(10.0)]
     assert view_of(*records).held().tolist() == [1.0] * 4
     crowded = view_of(records[0], THROTTLE, *records[1:])
-    assert crowded.is_crowded()
+    assert crowded.is_oversubscribed()
     assert crowded.held().tolist() == [0.25] * 4
 
 

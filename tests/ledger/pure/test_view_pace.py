@@ -14,7 +14,7 @@ from shoal.core.quantities import show_share, span, time_left
 from shoal.ledger.records import Record, TasksCancelled, TaskStarted, ThrottleDecided
 from shoal.ledger.statistics import PlannedChain, RunPace, Statistics
 from shoal.ledger.status import RunStatus
-from shoal.ledger.views.pace import SLICES, CategoryPace, KnownProgress, Longest, Rate, Widths, progress_of
+from shoal.ledger.views.pace import SLICES, CategoryPace, ConcurrencyHistory, KnownProgress, Longest, Rate, progress_of
 from shoal.ledger.views.progress import progress
 from shoal.ledger.views.throttle import throttle_note
 from support.graphs import graph_of
@@ -70,7 +70,7 @@ def test_what_cannot_run_any_more_is_not_waited_for() -> None:
     until=st.floats(1.0, 100.0),
 )
 def test_widths_add_up_to_the_time_that_tasks_ran(spans: list[tuple[float, float]], until: float) -> None:
-    widths = Widths()
+    widths = ConcurrencyHistory()
     for begin, length in spans:
         widths.add(begin, begin + length)
     inside = sum(max(0.0, min(until, begin + length) - min(until, begin)) for begin, length in spans)

@@ -239,7 +239,7 @@ def test_what_nodes_have_offered_is_the_same_for_the_run_and_its_readers(tmp_pat
     view = RunView()
     read_into(view, LedgerTail(str(path)))
     assert roll.core_seconds(BEGAN, BEGAN + 4.0) == 1 * 4.0 + 2 * 1.0
-    assert sum(cores * (end - begin) for _, cores, begin, end in view.there(BEGAN + 4.0)) == 1 * 4.0 + 2 * 1.0
+    assert sum(cores * (end - begin) for _, cores, begin, end in view.presence(BEGAN + 4.0)) == 1 * 4.0 + 2 * 1.0
 
 
 def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> None:

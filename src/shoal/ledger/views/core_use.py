@@ -162,12 +162,12 @@ def unexplained(said: Floats, known: Floats, there: Floats) -> Floats:
     return found
 
 
-CROWDED = 1.02
+OVERSUBSCRIBED = 1.02
 """Tasks share cores if they were allocated at least this multiple of the available cores."""
 _PIECES, _FINEST = 256, 1 / 64
 
 
-class Crowding:
+class Oversubscription:
     """Overlap of attempts: their allocated cores over time. O(1) per attempt, constant size."""
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ class Crowding:
         """Core seconds of these changes within the interval."""
         self._first = self._last = 0
 
-    def copy(self) -> Crowding:
-        other = Crowding()
+    def copy(self) -> Oversubscription:
+        other = Oversubscription()
         other._width, other._first, other._last = self._width, self._first, self._last
         other._steps, other._inside = self._steps.copy(), self._inside.copy()
         return other
@@ -210,7 +210,7 @@ class Crowding:
             for at in np.unique(places).tolist():
                 self._change(at, float(steps[at - first]), float(inside[at - first]))
 
-    def is_crowded(self, cores: float) -> bool:
+    def is_oversubscribed(self, cores: float) -> bool:
         held = fits = running = 0.0
         there, before = cores * self._width, self._first
         for at in sorted(self._steps):
@@ -222,7 +222,7 @@ class Crowding:
             fits += min(here, there)
             running += self._steps[at]
             before = at + 1
-        return cores > 0 and held > CROWDED * fits
+        return cores > 0 and held > OVERSUBSCRIBED * fits
 
     def _change(self, at: int, step: float, inside: float) -> None:
         self._steps[at] = self._steps.get(at, 0.0) + step

@@ -58,7 +58,7 @@ class LiveCounters(msgspec.Struct, frozen=True, array_like=True):
     categories: dict[str, int]
     """The same by category, without categories that have no running task."""
     crowded: bool = False
-    """More tasks ran together than there are cores; see `Statistics.is_crowded`."""
+    """More tasks ran together than there are cores; see `Statistics.is_oversubscribed`."""
 
 
 class CategoryPace(msgspec.Struct):
@@ -281,7 +281,7 @@ def _deviation(widths: Sequence[float]) -> float:
     return sqrt(sum((width - mean) ** 2 for width in widths) / len(widths))
 
 
-class Widths:
+class ConcurrencyHistory:
     """Concurrency over the elapsed time; O(1) per interval, constant size.
 
     The area under a step function up to time `t` is `t` times the sum of the steps so far, minus the sum of steps times

@@ -23,7 +23,7 @@ from shoal.ledger.views.attempts import (
     PackedNames,
     columns_of,
 )
-from shoal.ledger.views.core_use import Crowding, are_declared, as_cores
+from shoal.ledger.views.core_use import Oversubscription, are_declared, as_cores
 
 _PIECE = 1 << 16
 _MOST_LOOKED_AT = 4 * _PIECE
@@ -79,11 +79,11 @@ class RunView(RunFold):
         self.depths: tuple[tuple[int, int], Ints] | None = None
         """Cached depths of tasks in the graph, with the number of links and tasks for which they are valid; see
         `shoal.ledger.views.waits`."""
-        self._word = GrowingColumn("i4")
+        self._final_row = GrowingColumn("i4")
         """By task: the row of its last final attempt plus one; 0 for a task that has not ended."""
         self._held: tuple[int, bool, Floats] | None = None
         """Cached result with its key: number of attempts, and whether they shared cores."""
-        self._crowding = 0, Crowding()
+        self._oversubscription = 0, Oversubscription()
         """With the number of attempts that it includes."""
         self._most_memory = ConcurrentPeak()
 
@@ -109,11 +109,11 @@ class RunView(RunFold):
 
     def _declare(self, category: str, amounts: dict[str, int]) -> None:
         super()._declare(category, amounts)
-        self._held, self._crowding = None, (0, Crowding())
+        self._held, self._oversubscription = None, (0, Oversubscription())
 
     def _ask_cores(self, record: CoresAsked) -> None:
         super()._ask_cores(record)
-        self._held, self._crowding = None, (0, Crowding())
+        self._held, self._oversubscription = None, (0, Oversubscription())
 
     def settle(self) -> None:
         """Moves buffered records into the columns. Every query calls this first."""
@@ -130,20 +130,20 @@ class RunView(RunFold):
             codes[codes < 0] = self._code(UNKNOWN)
         first = len(self.attempts)
         self.attempts.add(batch, codes)
-        self._note_words(batch, first)
+        self._note_final_rows(batch, first)
         if self.unwanted:
             self.unwanted.difference_update(batch.task[batch.final].tolist())
         self.last_time = max(self.last_time, float(batch.ended.max()))
 
-    def _note_words(self, batch: EndColumns, first: int) -> None:
+    def _note_final_rows(self, batch: EndColumns, first: int) -> None:
         """Only the last final attempt of a task stays final: a result may be lost with a node, and the task may fail
         when it runs again."""
         rows = np.flatnonzero(batch.final)
         if not len(rows):
             return
         tasks, places = batch.task[rows], first + rows + 1
-        self._word.reach(int(tasks.max()) + 1)
-        words = self._word.values
+        self._final_row.reach(int(tasks.max()) + 1)
+        words = self._final_row.values
         before = words[tasks]
         words[tasks] = places
         again = words[tasks] != places
@@ -180,7 +180,7 @@ class RunView(RunFold):
         return 0 <= task < len(self._category_of) and bool(self._category_of.values[task])
 
     def is_over(self, task: int) -> bool:
-        return 0 <= task < len(self._word) and bool(self._word.values[task])
+        return 0 <= task < len(self._final_row) and bool(self._final_row.values[task])
 
     def ended(self) -> int:
         self.settle()
@@ -214,13 +214,13 @@ class RunView(RunFold):
         found[rows] = are_declared(asked)
         return found
 
-    def _ended_together(self) -> Crowding:
-        rows, (known, crowding) = self.attempts, self._crowding
+    def _oversubscription_of_ended(self) -> Oversubscription:
+        rows, (known, oversubscription) = self.attempts, self._oversubscription
         if known < len(rows):
             cores = self.cores_of(rows.task[known:], rows.category[known:])
-            crowding.add_all(rows.started[known:], rows.ended[known:], cores)
-            self._crowding = len(rows), crowding
-        return crowding
+            oversubscription.add_all(rows.started[known:], rows.ended[known:], cores)
+            self._oversubscription = len(rows), oversubscription
+        return oversubscription
 
     def most_memory(self) -> float:
         """Maximum memory of concurrent attempts in bytes, if each used its peak during its whole time."""
@@ -230,7 +230,7 @@ class RunView(RunFold):
 
     def held(self) -> Floats:
         """Cores of each attempt: the declared number, or one; the used cores where cores were shared."""
-        rows, crowded = self.attempts, self.is_crowded()
+        rows, crowded = self.attempts, self.is_oversubscribed()
         if self._held is None or self._held[:2] != (len(rows), crowded):
             found = self.cores_of(rows.task, rows.category)
             if crowded:
@@ -251,7 +251,7 @@ class RunView(RunFold):
         for tasks in self._find_doomed(rows.task[rows.final & (rows.outcome != 0)]):
             found[tasks[tasks < len(found)]] = True
         found &= self._category_of.values > 0
-        word = self._word.values[: len(found)]
+        word = self._final_row.values[: len(found)]
         found[: len(word)] &= word == 0
         if self.unwanted:
             found[[task for task in self.unwanted if task < len(found)]] = False

@@ -375,7 +375,7 @@ def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None
     """All nodes that took part. `until` is given for a run in progress; with `needs` the ready tasks are known."""
     view.settle()
     rows, last = view.attempts, view.until(until)
-    there, is_live = view.there(last), view.is_in_progress(until)
+    there, is_live = view.presence(last), view.is_in_progress(until)
     size = 1 + max((*view.nodes, int(rows.node.max(initial=0))), default=0)
     ok = (rows.outcome == 0) & rows.final
     work = np.bincount(rows.node, view.held() * view.within(), size)
@@ -413,7 +413,7 @@ def standing_rows(view: RunView) -> list[dict[str, Any]]:
     return [
         {"name": node.name, **_moved(node.last_report), **_standing(view, number, node, None)}
         for number, node in sorted(view.nodes.items())
-        if number != LOCAL and node.is_there
+        if number != LOCAL and node.is_present
     ]
 
 

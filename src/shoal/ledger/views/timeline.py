@@ -113,7 +113,7 @@ class Timeline(msgspec.Struct, frozen=True):
     values at its end."""
     total: int
     crowded: bool
-    """See `RunFold.is_crowded`."""
+    """See `RunFold.is_oversubscribed`."""
     untold: Floats
     """Allocated cores that nodes of a cluster reported and no known attempt explains; not in `cores`."""
 
@@ -205,7 +205,7 @@ def timeline(
         done,
         failed,
         total,
-        view.is_crowded(),
+        view.is_oversubscribed(),
         untold,
     )
 
@@ -237,7 +237,7 @@ def held_now(view: RunView, codes: Ints) -> Floats:
     """Cores of the running attempts, which have these categories; see `RunView.held`."""
     tasks = np.array(list(view.running), np.int64)
     found = view.cores_of(tasks, codes)
-    if view.is_crowded():
+    if view.is_oversubscribed():
         usual = _means(view, view.held())
         usual[np.bincount(view.attempts.category, view.within(), len(usual)) <= 0] = 1.0  # no measurement yet
         found = np.where(view.declare_cores(tasks, codes), found, usual[codes])
@@ -253,7 +253,7 @@ def _means(view: RunView, values: Floats) -> Floats:
 
 def capacity_over(view: RunView, edges: Floats) -> Floats:
     """Cores of the present nodes."""
-    found = np.array(view.there(view.origin + float(edges[-1]))).reshape(-1, 4)
+    found = np.array(view.presence(view.origin + float(edges[-1]))).reshape(-1, 4)
     cores, begins, ends = found[:, 1], view.after(found[:, 2]), view.after(found[:, 3])
     return total_over(begins, ends, cores, edges)
 

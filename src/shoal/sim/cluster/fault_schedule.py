@@ -72,9 +72,9 @@ class FaultInjectionRun(FaultyRun):
             raise Violation(f"done after {self.tally.last_end} seconds, less than the lower bound of {least}")
 
     def _look(self, one: None, other: None) -> None:
-        self.oracle.look_around()
+        self.oracle.check_over_time()
         if self.now - (self.oracle.healed_at or 0.0) > LONGEST_RUN and self.mix is CALM:
-            raise Violation(f"the run makes no progress: {self.oracle.whereabouts()}")
+            raise Violation(f"the run makes no progress: {self.oracle.unfinished_tasks()}")
         if self.store.left:
             self.at(self.now + BETWEEN_LOOKS, self._look, None, None)
 
@@ -147,9 +147,9 @@ class FaultInjectionRun(FaultyRun):
         fresh = node + self.spec.nodes
         self.join(fresh, self.spec.kind(fresh % self.spec.nodes))
         self.announce()
-        self.tell(fresh, QueueNearlyEmpty(self._little_left))
+        self.deliver(fresh, QueueNearlyEmpty(self._little_left))
         self.trace.saw("came back")
-        self.find_homes()
+        self.place_waiting()
 
     def _strike_slow_nodes(self) -> None:
         node = self._any_node()
@@ -164,13 +164,13 @@ class FaultInjectionRun(FaultyRun):
         node = self._any_node()
         if node is None or self.members[node].broker.draining:
             return
-        self.tell(node, DrainRequested())
+        self.deliver(node, DrainRequested())
         for activity in list(self.activities[node].values()):
             if not activity.over:
                 self.break_off(activity, AttemptOutcome.LOST, self.chance.uniform(0.0, 0.1))
         stays = self.scenario.can_lose_a_node_for_good() and self.chance.random() < self.mix.stays_full
         if not stays or not self._others_have_room(node):
-            self.at(self.now + self.chance.expovariate(1.0), self.tell, node, DrainEnded())
+            self.at(self.now + self.chance.expovariate(1.0), self.deliver, node, DrainEnded())
 
     def _others_have_room(self, node: int) -> bool:
         return any(other != node and not member.broker.draining for other, member in self.members.items())
@@ -184,10 +184,10 @@ class FaultInjectionRun(FaultyRun):
 
     def _resize(self, node: int, capacity: Resources) -> None:
         self.capacity[node] = capacity
-        self.tell(node, CapacityChanged(capacity))
+        self.deliver(node, CapacityChanged(capacity))
         if any(profile.prefers for profile in self.work.profiles):
             self.announce()  # otherwise others would repeatedly push tasks that do not fit any more
-        self.find_homes()
+        self.place_waiting()
 
     def _strike_cancels(self) -> None:
         """The user cancels one task, some tasks, or a task with all its dependents."""
@@ -203,15 +203,15 @@ class FaultInjectionRun(FaultyRun):
             self.at(self.store_up, self._cancel, tasks, None)
             return
         for task in tasks:
-            self.oracle.lives[task].cancelled = True
+            self.oracle.histories[task].cancelled = True
         held = self.store.cancel(tasks)
         for node in self.known:
-            self.notify(node, self.tell, CancelRequested(held))
+            self.notify(node, self.deliver, CancelRequested(held))
 
     def _strike_policy_changes(self) -> None:
         policy = self.chance.choice(list(POLICIES))
         for node in self.known:
-            self.notify(node, self.tell, PolicyChanged(policy))
+            self.notify(node, self.deliver, PolicyChanged(policy))
 
     def _strike_stalls(self) -> None:
         node = self._any_node()

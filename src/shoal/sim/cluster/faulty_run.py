@@ -94,7 +94,7 @@ class FaultyRun(ClusterRun):
 
     # ---- events and commands of nodes ----------------------------------------------------------------------------
 
-    def tell(self, node: int, event: Event) -> None:
+    def deliver(self, node: int, event: Event) -> None:
         member = self.members.get(node)
         if member is None:
             return
@@ -107,13 +107,13 @@ class FaultyRun(ClusterRun):
         if len(self.trace.entries) > MOST_EVENTS:
             raise Violation("the run does not end")
         self.oracle.after(node, event, commands)
-        self.obey(node, commands)
+        self.execute_commands(node, commands)
         self.oracle.idleness.after(node)
 
     def wake(self, node: int, when: float) -> None:
         """Wakes the node as the agent does: by one alarm, after the messages that have arrived."""
         if node in self.members and node not in self._stalled and self.alarms[node].goes_off(self.now):
-            self.tell(node, TimePassed())
+            self.deliver(node, TimePassed())
 
     def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
         """A message arrives at the node, as an action and its argument."""
@@ -135,10 +135,10 @@ class FaultyRun(ClusterRun):
         for action, argument in stall.messages:
             action(node, argument)
         for event in stall.events:
-            self.tell(node, event)
+            self.deliver(node, event)
         self.wake(node, self.now)
 
-    def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
+    def execute_commands(self, node: int, commands: Sequence[MemberCommand]) -> None:
         accepted: list[tuple[int, int]] = []
         for command in commands:
             match command:
@@ -221,29 +221,29 @@ class FaultyRun(ClusterRun):
         tickets = placeable.tickets
         self.store.owned([ticket.task for ticket in tickets], node)
         if tickets:
-            self._watch_what_is_left()
+            self._watch_ready_count()
         member = self.members.get(node)
         if self.scenario.direct:
             if tickets or (member is not None and member.broker.awaiting_ready):
-                self.tell(node, TasksPlaced(tickets, placeable.holdings))
+                self.deliver(node, TasksPlaced(tickets, placeable.holdings))
         elif tickets:
-            self.notify(node, self.tell, TasksPlaced(tickets, placeable.holdings))
+            self.notify(node, self.deliver, TasksPlaced(tickets, placeable.holdings))
 
-    def _watch_what_is_left(self) -> None:
+    def _watch_ready_count(self) -> None:
         ready, cores = self.store.ready_count, self.tally.cores
         little = ready < cores if self._little_left else ready < cores // 2
         if little != self._little_left:
             self._little_left = little
             for node in self.known:
-                self.notify(node, self.tell, QueueNearlyEmpty(little))
+                self.notify(node, self.deliver, QueueNearlyEmpty(little))
 
     def _give_up(self, node: int, command: GiveUp) -> None:
         if command.outcome is AttemptOutcome.MISSING:
-            self.place_anew(self.oracle.missing(node, ReadyTask(command.task, command.attempt)), node)
+            self.place_again(self.oracle.missing(node, ReadyTask(command.task, command.attempt)), node)
         else:
             self.oracle.give_up(node, command)
 
-    def place_anew(self, placeable: ReadyBatch, node: int) -> None:
+    def place_again(self, placeable: ReadyBatch, node: int) -> None:
         if not placeable.tickets:
             return
         if not self.known:
@@ -251,18 +251,18 @@ class FaultyRun(ClusterRun):
             return
         chosen = node if node in self.known else self.chance.choice(list(self.known))
         self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
-        self.notify(chosen, self.tell, TasksPlaced(placeable.tickets, placeable.holdings))
+        self.notify(chosen, self.deliver, TasksPlaced(placeable.tickets, placeable.holdings))
 
     def _hand_back(self, node: int, command: HandBack) -> None:
         again = self.oracle.hand_back(node, command.ticket)
         if again is not None and command.for_room and node in self.known:
             self.store.owned([again.task], node)
             ticket = msgspec.structs.replace(again, cramped=command.ticket.cramped)
-            self.notify(node, self.tell, TasksPlaced([ticket]))
+            self.notify(node, self.deliver, TasksPlaced([ticket]))
         elif again is not None:
-            self.find_another(node, again)
+            self.find_larger_node(node, again)
 
-    def find_another(self, node: int, ticket: ReadyTask) -> None:
+    def find_larger_node(self, node: int, ticket: ReadyTask) -> None:
         """Finds a node that is large enough now; if there is none, the task waits until one joins or grows."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [other for other in self.known if not request.lacking_in(self.capacity[other])]
@@ -271,17 +271,17 @@ class FaultyRun(ClusterRun):
             return
         chosen = self.chance.choice(able)
         self.store.owned([ticket.task], chosen)
-        self.notify(chosen, self.tell, TasksPlaced([ticket]))
+        self.notify(chosen, self.deliver, TasksPlaced([ticket]))
 
-    def find_homes(self) -> None:
+    def place_waiting(self) -> None:
         """Places waiting tasks again, after nodes have joined or grown."""
         unplaceable, self.unplaceable = self.unplaceable, []
         for ticket in unplaceable:
             if self.oracle.is_current(ticket):
-                self.find_another(NOBODY, ticket)
+                self.find_larger_node(NOBODY, ticket)
         unplaced, self.unplaced = self.unplaced, []
         for placeable in unplaced:
-            self.place_anew(placeable, NOBODY)
+            self.place_again(placeable, NOBODY)
 
     # ---- membership ----------------------------------------------------------------------------------------------
 
@@ -298,13 +298,13 @@ class FaultyRun(ClusterRun):
         self.announce()
         for owner, tickets in promised.items():
             self.notify(owner, self._offer, tickets)
-        self.place_anew(placeable, NOBODY)
+        self.place_again(placeable, NOBODY)
 
     def announce(self) -> None:
         """Sends the list of known nodes to all of them."""
         self.roster = Roster(self.known, {node: self.capacity[node] for node in self.known})
         for node in self.known:
-            self.notify(node, self.tell, PeersChanged(self.roster))
+            self.notify(node, self.deliver, PeersChanged(self.roster))
 
     def _offer(self, node: int, tickets: list[ReadyTask]) -> None:
         """Offers a node the tasks that a failed node should have sent to it: it claims those that it does not have."""
@@ -315,7 +315,7 @@ class FaultyRun(ClusterRun):
                 self.ask(node, self._claim, lacking)
 
     def _claim(self, node: int, tickets: list[ReadyTask]) -> None:
-        self.place_anew(self.oracle.claim(node, tickets), node)
+        self.place_again(self.oracle.claim(node, tickets), node)
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class FaultyRun(ClusterRun):
     def _record_move(self, sender: int, what: tuple[int, TaskTransfer]) -> None:
         receiver, transfer = what
         again = self.oracle.move(sender, receiver, transfer)
-        self.place_anew(again, sender)
+        self.place_again(again, sender)
         if sender in self.known and receiver in self.known and sender in self.members:
             self.tally.transfer(transfer)
             self._transmit(sender, receiver, transfer)
@@ -343,7 +343,7 @@ class FaultyRun(ClusterRun):
             delay = self.spec.latency
             if mix.delays and chance.random() < mix.delays:
                 delay += chance.expovariate(5.0)
-            self.at(self.now + delay, self.reach, receiver, (self.tell, PeerMessageReceived(sender, message)))
+            self.at(self.now + delay, self.reach, receiver, (self.deliver, PeerMessageReceived(sender, message)))
 
     # ---- attempts ------------------------------------------------------------------------------------------------
 
@@ -420,5 +420,5 @@ class FaultyRun(ClusterRun):
             echo = TaskResult(
                 task, activity.attempt, self.chance.choice((AttemptOutcome.OK, outcome)), activity.computing
             )
-            self.at(self.now + self.chance.expovariate(2.0), self.tell, node, TasksEnded([echo], follows))
-        self.tell(node, ended)
+            self.at(self.now + self.chance.expovariate(2.0), self.deliver, node, TasksEnded([echo], follows))
+        self.deliver(node, ended)

@@ -94,7 +94,7 @@ class Idleness:
         if alarm.when > max(goes_on, self.run.now) + ROUNDING:
             raise Violation(f"node {node} searches until {goes_on:g}, but wakes at {alarm.when:g}")
 
-    def look_around(self, since: float) -> None:
+    def check_over_time(self, since: float) -> None:
         """Checks all idle nodes; there are no faults from time `since` on."""
         for node, (idle, unable) in self._idle.items():
             if node in self.run.known and node in self.run.members:
@@ -158,7 +158,7 @@ class ClusterOracle:
 
     def __init__(self, run: FaultyRun) -> None:
         self.run, self.store, self.work = run, run.store, run.work
-        self.lives = [ClusterTaskHistory() for _ in range(len(self.work))]
+        self.histories = [ClusterTaskHistory() for _ in range(len(self.work))]
         self.needs = needs_of(self.work)
         self.holder: dict[int, int] = {}
         self._held: dict[int, list[int]] = {}
@@ -192,9 +192,9 @@ class ClusterOracle:
                 continue
             seen.add(task)
             if result.outcome is AttemptOutcome.LOST:
-                self.lives[task].losses += 1
+                self.histories[task].losses += 1
             elif result.outcome in (AttemptOutcome.FAILED, AttemptOutcome.CRASHED):
-                self.lives[task].failures += 1
+                self.histories[task].failures += 1
 
     def after(self, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
         member = self.run.members[node]
@@ -225,18 +225,18 @@ class ClusterOracle:
         self._held[node] = list(state)
 
     def _expect_cause(self, command: GiveUp) -> None:
-        life = self.lives[command.task]
+        history = self.histories[command.task]
         match command.outcome:
             case AttemptOutcome.CANCELLED:
-                is_just = life.cancelled
+                is_just = history.cancelled
             case AttemptOutcome.FAILED | AttemptOutcome.CRASHED:
-                is_just = life.failures > self.work.profiles[self.work.category[command.task]].retries
+                is_just = history.failures > self.work.profiles[self.work.category[command.task]].retries
             case AttemptOutcome.LOST:
-                is_just = life.losses > MOST_LOSSES
+                is_just = history.losses > MOST_LOSSES
             case _:
                 is_just = command.outcome in (AttemptOutcome.MISSING, AttemptOutcome.NO_ROOM)
         if not is_just:
-            raise Violation(f"{command} without a cause: {life}")
+            raise Violation(f"{command} without a cause: {history}")
 
     def _expect_no_room(self, member: PeerScheduler, command: GiveUp) -> None:
         """Checks that no known node has ever had room for the inputs of the task."""
@@ -254,19 +254,19 @@ class ClusterOracle:
     def started(self, node: int, task: int, attempt: int) -> None:
         if node not in self.run.known:
             return
-        life, standing = self.lives[task], self.store.standing[task]
-        if standing != TaskStanding.READY and not life.cancelled:
+        history, standing = self.histories[task], self.store.standing[task]
+        if standing != TaskStanding.READY and not history.cancelled:
             raise Violation(f"task {task} starts on node {node} although it is {TaskStanding(standing).name}")
-        if attempt <= life.attempt or attempt // STRIDE != self.store.generation[task]:
-            raise Violation(f"task {task}: attempt {attempt} after {life.attempt}, generation {life.generation}")
-        life.attempt = attempt
+        if attempt <= history.attempt or attempt // STRIDE != self.store.generation[task]:
+            raise Violation(f"task {task}: attempt {attempt} after {history.attempt}, generation {history.generation}")
+        history.attempt = attempt
         for other in self.run.known:
             if task in self.run.activities.get(other, ()):
                 raise Violation(f"task {task} starts on node {node} while it runs on node {other}")
         self._check_labels(node, task)
         if self.run.members[node].broker.draining:
             raise Violation(f"task {task} starts on node {node}, which is draining")
-        unmade = [other for other in self.needs[task] if not self.lives[other].made]
+        unmade = [other for other in self.needs[task] if not self.histories[other].made]
         if unmade:
             raise Violation(f"task {task} starts before its dependencies {unmade} are done")
         self._check_files(task)
@@ -316,14 +316,14 @@ class ClusterOracle:
         accepted, placeable = self.store.complete(node, ended)
         self._expect_unchanged(node, before)
         for task in accepted:
-            life = self.lives[task]
-            if life.counted:
+            history = self.histories[task]
+            if history.counted:
                 raise Violation(f"task {task} has a second accepted result")
-            life.counted = life.made = True
+            history.counted = history.made = True
             for file in self.work.outputs_of(task):
                 self.copies[file] = {node}  # the store drops older copies
         if node in self.run.known:
-            refused = [task for task, _ in ended if task not in accepted and not self.lives[task].cancelled]
+            refused = [task for task, _ in ended if task not in accepted and not self.histories[task].cancelled]
             if refused:
                 raise Violation(f"the store rejects results of {refused} from node {node}, which is known")
         if self.store.complete(node, ended) != ([], ReadyBatch([], [])):
@@ -343,17 +343,17 @@ class ClusterOracle:
         self.store.give_up(command.task, command.attempt)
         self._expect_unchanged(node, before)
         if node in self.run.known:
-            self.lives[command.task].cause = command.outcome.value
+            self.histories[command.task].cause = command.outcome.value
 
     def hand_back(self, node: int, ticket: ReadyTask) -> ReadyTask | None:
         before = self._store_state(node)
         again = self.store.hand_back(ticket)
         self._expect_unchanged(node, before)
-        life = self.lives[ticket.task]
-        charged = life.failures, life.losses
+        history = self.histories[ticket.task]
+        charged = history.failures, history.losses
         self._follow()
         if again is not None:
-            life.failures, life.losses = charged
+            history.failures, history.losses = charged
             if (again.failures, again.losses) != charged:
                 raise Violation(f"{again}, but the task has (failures, losses) {charged}")
         self.run.trace.saw("handed back")
@@ -401,14 +401,14 @@ class ClusterOracle:
         return again
 
     def _expect_few_moves(self, ticket: ReadyTask, transfer: TaskTransfer) -> None:
-        life = self.lives[ticket.task]
-        life.moves += 1
-        life.pushes += not transfer.round
-        if life.pushes > 1:
+        history = self.histories[ticket.task]
+        history.moves += 1
+        history.pushes += not transfer.round
+        if history.pushes > 1:
             raise Violation(f"task {ticket.task} is pushed for the second time")
         # A steal share of 1 leaves the victim without a task to start next, so the victim steals back.
-        most = MOST_MOVES if self.run.options.stealing.share <= 0.5 else 3 * len(self.lives)
-        if life.moves > most:
+        most = MOST_MOVES if self.run.options.stealing.share <= 0.5 else 3 * len(self.histories)
+        if history.moves > most:
             raise Violation(f"task {ticket.task} moves between nodes endlessly")
 
     def _store_state(self, node: int) -> tuple[object, ...]:
@@ -427,12 +427,18 @@ class ClusterOracle:
 
     def _follow(self) -> None:
         """Records which tasks the store runs again, and checks that it has a reason."""
-        for task, life in enumerate(self.lives):
+        for task, history in enumerate(self.histories):
             generation = self.store.generation[task]
-            if life.generation != generation:
-                life.generation, life.failures, life.losses, life.moves, life.pushes = generation, 0, 0, 0, 0
-            if life.counted and self.store.standing[task] != TaskStanding.DONE:
-                life.counted = False
+            if history.generation != generation:
+                history.generation, history.failures, history.losses, history.moves, history.pushes = (
+                    generation,
+                    0,
+                    0,
+                    0,
+                    0,
+                )
+            if history.counted and self.store.standing[task] != TaskStanding.DONE:
+                history.counted = False
                 self.run.trace.saw("made again")
                 made = self.work.outputs_of(task)
                 if all(any(self.counts(node) for node in self.copies[file]) for file in made):
@@ -440,29 +446,29 @@ class ClusterOracle:
 
     # ---- over time -----------------------------------------------------------------------------------------------
 
-    def look_around(self) -> None:
+    def check_over_time(self) -> None:
         """Looks for tasks that no scheduler has for too long, and for nodes that are idle while others have tasks for
         them."""
         run, now = self.run, self.run.now
         if self.healed_at is not None:
-            self.idleness.look_around(self.healed_at)
+            self.idleness.check_over_time(self.healed_at)
         elif run.mix is CALM:
-            self.idleness.look_around(0.0)
+            self.idleness.check_over_time(0.0)
         waiting = {ticket.task for ticket in run.unplaceable}
         waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
         most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0
-        for task, life in enumerate(self.lives):
+        for task, history in enumerate(self.histories):
             if self.store.standing[task] != TaskStanding.READY or task in self.holder or task in waiting:
-                life.unheld_since = None
-            elif life.unheld_since is None:
-                life.unheld_since = now
-            elif now - max(life.unheld_since, self.healed_at or 0.0) > most:
+                history.unheld_since = None
+            elif history.unheld_since is None:
+                history.unheld_since = now
+            elif now - max(history.unheld_since, self.healed_at or 0.0) > most:
                 raise Violation(
-                    f"no node has task {task} since {life.unheld_since:g}; for the store it is on node"
+                    f"no node has task {task} since {history.unheld_since:g}; for the store it is on node"
                     f" {self.store.owner[task]}, from {self.store.giver.get(task)}"
                 )
 
-    def whereabouts(self) -> dict[int, str]:
+    def unfinished_tasks(self) -> dict[int, str]:
         """Where the unfinished tasks are, for debugging."""
         found = {}
         for task, standing in enumerate(self.store.standing):
@@ -475,15 +481,15 @@ class ClusterOracle:
     def finish(self) -> dict[str, int]:
         """Checks that every task has ended; returns the number of tasks by kind of end."""
         ends: dict[str, int] = {}
-        for task, life in enumerate(self.lives):
+        for task, history in enumerate(self.histories):
             end = TaskStanding(self.store.standing[task]).name.lower()
             if end in ("waiting", "ready"):
                 raise Violation(f"task {task} is {end} at the end")
             if end == "failed":
-                end = "cancelled" if life.cancelled else life.cause
+                end = "cancelled" if history.cancelled else history.cause
                 if not end:
                     raise Violation(f"task {task} failed without a cause")
-            if end == "done" and not life.counted and self.work.profiles[self.work.category[task]].resources.amounts:
+            if end == "done" and not history.counted and self.work.profiles[self.work.category[task]].resources.amounts:
                 raise Violation(f"task {task} is done, but no result was accepted")
             ends[end] = ends.get(end, 0) + 1
         if self.store.left or self.store.ready_count:

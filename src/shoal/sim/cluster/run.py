@@ -185,17 +185,17 @@ class ClusterRun:
             mine = [tickets[at] for at in share]
             self.store.owned([ticket.task for ticket in mine], node)
             label = to if to not in SUBMISSIONS else ""
-            self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
+            self.deliver(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
         for node in nodes:  # nodes without tasks start to steal
             if not len(self.members[node].tiers) and not self.activities[node]:
-                self.tell(node, TimePassed())
+                self.deliver(node, TimePassed())
 
-    def tell(self, node: int, event: Event) -> None:
+    def deliver(self, node: int, event: Event) -> None:
         member = self.members.get(node)
         if member is not None:
-            self.obey(node, member.handle(self.now, event))
+            self.execute_commands(node, member.handle(self.now, event))
 
-    def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
+    def execute_commands(self, node: int, commands: Sequence[MemberCommand]) -> None:
         """Executes the commands of a scheduler."""
         accepted: list[tuple[int, int]] = []
         for command in commands:
@@ -210,18 +210,18 @@ class ClusterRun:
             elif kind is WakeAt:
                 self.at(command.when, self.wake, node, command.when)  # type: ignore[union-attr]
             else:
-                self._obey_seldom(node, command)
+                self._execute_rare(node, command)
         if accepted:
             if self._waiting_for_store:
                 self.at(self.now + self.spec.store_latency, self.complete, node, accepted)
             else:
                 self.complete(node, accepted)
 
-    def _obey_seldom(self, node: int, command: MemberCommand) -> None:
+    def _execute_rare(self, node: int, command: MemberCommand) -> None:
         match command:
             case GiveUp(task, attempt, outcome):
                 if outcome is AttemptOutcome.MISSING:
-                    self.place_anew(self.store.missing(ReadyTask(task, attempt)), node)
+                    self.place_again(self.store.missing(ReadyTask(task, attempt)), node)
                 else:
                     self.store.give_up(task)
             case Kill(task, attempt):
@@ -229,13 +229,13 @@ class ClusterRun:
                 if activity is not None:
                     activity.over = True
                     self.tally.stopped(self.now, activity)
-                    self.tell(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
+                    self.deliver(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
             case Prefetch(task):
                 self.prefetch(node, task)
             case HandBack(ticket, _, True):
-                self.tell(node, TasksPlaced([ticket]))
+                self.deliver(node, TasksPlaced([ticket]))
             case HandBack(ticket):
-                self.find_another(node, ticket)
+                self.find_larger_node(node, ticket)
             case Retry():
                 pass
 
@@ -243,7 +243,7 @@ class ClusterRun:
         """Wakes a scheduler at the requested time, unless it has changed its timer since."""
         member = self.members.get(node)
         if member is not None and (member.timer == when or member.broker.resting):
-            self.tell(node, TimePassed())
+            self.deliver(node, TimePassed())
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> None:
         """Completes results in the store; the node that sent them places the tasks that became ready."""
@@ -253,33 +253,33 @@ class ClusterRun:
         if not placeable.tickets and (self._waiting_for_store or member is None or not member.broker.awaiting_ready):
             return
         if member is None:
-            self.place_anew(placeable, node)
+            self.place_again(placeable, node)
             return
         if placeable.tickets:
-            self._watch_what_is_left()
-        self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
+            self._watch_ready_count()
+        self.deliver(node, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def _watch_what_is_left(self) -> None:
+    def _watch_ready_count(self) -> None:
         """Informs all nodes when fewer tasks are ready than there are cores, and when that ends."""
         ready, cores = self.store.ready_count, self.tally.cores
         little = ready < cores if self._little_left else ready < cores // 2
         if little != self._little_left:
             self._little_left = little
             for node in list(self.members):
-                self.at(self.now + self.spec.latency, self.tell, node, QueueNearlyEmpty(little))
+                self.at(self.now + self.spec.latency, self.deliver, node, QueueNearlyEmpty(little))
 
-    def place_anew(self, placeable: ReadyBatch, node: int) -> None:
+    def place_again(self, placeable: ReadyBatch, node: int) -> None:
         """Sends tasks without a scheduler to a living node, which places them."""
         if placeable.tickets:
             nodes = sorted(self.members)
             if not nodes:
-                self.at(self.now + 1.0, self.place_anew, placeable, node)
+                self.at(self.now + 1.0, self.place_again, placeable, node)
                 return
             chosen = node if node in self.members else self.random.choice(nodes)
             self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
-            self.tell(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
+            self.deliver(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def find_another(self, node: int, ticket: ReadyTask) -> None:
+    def find_larger_node(self, node: int, ticket: ReadyTask) -> None:
         """Sends a task to a node that is large enough; without such a node the task fails."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [
@@ -292,7 +292,7 @@ class ClusterRun:
             return
         chosen = self.random.choice(able)
         self.store.owned([ticket.task], chosen)
-        self.at(self.now + self.spec.latency, self.tell, chosen, TasksPlaced([ticket]))
+        self.at(self.now + self.spec.latency, self.deliver, chosen, TasksPlaced([ticket]))
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class ClusterRun:
             self.store.moved(message.tickets, sender, receiver)
         self._serial += 1
         self.post.append(
-            (self.now + self.spec.latency, self._serial, self.tell, receiver, PeerMessageReceived(sender, message))
+            (self.now + self.spec.latency, self._serial, self.deliver, receiver, PeerMessageReceived(sender, message))
         )
 
     # ---- attempts ------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class ClusterRun:
                 activity.over = True
                 tally.stopped(self.now, activity)
                 result = TaskResult(task, attempt, outcome, need=need, room=min(most, need))
-                self.at(self.now, self.tell, node, TasksEnded([result]))
+                self.at(self.now, self.deliver, node, TasksEnded([result]))
                 return
             if activity.legs or activity.expects or activity.fetched:
                 self.next_leg(activity)
@@ -408,7 +408,7 @@ class ClusterRun:
         member = self.members[node]
         if self.files.any:
             member.placement.moved(self.now - activity.started - activity.computing, activity.computing)
-        self.obey(node, member.handle(self.now, TasksEnded([result], follows)))
+        self.execute_commands(node, member.handle(self.now, TasksEnded([result], follows)))
 
     def report(self, activity: Activity, outcome: AttemptOutcome) -> None:
-        self.tell(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))
+        self.deliver(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))

@@ -148,7 +148,7 @@ class RunStartSimulation(FaultInjectionRun):
         self.join(node, self.spec.kind(node % self.spec.nodes))
         self._unopened[node] = Unopened(self.members.pop(node), deque(maxlen=MOST_EARLY))
         self.announce()
-        self.find_homes()
+        self.place_waiting()
         self.at(self.now + self.chance.uniform(0.0, 0.2), self._open, node, None)
         self.trace.saw("late nodes")
 
@@ -160,17 +160,17 @@ class RunStartSimulation(FaultInjectionRun):
         if unknown:
             seen = {other: self.capacity[other] for other in self.known if other not in unknown}
             self.at(self.now + self.chance.uniform(0.0, BEAT), self.reach, node, (self._see_nodes, None))
-            self.tell(node, PeersChanged(Roster(seen, seen)))
+            self.deliver(node, PeersChanged(Roster(seen, seen)))
             self.trace.saw("unknown nodes")
         taken = self.store.unowned(node)
-        self.tell(node, CapsChanged({}))
+        self.deliver(node, CapsChanged({}))
         to = self.options.submission if self.options.submission == "all" else ""
-        self.tell(node, TasksPlaced(taken.tickets, taken.holdings, to) if taken.tickets else TimePassed())
+        self.deliver(node, TasksPlaced(taken.tickets, taken.holdings, to) if taken.tickets else TimePassed())
         for action, argument in [*unopened.news, *unopened.early]:
             action(node, argument)
 
     def _see_nodes(self, node: int, _: None) -> None:
-        self.tell(node, PeersChanged(self.roster))
+        self.deliver(node, PeersChanged(self.roster))
 
     def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
         unopened = self._unopened.get(node)
@@ -196,7 +196,7 @@ class RunStartSimulation(FaultInjectionRun):
                 self.now + self.spec.latency + delay,
                 self.reach,
                 receiver,
-                (self.tell, PeerMessageReceived(sender, message)),
+                (self.deliver, PeerMessageReceived(sender, message)),
             )
 
 
