@@ -38,7 +38,7 @@ from shoal.ledger.records import (
     BY_CONTENT,
     BY_TIME,
     DETACHED,
-    NONE_ASKED,
+    NONE_REQUESTED,
     TASKS_CANCELLED,
     CategoriesDeclared,
     CoresAsked,
@@ -101,12 +101,12 @@ def cores_of(graph: Graph, tasks: Sequence[int], categories: CategoriesDeclared)
     """The records for those of these tasks that ask for other cores than their category; mostly there is none. All of
     these tasks run something."""
     usual = {
-        name: dict(amounts).get("cores", NONE_ASKED)
+        name: dict(amounts).get("cores", NONE_REQUESTED)
         for name, amounts in zip(categories.names, categories.resources, strict=True)
     }
     other: dict[int, int] = {}
     for number, profile in enumerate(graph.profiles):
-        asked = profile.resources.get("cores") if profile.declares("cores") else NONE_ASKED
+        asked = profile.resources.get("cores") if profile.declares("cores") else NONE_REQUESTED
         if asked != usual.get(profile.category, asked):
             other[number] = min(asked, _MOST)
     if not other:

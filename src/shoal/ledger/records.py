@@ -139,7 +139,7 @@ class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"
     resources: list[list[tuple[str, int]]]
 
 
-NONE_ASKED = -1
+NONE_REQUESTED = -1
 
 
 class CoresAsked(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
@@ -148,7 +148,7 @@ class CoresAsked(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
 
     tasks: bytes
     cores: bytes
-    """10,000 are one core; `NONE_ASKED` stands for a task that requests none and is allocated one."""
+    """10,000 are one core; `NONE_REQUESTED` stands for a task that requests none and is allocated one."""
 
 
 class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):

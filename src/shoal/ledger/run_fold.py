@@ -315,8 +315,10 @@ class RunFold(ABC):
             return 0
         if self.mark is not None or self.net is not None:
             return self.mark.running_now() if self.mark is not None else 0
-        told = sum(node.current_report.running or 0 for node in self.nodes.values() if node.current_report is not None)
-        found = max(len(self.running), self.live_counters.running if self.live_counters is not None else 0, told)
+        reported = sum(
+            node.current_report.running or 0 for node in self.nodes.values() if node.current_report is not None
+        )
+        found = max(len(self.running), self.live_counters.running if self.live_counters is not None else 0, reported)
         total = self.to_run()
         return max(0, min(found, total - self.over())) if total else found
 

@@ -16,7 +16,15 @@ import msgspec
 from shoal.core.resources import FRACTION
 from shoal.ledger.cluster_notes import is_submitted
 from shoal.ledger.file import LedgerReader
-from shoal.ledger.records import NONE_ASKED, RunStarted, TaskEnded, TasksPlanned, TaskStarted, ThrottleDecided, decode
+from shoal.ledger.records import (
+    NONE_REQUESTED,
+    RunStarted,
+    TaskEnded,
+    TasksPlanned,
+    TaskStarted,
+    ThrottleDecided,
+    decode,
+)
 from shoal.ledger.run_fold import UNKNOWN, RunFold, Sums, within
 from shoal.ledger.statistics import read_live_counters
 from shoal.ledger.views.core_use import Oversubscription
@@ -51,11 +59,11 @@ class CoreTime(msgspec.Struct):
         self.seconds += seconds
         self.cpu += cpu
 
-    def held(self, asked: int, shared: bool) -> float:
+    def held(self, requested: int, shared: bool) -> float:
         """Core seconds. Where cores are shared, tasks that request none count with their CPU time, if that is known."""
-        if asked == NONE_ASKED and shared:
+        if requested == NONE_REQUESTED and shared:
             return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else self.begun
-        return (1.0 if asked == NONE_ASKED else asked / FRACTION) * (self.seconds + self.begun)
+        return (1.0 if requested == NONE_REQUESTED else requested / FRACTION) * (self.seconds + self.begun)
 
 
 class CategoryState(CategoryPace):
@@ -79,9 +87,9 @@ class CategoryState(CategoryPace):
     used: float = 0.0
     """Bytes of memory times seconds: allocated, and used."""
 
-    def asked(self) -> int:
+    def requested(self) -> int:
         """Cores that each of its tasks requests, except those in `special_cores`."""
-        return self.declared.get("cores", NONE_ASKED)
+        return self.declared.get("cores", NONE_REQUESTED)
 
     def measure(self, record: TaskEnded) -> None:
         """Adds the measured resources of an attempt."""
@@ -202,7 +210,7 @@ class RunStatus(RunFold):
         category.cpu += cpu
         category.measure(record)
         if task in self.special_cores:
-            key = self.category_of.get(task, UNKNOWN), self.special_cores.of(task, NONE_ASKED)
+            key = self.category_of.get(task, UNKNOWN), self.special_cores.of(task, NONE_REQUESTED)
             self._spent_apart.setdefault(key, CoreTime()).add(inside, cpu)
         self._widths.add(record.ended - origin - inside, record.ended - origin)
         self._oversubscription.add(record.started, record.ended, self._cores_of(task))
@@ -269,8 +277,8 @@ class RunStatus(RunFold):
 
     def running_of(self, category: str) -> int:
         """How many tasks of a category run, by the ledger or by the live counters."""
-        told = self.live_counters.categories.get(category, 0) if self.live_counters is not None else 0
-        found = max(self._named(category).running, told)
+        published = self.live_counters.categories.get(category, 0) if self.live_counters is not None else 0
+        found = max(self._named(category).running, published)
         return max(0, min(found, self.left_of(category))) if self.to_run() else found
 
     def left_of(self, category: str) -> int:
@@ -339,24 +347,24 @@ class RunStatus(RunFold):
 
     def _held(self, last: float) -> float:
         """Core seconds. Tasks share cores where a throttle starts more of them than there are cores."""
-        kinds = {(name, each.asked()): CoreTime(each.spent, each.cpu) for name, each in self.categories.items()}
+        kinds = {(name, each.requested()): CoreTime(each.spent, each.cpu) for name, each in self.categories.items()}
         for key, spent in self._spent_apart.items():
-            kinds[key[0], self._named(key[0]).asked()].add(-spent.seconds, -spent.cpu)
+            kinds[key[0], self._named(key[0]).requested()].add(-spent.seconds, -spent.cpu)
             kinds.setdefault(key, CoreTime()).add(spent.seconds, spent.cpu)
         for task, begun in self._begun() if self.end is None else ():
             name = self.category_of.get(task, UNKNOWN)
-            key = name, self.special_cores.of(task, self._named(name).asked())
+            key = name, self.special_cores.of(task, self._named(name).requested())
             kinds.setdefault(key, CoreTime()).begun += within(begun, last, self.origin)
         shared = self.is_oversubscribed()
-        return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
+        return sum(spent.held(requested, shared) for (_, requested), spent in kinds.items())
 
     def _oversubscription_of_ended(self) -> Oversubscription:
         return self._oversubscription
 
     def _cores_of(self, task: int) -> float:
         """Cores that a task requests, or one."""
-        asked = self.special_cores.of(task, self._category(task).asked())
-        return 1.0 if asked == NONE_ASKED else asked / FRACTION
+        requested = self.special_cores.of(task, self._category(task).requested())
+        return 1.0 if requested == NONE_REQUESTED else requested / FRACTION
 
 
 class Follower:

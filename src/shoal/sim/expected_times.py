@@ -276,8 +276,8 @@ def _scaled(trace: WorkflowTrace, scales: Scales) -> WorkflowTrace:
     tasks = []
     for task in trace.tasks:
         if task.execution is not None:
-            asked = requested(task, scales.memory_scale, scales.cores)
-            cores, memory = asked.get("cores") / FRACTION, asked.get("memory") or None
+            requested_amounts = requested(task, scales.memory_scale, scales.cores)
+            cores, memory = requested_amounts.get("cores") / FRACTION, requested_amounts.get("memory") or None
             task = msgspec.structs.replace(
                 task, execution=msgspec.structs.replace(task.execution, cores=cores, memory=memory)
             )

@@ -313,17 +313,17 @@ def check_one_node(
 
     source = SingleNodeSource(graph, statuses, scheduler, now, since=since)
     answers: Counter[WaitCause] = Counter()
-    told: dict[int, Answer] = {}
+    ready_answers: dict[int, Answer] = {}
     for task, status in enumerate(statuses):
         answer = source.explain(task)
         if status == TaskStatus.READY:
-            told[task] = answer
+            ready_answers[task] = answer
         check_answer(answer, statuses, graph.predecessors_of, check_ready, is_stopping=scheduler.draining)
         expect_words(answer, now)
         answers[answer.cause] += 1
     whole = source.whole()
     tasks = [task for task, action in enumerate(graph.actions) if action is not None]
-    ready = [told[task] for task in tasks if task in told]
+    ready = [ready_answers[task] for task in tasks if task in ready_answers]
     expect_counts(whole, [statuses[task] for task in tasks], ready, under_way(scheduler))
     for group in whole.groups:
         check_ready(group.example)
@@ -338,11 +338,11 @@ def expect_counts(
     `others`: number of tasks that could not be queried and form one further group.
     """
     found = Counter(statuses)
-    told = (whole.running, whole.ready, whole.waiting, whole.done, whole.failed, whole.doomed)
+    counts = (whole.running, whole.ready, whole.waiting, whole.done, whole.failed, whole.doomed)
     by_status = [
         found[status] for status in (TaskStatus.WAITING, TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.DOOMED)
     ]
-    if told != (len(running), max(0, found[TaskStatus.READY] - len(running)), *by_status):
+    if counts != (len(running), max(0, found[TaskStatus.READY] - len(running)), *by_status):
         raise Violation(f"'why' of the run does not match {found}, {len(running)} running: {whole}")
     alike = Counter(answer.kind() for answer in ready if answer.task not in running)
     groups = Counter({group.example.kind(): group.count for group in whole.groups if group.example.task >= 0})

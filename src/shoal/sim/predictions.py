@@ -187,8 +187,8 @@ def _on_one_node(view: RunView, needs: TaskWaits, cores: float) -> float:
 
 def _profile(view: RunView, category: str, cores: float, node: Resources) -> Profile:
     """The declared resources of a category with this number of cores, limited to the node's capacity."""
-    asked = view.declared.get(category, {}) | {"cores": round(cores * FRACTION)}
-    fitting = {name: min(amount, node.get(name)) for name, amount in asked.items() if node.get(name)}
+    requested_amounts = view.declared.get(category, {}) | {"cores": round(cores * FRACTION)}
+    fitting = {name: min(amount, node.get(name)) for name, amount in requested_amounts.items() if node.get(name)}
     return Profile(category=category or "task", resources=Resources.of(fitting))
 
 

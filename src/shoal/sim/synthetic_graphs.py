@@ -137,11 +137,11 @@ def several_lanes(
     """A profile per category with different requests that fit on the node: some small, some as large as the node."""
     profiles = {}
     for category in CATEGORIES:
-        asked = {}
+        requested = {}
         for name, amount in node.amounts:
             eighths = random.choice((1, 4, 4, 4, 8)) if name == "cores" else random.choice((0, 0, 1, 2, 4, 8))
-            asked[name] = amount * eighths // 8
-        profiles[category] = Profile(category, Resources.of(asked), random.randint(0, retries), timeout)
+            requested[name] = amount * eighths // 8
+        profiles[category] = Profile(category, Resources.of(requested), random.randint(0, retries), timeout)
     return profiles
 
 

@@ -56,11 +56,11 @@ class Supply(msgspec.Struct, frozen=True):
     honest: bool = True
     """Capacity lost by thrashing is not measured as use. If False, the resource looks busy nevertheless."""
 
-    def useful(self, asked: float) -> float:
+    def useful(self, demand: float) -> float:
         """The usable capacity with this total demand."""
-        if asked <= self.capacity:
+        if demand <= self.capacity:
             return self.capacity
-        return self.capacity * max(0.2, 1.0 - self.thrashing * (asked / self.capacity - 1.0))
+        return self.capacity * max(0.2, 1.0 - self.thrashing * (demand / self.capacity - 1.0))
 
 
 class _Task(msgspec.Struct):
@@ -136,13 +136,13 @@ class FluidNode:
         return found
 
     def _share_out(self) -> tuple[list[float], list[dict[str, float]]]:
-        asked = dict.fromkeys(self.supplies, 0.0)
+        demand = dict.fromkeys(self.supplies, 0.0)
         uses = [self.kinds[kind].phases[phase].use for kind, phase in self._slots]
         for count, use in zip(self._counts, uses, strict=True):
             for name, amount in use.items():
-                asked[name] += count * amount
+                demand[name] += count * amount
         factor = {
-            name: min(1.0, supply.useful(asked[name]) / asked[name]) if asked[name] else 1.0
+            name: min(1.0, supply.useful(demand[name]) / demand[name]) if demand[name] else 1.0
             for name, supply in self.supplies.items()
         }
         speeds = [min((factor[name] for name in use), default=1.0) for use in uses]
@@ -150,7 +150,7 @@ class FluidNode:
         for (kind, _), count, use, speed in zip(self._slots, self._counts, uses, speeds, strict=True):
             for name, amount in use.items():
                 supply = self.supplies[name]
-                seen = speed if supply.honest else max(speed, min(1.0, supply.capacity / asked[name]))
+                seen = speed if supply.honest else max(speed, min(1.0, supply.capacity / demand[name]))
                 used[kind][name] += count * amount * seen
         return speeds, used
 

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from shoal.core.resources import FRACTION
-from shoal.ledger.records import NONE_ASKED, CoresAsked, NodeTold, numbers
+from shoal.ledger.records import NONE_REQUESTED, CoresAsked, NodeTold, numbers
 
 if TYPE_CHECKING:
     from shoal.ledger.views.attempts import Array, Floats, Ints
@@ -22,7 +22,7 @@ class SpecialCores:
 
     def __init__(self) -> None:
         self._records: list[CoresAsked] = []
-        self._asked: dict[int, int] | None = None
+        self._requested: dict[int, int] | None = None
         self._sorted: tuple[Ints, Ints] | None = None
 
     def __bool__(self) -> bool:
@@ -33,17 +33,17 @@ class SpecialCores:
 
     def add(self, record: CoresAsked) -> None:
         self._records.append(record)
-        self._asked = self._sorted = None
+        self._requested = self._sorted = None
 
     def of(self, task: int, otherwise: int) -> int:
         """Cores that a task requests, or `otherwise`, the request of its category."""
         return self._by_task().get(task, otherwise) if self._records else otherwise
 
     def _by_task(self) -> dict[int, int]:
-        if self._asked is None:
+        if self._requested is None:
             rows = (zip(numbers(each.tasks), numbers(each.cores), strict=True) for each in self._records)
-            self._asked = dict(chain.from_iterable(rows))
-        return self._asked
+            self._requested = dict(chain.from_iterable(rows))
+        return self._requested
 
     def _columns(self) -> tuple[Ints, Ints]:
         """The sorted task numbers, and the request of each."""
@@ -51,12 +51,12 @@ class SpecialCores:
             import numpy as np
 
             columns = [[np.frombuffer(c, "<i4") for c in (each.tasks, each.cores)] for each in self._records[::-1]]
-            tasks, asked = (
+            tasks, requested = (
                 np.concatenate([np.zeros(0, np.int64), *(pair[at][::-1] for pair in columns)]).astype(np.int64)
                 for at in (0, 1)
             )
             tasks, last = np.unique(tasks, return_index=True)
-            self._sorted = tasks, asked[last]
+            self._sorted = tasks, requested[last]
         return self._sorted
 
     @property
@@ -64,33 +64,33 @@ class SpecialCores:
         return self._columns()[0]
 
     @property
-    def asked(self) -> Ints:
-        """In units of 1/10,000 core; `NONE_ASKED` for tasks that request none."""
+    def requested(self) -> Ints:
+        """In units of 1/10,000 core; `NONE_REQUESTED` for tasks that request none."""
         return self._columns()[1]
 
     def among(self, tasks: Ints) -> tuple[Ints, Ints]:
         """Indices of those of the given tasks that are stored here, and their requests."""
         import numpy as np
 
-        known, asked = self._columns()
+        known, requested = self._columns()
         if not len(known):
-            return np.zeros(0, np.int64), asked
+            return np.zeros(0, np.int64), requested
         place = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
         found = np.flatnonzero(known[place] == tasks)
-        return found, asked[place[found]]
+        return found, requested[place[found]]
 
 
-def as_cores(asked: Ints) -> Floats:
+def as_cores(requested: Ints) -> Floats:
     """Converts requests to cores; a task without a request is allocated one."""
     import numpy as np
 
-    found: Floats = np.where(asked == NONE_ASKED, 1.0, asked / FRACTION)
+    found: Floats = np.where(requested == NONE_REQUESTED, 1.0, requested / FRACTION)
     return found
 
 
-def are_declared(asked: Ints) -> Array:
+def are_declared(requested: Ints) -> Array:
     """Whether each request declares cores."""
-    found: Array = asked != NONE_ASKED
+    found: Array = requested != NONE_REQUESTED
     return found
 
 
@@ -105,23 +105,23 @@ class ReportedUse:
     """Running tasks and allocated cores over time, as reported by all nodes."""
 
     def __init__(self) -> None:
-        self._said: dict[int, tuple[int, float]] = {}
+        self._reported: dict[int, tuple[int, float]] = {}
         self._running, self._cores = 0, 0.0
         self._moments: list[tuple[float, int, float]] = []
         self._apart = _APART
 
-    def take(self, told: NodeTold) -> None:
+    def take(self, report: NodeTold) -> None:
         """Takes the report of a node."""
-        if told.running is not None:
-            self._note(told.time, told.node, (told.running, told.cores / FRACTION))
+        if report.running is not None:
+            self._note(report.time, report.node, (report.running, report.cores / FRACTION))
 
     def leave(self, time: float, node: int) -> None:
         """A node has left, and its tasks with it."""
         self._note(time, node, (0, 0.0))
 
     def _note(self, time: float, node: int, stands: tuple[int, float]) -> None:
-        before = self._said.get(node, (0, 0.0))
-        self._said[node] = stands
+        before = self._reported.get(node, (0, 0.0))
+        self._reported[node] = stands
         self._running += stands[0] - before[0]
         self._cores += stands[1] - before[1]
         if self._moments and time < self._moments[-1][0] + self._apart:
@@ -148,12 +148,12 @@ class ReportedUse:
         return total_over(begins, ends, running, edges), total_over(begins, ends, cores, edges)
 
 
-def unexplained(said: Floats, known: Floats, there: Floats) -> Floats:
+def unexplained(reported: Floats, known: Floats, there: Floats) -> Floats:
     """The part of the node reports in the last buckets that attempts do not explain yet. In earlier buckets all
     attempts have ended and are known."""
     import numpy as np
 
-    missing = said - known
+    missing = reported - known
     enough = missing <= _LITTLE * np.maximum(there, 1.0)
     enough[-1:] = False  # attempts that have just started
     settled = np.flatnonzero(enough)

@@ -203,15 +203,15 @@ class RunView(RunFold):
         """Cores allocated to an attempt of each of these tasks: the declared number, or one. `codes` are their category
         codes; -1 or the number of categories stands for a task that is not in the plan."""
         found: Floats = np.append(self.cores_of_categories(), unplanned)[codes]
-        rows, asked = self.special_cores.among(tasks)
-        found[rows] = as_cores(asked)
+        rows, requested = self.special_cores.among(tasks)
+        found[rows] = as_cores(requested)
         return found
 
     def declare_cores(self, tasks: Ints, codes: Ints) -> Array:
         """Whether each of these tasks declares its cores."""
         found: Array = np.array([*("cores" in self.declared.get(name, {}) for name in self.categories), False])[codes]
-        rows, asked = self.special_cores.among(tasks)
-        found[rows] = are_declared(asked)
+        rows, requested = self.special_cores.among(tasks)
+        found[rows] = are_declared(requested)
         return found
 
     def _oversubscription_of_ended(self) -> Oversubscription:

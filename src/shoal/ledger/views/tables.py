@@ -107,19 +107,19 @@ def category_rows(view: RunView) -> list[CategoryRow]:
     view.settle()
     order = np.argsort(view.attempts.category, kind="stable")
     bounds = np.searchsorted(view.attempts.category[order], np.arange(len(view.categories) + 1))
-    asked = _asked(view)
+    requested = _requested(view)
     found = [
-        _category(view, code, asked[code], order[bounds[code] : bounds[code + 1]])
+        _category(view, code, requested[code], order[bounds[code] : bounds[code + 1]])
         for code in range(len(view.categories))
         if view.planned[code] or bounds[code] != bounds[code + 1]
     ]
     return sorted(found, key=lambda row: (-row.core_seconds, row.name))
 
 
-def _asked(view: RunView) -> list[tuple[float, float, float]]:
+def _requested(view: RunView) -> list[tuple[float, float, float]]:
     """Cores of a task of each category: mean, minimum and maximum."""
     usual = view.cores_of_categories()
-    codes, cores = view.category_of(view.special_cores.tasks), as_cores(view.special_cores.asked)
+    codes, cores = view.category_of(view.special_cores.tasks), as_cores(view.special_cores.requested)
     codes, cores = codes[codes >= 0], cores[codes >= 0]
     planned, size = np.maximum(1, view.planned), len(usual)
     others = np.maximum(0, planned - np.bincount(codes, minlength=size))
@@ -155,7 +155,7 @@ def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
     ]
 
 
-def _category(view: RunView, code: int, asked: tuple[float, float, float], mine: Ints) -> CategoryRow:
+def _category(view: RunView, code: int, requested: tuple[float, float, float], mine: Ints) -> CategoryRow:
     rows, name = view.attempts, view.categories[code]
     final = rows.final[mine]
     ok = (rows.outcome[mine] == 0) & final
@@ -184,7 +184,7 @@ def _category(view: RunView, code: int, asked: tuple[float, float, float], mine:
         p95,
         float(seconds.max(initial=0.0)),
         float(rows.cpu[mine].sum()),
-        *asked,
+        *requested,
         "cores" in declared,
         float(rows.cpu[mine].sum() / seconds.sum()) if seconds.sum() > 0 else 0.0,
         float(memory.max()) if len(mine) else 0.0,
@@ -233,8 +233,8 @@ def failure_causes(view: RunView) -> list[FailureCause]:
 def _cause(view: RunView, outcome: str, mine: Ints) -> FailureCause:
     rows = view.attempts
     seconds = float((rows.ended[mine] - rows.started[mine]).sum())
-    told = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
-    text, such_as = common_text(told)
+    messages = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
+    text, such_as = common_text(messages)
     examples = [
         (view.names.of(int(rows.task[at])), rows.messages[int(rows.message[at])] or outcome) for at in mine[:EXAMPLES]
     ]
@@ -367,8 +367,8 @@ class TransferTotals(msgspec.Struct, frozen=True):
 
 def transfer_totals(view: RunView) -> TransferTotals:
     """Totals over all nodes that took part."""
-    told = [_moved(node.last_report) for node in view.nodes.values()]
-    return TransferTotals(*(sum(each[name] for each in told) for name in TransferTotals.__struct_fields__))
+    transfers = [_moved(node.last_report) for node in view.nodes.values()]
+    return TransferTotals(*(sum(each[name] for each in transfers) for name in TransferTotals.__struct_fields__))
 
 
 def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None = None) -> list[NodeRow]:
@@ -417,24 +417,24 @@ def standing_rows(view: RunView) -> list[dict[str, Any]]:
     ]
 
 
-def _moved(told: NodeTold | None) -> dict[str, int]:
-    return {name: getattr(told, name) if told is not None else 0 for name in TransferTotals.__struct_fields__}
+def _moved(report: NodeTold | None) -> dict[str, int]:
+    return {name: getattr(report, name) if report is not None else 0 for name in TransferTotals.__struct_fields__}
 
 
 def _standing(view: RunView, number: int, node: RunNode, needs: TaskWaits | None) -> dict[str, Any]:
     """The present state of a node."""
     if number == LOCAL:
         return _alone(view, needs)
-    told = node.current_report
-    if told is None or told.running is None:
+    report = node.current_report
+    if report is None or report.running is None:
         return {}
     return {
-        "running": told.running,
-        "wait": told.wait,
-        "local": told.local,
-        "shared": told.shared,
-        "cores_held": told.cores / FRACTION,
-        "memory_used": told.memory_used,
+        "running": report.running,
+        "wait": report.wait,
+        "local": report.local,
+        "shared": report.shared,
+        "cores_held": report.cores / FRACTION,
+        "memory_used": report.memory_used,
     }
 
 

@@ -18,9 +18,9 @@ def listed(names: Sequence[str], others: int = 0) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def throttle_note(told: Iterable[ThrottleDecided]) -> str:
+def throttle_note(decisions: Iterable[ThrottleDecided]) -> str:
     """The most important limit of the throttle as text: `align: limit 6 (growing), disk 92 %`."""
-    holding = [record for record in told if record.cap >= 0]
+    holding = [record for record in decisions if record.cap >= 0]
     if not holding:
         return ""
     # The category with most waiting tasks is shown. Among equals the name decides, so that the display does not

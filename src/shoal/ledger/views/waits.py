@@ -155,10 +155,10 @@ class TaskWaits:
         """The kind of each row, and category and cores of each kind. There is one kind for each category, and further
         ones for tasks with a core request of their own."""
         kinds = list(enumerate([*view.cores_of_categories().tolist(), 0.0]))
-        rows, asked = view.special_cores.among(self.tasks)
+        rows, requested = view.special_cores.among(self.tasks)
         if not len(rows):
             return self.category, kinds
-        pairs, which = np.unique(self.category[rows] * _AMOUNTS + asked + 1, return_inverse=True)
+        pairs, which = np.unique(self.category[rows] * _AMOUNTS + requested + 1, return_inverse=True)
         kind = self.category.copy()
         kind[rows] = len(kinds) + which
         others = zip((pairs // _AMOUNTS).tolist(), as_cores(pairs % _AMOUNTS - 1).tolist(), strict=True)

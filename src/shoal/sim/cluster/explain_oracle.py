@@ -96,11 +96,11 @@ class ClusterExplainOracle:
         def ask(node: int) -> RunAnswer:
             if node not in run.members:
                 raise SilentError
-            said = whole_member(run.members[node], partial(self._of_node, node))
+            report = whole_member(run.members[node], partial(self._of_node, node))
             for task in unplaceable if node == here[0] else ():  # one node has the unplaceable tasks
                 answer = self._held(task)
-                said.groups.append(WaitingGroup(answer.cause, 1, answer))
-            return said
+                report.groups.append(WaitingGroup(answer.cause, 1, answer))
+            return report
 
         standings = run.store.standings()
         found = Counter(TaskStatus(standing) for standing in standings)
@@ -109,10 +109,10 @@ class ClusterExplainOracle:
         )
         totals.failed, totals.doomed = found[TaskStatus.FAILED], found[TaskStatus.DOOMED]
         whole = whole_cluster(totals, {node: f"node {node}" for node in run.known}, ask)
-        told = [self._of_node(node, task) for node in here for task in self._broker(node).state]
-        told += [self._held(task) for task in unplaceable]
-        running = [task for node in here for task in under_way(self._broker(node))]
-        waiting = [answer for answer in told if answer.task not in running or answer.cause not in _UNDER_WAY]
+        answers = [self._of_node(node, task) for node in here for task in self._scheduler(node).state]
+        answers += [self._held(task) for task in unplaceable]
+        running = [task for node in here for task in under_way(self._scheduler(node))]
+        waiting = [answer for answer in answers if answer.task not in running or answer.cause not in _UNDER_WAY]
         others = max(0, max(0, totals.ready - len(running)) - len(waiting))
         expect_counts(whole, standings, waiting, running, others)
         for group in whole.groups:
@@ -135,12 +135,12 @@ class ClusterExplainOracle:
     def _check_ready(self, answer: Answer) -> None:
         run, task = self.run, answer.task
         owner = run.store.owner[task]
-        held_by = [node for node in run.known if node in run.members and task in self._broker(node).state]
+        held_by = [node for node in run.known if node in run.members and task in self._scheduler(node).state]
         match answer.cause:
             case WaitCause.TOO_LARGE:
                 lacks = [self._request(task).lacking_in(run.capacity[node]) for node in run.known]
                 expect(all(lacks), answer, "a node can run it")
-            case WaitCause.LABEL if task not in self._broker_of(owner):
+            case WaitCause.LABEL if task not in self._states_of(owner):
                 assert answer.shortage is not None
                 label = answer.shortage.resource
                 expect(label in self._request(task).names(), answer, "it does not ask for the label")
@@ -158,19 +158,19 @@ class ClusterExplainOracle:
                 expect(not held_by and not recorded(owner), answer, f"it is with {held_by}")
             case _:
                 expect(held_by == [owner], answer, f"it is with {held_by}, not with {owner}")
-                check_held(answer, self._broker(owner), run.now, self._order(owner))
+                check_held(answer, self._scheduler(owner), run.now, self._order(owner))
                 is_local = task in run.members[owner].tiers.local
                 expect(answer.cause is not WaitCause.LOCALITY or is_local, answer, "it is not kept beside its data")
 
-    def _broker(self, node: int) -> Scheduler:
+    def _scheduler(self, node: int) -> Scheduler:
         return self.run.members[node].broker
 
-    def _broker_of(self, node: int) -> dict[int, object]:
-        return dict(self._broker(node).state) if node in self.run.members else {}
+    def _states_of(self, node: int) -> dict[int, object]:
+        return dict(self._scheduler(node).state) if node in self.run.members else {}
 
     def _order(self, node: int) -> list[int]:
         if node not in self._orders:
-            self._orders[node] = popped(self._broker(node))
+            self._orders[node] = popped(self._scheduler(node))
         return self._orders[node]
 
 

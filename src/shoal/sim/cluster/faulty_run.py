@@ -351,13 +351,13 @@ class FaultyRun(ClusterRun):
         self.oracle.started(node, task, attempt)
         super().start(node, task, attempt)
         activity = self.activities[node].get(task)
-        if activity is not None and self._reads_from_the_dead(activity):
+        if activity is not None and self._reads_from_failed_node(activity):
             self.break_off(activity, AttemptOutcome.MISSING, NOT_FOUND)
 
     def prefetch(self, node: int, task: int) -> None:
         activity = Activity(node, task, 0, self.now, [], ahead=True)
         self.files.fetch(activity)
-        if self._reads_from_the_dead(activity):
+        if self._reads_from_failed_node(activity):
             self.abandon(activity)
         elif activity.legs:
             self.ahead.append(activity)
@@ -365,7 +365,7 @@ class FaultyRun(ClusterRun):
         elif activity.fetched:
             self.arrived(activity)
 
-    def _reads_from_the_dead(self, activity: Activity) -> bool:
+    def _reads_from_failed_node(self, activity: Activity) -> bool:
         return any(leg.source >= 0 and leg.source not in self.members for leg in activity.legs)
 
     def arrived(self, activity: Activity) -> None:

@@ -110,8 +110,10 @@ class Idleness:
         for other in run.known:
             if other == node or other not in run.members:
                 continue
-            broker, rich = run.members[other].broker, self._rich.get(other, {})
-            lanes = {broker.origin(broker.columns.lane[task]) for task in run.members[other].chosen_for(node, asked)}
+            scheduler, rich = run.members[other].broker, self._rich.get(other, {})
+            lanes = {
+                scheduler.origin(scheduler.columns.lane[task]) for task in run.members[other].chosen_for(node, asked)
+            }
             beside = max((run.now - max(since, rich[lane]) for lane in lanes if lane in rich), default=0.0)
             self.longest = max(self.longest, beside / allowed)
             if beside > allowed:
@@ -183,12 +185,12 @@ class ClusterOracle:
         """Counts failures of tasks, as their scheduler should."""
         if not isinstance(event, TasksEnded) or node not in self.run.known:
             return
-        broker = self.run.members[node].broker
+        scheduler = self.run.members[node].broker
         seen: set[int] = set()
         for result in event.results:
             task = result.task
-            is_current = task in broker.running and broker.attempt[task] == result.attempt and task not in seen
-            if not is_current or broker.state[task] is TaskState.ENDING:
+            is_current = task in scheduler.running and scheduler.attempt[task] == result.attempt and task not in seen
+            if not is_current or scheduler.state[task] is TaskState.ENDING:
                 continue
             seen.add(task)
             if result.outcome is AttemptOutcome.LOST:

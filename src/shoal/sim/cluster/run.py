@@ -127,10 +127,10 @@ class ClusterRun:
         ]
         order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
         tiers = TwoLevelQueue(lambda: order(self.columns, cores, random), work.weight)
-        broker = Scheduler(capacity, self.columns, lanes, queue=tiers)
+        scheduler = Scheduler(capacity, self.columns, lanes, queue=tiers)
         self.members[node] = PeerScheduler(
             node,
-            broker,
+            scheduler,
             self.roster,
             policy=options.policy,
             bandwidth=kind.link,
